@@ -6,6 +6,7 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Encoded, EncodedTexts, EncodedWords, Packing
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.sentences import split_sentences
+from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
@@ -19,6 +20,7 @@ from lmzoo.text.validate_text import TextWarning
 from lmzoo.text.windows import EncodedWindows
 
 __all__ = [
+    "AddedToken",
     "BytePairTokenizer",
     "CharacterPairTokenizer",
     "CharacterTokenizer",

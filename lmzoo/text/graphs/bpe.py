@@ -7,14 +7,16 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.merges import MergesGraph, table
-from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, shift
+from lmzoo.text.graphs.added_tokens import CutTextsGraph
+from lmzoo.text.graphs.merges import MergesGraph
+from lmzoo.text.graphs.token_ops import EDGE, decode_with_edges, ends_in_bytes, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
-from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
+from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
+from lmzoo.text.tokenizers.token_lists import ids_of
 
-# Kinds of characters. OUTSIDE is in no word, like the edges of texts and the whitespace that a mask absorbs.
-OUTSIDE, SPECIAL, WHITESPACE, OTHER, LETTER, NUMBER = range(6)
+# Kinds of characters. OUTSIDE are the edges of texts, which are in no word.
+OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
 
 @functools.lru_cache(maxsize=1)
@@ -58,31 +60,24 @@ def _split(codes: np.ndarray) -> np.ndarray:
     return begins
 
 
-class BytePairGraph(tf.Module):
+class BytePairGraph(CutTextsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`. Needs only TensorFlow's own ops."""
 
     def __init__(self, tokenizer: BytePairTokenizer) -> None:
-        super().__init__()
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
-        special = tokenizer.text_tokens
-        self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has this index
-        self._special = SpecialTokenGraph(special)
-        self._special_ids = table({token: ids[token] for token in special}, tf.string, -1)
+        super().__init__(tokenizer, trims=True)
+        ids = ids_of(tokenizer.base_vocabulary)
         self._starts, self._kinds = character_kinds()
 
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
-        named = tokenizer.special_tokens
-        data = [token.encode() if token in named else as_bytes(token) for token in tokenizer.vocabulary]
+        data = [tokenizer.bytes_of(token) for token in tokenizer.base_vocabulary]
         spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
         self._bytes = np.array(spaces, "int64").T  # (3, V): bytes of a token, spaces at its start, at its end
 
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+    def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._tokens(self.words(texts))
 
-    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+    def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, place = self._words(texts)
         ids = self._tokens(words)
         size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
@@ -100,10 +95,7 @@ class BytePairGraph(tf.Module):
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
-
-        A special token is a word; no other word can look like it, since it mixes letters and other characters.
-        """
+        """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None)."""
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
@@ -112,8 +104,7 @@ class BytePairGraph(tf.Module):
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
-        kinds, special = self._mark_special(codes, kinds)
-        begins = _word_begins(codes, kinds) | special
+        begins = _word_begins(codes, kinds)
         inside = kinds != OUTSIDE
         first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (w,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
@@ -121,16 +112,6 @@ class BytePairGraph(tf.Module):
         row = tf.boolean_mask(rows.value_rowids(), begins & inside)  # (w,)
         words = tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
         return words, letters.values, tf.boolean_mask(place, inside)
-
-    def _mark_special(self, codes: tf.Tensor, kinds: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Marks special tokens and whitespace before masks in `kinds` (c,); also returns where special tokens begin."""
-        found, inside = self._special(codes)
-        kinds = tf.where(inside, SPECIAL, kinds)
-        # Whitespace depends on the first other character after it.
-        solid = kinds != WHITESPACE
-        is_mask = tf.concat([tf.boolean_mask(found, solid) == self._mask + 1, [False]], axis=0)
-        before_mask = tf.gather(is_mask, tf.cumsum(tf.cast(solid, tf.int32), exclusive=True)) & ~solid
-        return tf.where(before_mask, OUTSIDE, kinds), found > 0
 
     # === Tokens ===
 
@@ -141,12 +122,9 @@ class BytePairGraph(tf.Module):
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (u, None), of words, `tf.string` (u,)."""
-        special = self._special_ids.lookup(words)  # (u,)
-        words = tf.where(special < 0, words, "<")  # one byte, to be replaced
         data = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
         word = tf.repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
-        special = tf.gather(special, word)  # (s,)
-        ids = tf.where(special < 0, tf.gather(self._byte_ids, tf.cast(data, tf.int32)), special)
+        ids = tf.gather(self._byte_ids, tf.cast(data, tf.int32))
         ids, word = self._merges(ids, word)
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
 

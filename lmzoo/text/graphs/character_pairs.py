@@ -8,29 +8,27 @@ from lmzoo.text.graphs.merges import MergesGraph, table
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.wordpiece import CleanWordsGraph
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD, CharacterPairTokenizer
+from lmzoo.text.tokenizers.token_lists import ids_of
 
 
 class CharacterPairGraph(CleanWordsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
-        super().__init__(tokenizer.special_tokens, str(tokenizer.unk_token))
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+        super().__init__(tokenizer)
+        ids = ids_of(tokenizer.base_vocabulary)
+        unknown = tokenizer.token_to_id(tokenizer.unk_token)
         self._merges = MergesGraph(ids, tokenizer.merges)
-        special = {sign + END_OF_WORD: ids[token] for token, sign in self._signs.items()}
-        self._symbols = table(ids | special, tf.string, ids[str(tokenizer.unk_token)])
-        lengths = [len(token.removesuffix(END_OF_WORD)) for token in tokenizer.vocabulary]
-        for token in tokenizer.special_tokens:  # which stand for one letter, a sign or one that is unknown
-            lengths[ids[token]] = 1
+        self._symbols = table(ids, tf.string, unknown)
+        lengths = [len(token.removesuffix(END_OF_WORD)) for token in tokenizer.base_vocabulary]
+        lengths[unknown] = 1
         self._lengths = lengths  # (V,), letters of each token
 
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+    def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         words, letters, _ = self._words(texts)
         return self._tokens(words, letters)
 
-    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+    def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, places = self._words(texts)
         ids = self._tokens(words, letters)
         length = tf.gather(self._lengths, ids.values)  # (p,), in letters

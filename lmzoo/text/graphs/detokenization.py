@@ -6,7 +6,7 @@ import functools
 
 import tensorflow as tf
 
-from lmzoo.text.tokenizers.bpe import BytePairTokenizer, as_bytes
+from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer, spaced
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
@@ -48,7 +48,7 @@ class BytePairText(tf.Module):
 
     def __init__(self, tokenizer: BytePairTokenizer) -> None:
         super().__init__()
-        self._bytes = [as_bytes(token) for token in tokenizer.vocabulary]  # (V,)
+        self._bytes = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Texts, `tf.string` (n,), of int32 (n, None)."""

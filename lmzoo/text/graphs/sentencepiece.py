@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
-from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, shift
+from lmzoo.text.graphs.added_tokens import CutTextsGraph
+from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
@@ -18,35 +18,12 @@ from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
 _BLANK = ord(" ")
 
 
-class _Parts(NamedTuple):
-    """Texts cut before each special token: p parts of n texts, with l characters after cleaning.
-
-    Attributes:
-        row: int64 (p,), index of the text of each part.
-        sign: int64 (p,), the special token that it begins with, counted from 1; 0 for a text's first part.
-        begin: int32 (p,), where the special token begins in the text.
-        end: int32 (p,), where the part ends in the text.
-        letters: int32 (p, None), the cleaned characters after the special token.
-        place: int32 (l, 2), the characters of the text that they come from.
-    """
-
-    row: tf.Tensor
-    sign: tf.Tensor
-    begin: tf.Tensor
-    end: tf.Tensor
-    letters: tf.RaggedTensor
-    place: tf.Tensor
-
-
-class SentencePieceGraph(tf.Module):
+class SentencePieceGraph(CutTextsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
-        super().__init__()
-        special = tokenizer.special_tokens
-        self._special = SpecialTokenGraph(special)
-        self._special_ids = np.array([0, *map(tokenizer.token_to_id, special)], "int32")
-        self._special_lengths = np.array([0, *map(len, special)], "int32")
+        self._normalizer = tokenizer.normalizer
+        super().__init__(tokenizer)
         changes = character_map(tokenizer.lowercase, tokenizer.keep_accents).changes()
         self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in changes.items()})
         # Tokens, and the numbers of characters from the start and the end of each to the end of its piece.
@@ -60,27 +37,30 @@ class SentencePieceGraph(tf.Module):
         self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.int32)
 
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
-        return self.with_offsets(texts)[0]
+    def normalize_token(self, token: str) -> str:
+        return self._normalizer.normalize_str(token)
 
-    def parts(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Texts, `tf.string` (n,), cut before each special token, and cleaned.
+    def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        rows = codes.value_rowids()
+        place = tf.range(tf.size(codes.values))
+        values, place, row = _join_quotes(codes.values, tf.stack([place, place], axis=1), rows)
+        values, place, row = self._replace(values, place, row)
+        before = tf.gather(codes.values, place[:, 0])
+        values = tf.where((before >= 0x1C) & (before <= 0x1F), before, values)  # which cleaning makes spaces
+        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 0]
 
-        Returns:
-            `signs`, int64 (n, None): the special token that a part begins with, counted from 1, or 0 for a text's first
-            part; and `parts`, `tf.string` (n, None): the text after it.
-        """
-        parts = self._parts(texts)
-        signs = tf.RaggedTensor.from_value_rowids(parts.sign, parts.row, tf.size(texts, tf.int64), validate=False)
-        return signs, signs.with_values(tf.strings.unicode_encode(parts.letters, "UTF-8"))
+    def clean(self, texts: tf.Tensor) -> tf.Tensor:
+        """Texts, `tf.string` (n,), cleaned by `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
+        return tf.strings.unicode_encode(self._letters(texts)[0], "UTF-8")
 
-    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
-        parts = self._parts(texts)
-        pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(parts.letters, "UTF-8"))
+    def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return self.plain_spans(texts)[0]
+
+    def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        letters, place = self._letters(texts)
+        pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
         part = pieces.value_rowids()  # (q,)
-        start, end = self._characters_of(parts.letters, pieces, start.values, end.values)  # (q,), of all parts
+        start, end = self._characters_of(letters, pieces, start.values, end.values)  # (q,), of all texts
         source, entry = self._tokens(pieces.values)  # (t,)
         entry, split = tf.maximum(entry, 0), entry >= 0
         ids, to_start, to_end = (column[:, 0] for column in tf.split(tf.gather(self._tokens.values, entry), 3, axis=1))
@@ -89,44 +69,32 @@ class SentencePieceGraph(tf.Module):
         start = tf.where(split, end - tf.cast(to_start, tf.int64), start)
         end = tf.where(split, end - tf.cast(to_end, tf.int64), end)
         # An empty token is at the next character.
-        at_end = start == tf.gather(parts.letters.row_limits(), part)
-        from_, to = parts.place[:, 0], parts.place[:, 1]
-        first = tf.where(at_end, tf.gather(parts.end, part), tf.gather(_padded(from_), start))
+        at_end = start == tf.gather(letters.row_limits(), part)
+        from_, to = place[:, 0], place[:, 1]
+        length = tf.strings.length(texts, "UTF8_CHAR")
+        first = tf.where(at_end, tf.gather(length, part), tf.gather(_padded(from_), start))
         last = tf.where(start == end, first, tf.gather(_padded(to), tf.maximum(end - 1, 0)))
-        found = tf.RaggedTensor.from_value_rowids(ids, part, tf.size(parts.sign, tf.int64), validate=False)
+        found = tf.RaggedTensor.from_value_rowids(ids, part, letters.nrows(), validate=False)
+        return found, found.with_values(tf.stack([first, last], axis=1))
 
-        special = tf.cast(parts.sign > 0, tf.int64)  # (p,)
-        sign, begin = (tf.boolean_mask(values, parts.sign > 0) for values in (parts.sign, parts.begin))
-        marks = tf.RaggedTensor.from_row_lengths(tf.gather(self._special_ids, sign), special, validate=False)
-        span = tf.stack([begin, begin + tf.gather(self._special_lengths, sign)], axis=1)
-        ids = tf.concat([marks, found], axis=1)  # (p, None)
-        spans = tf.concat([marks.with_values(span), found.with_values(tf.stack([first, last], axis=1))], axis=1)
-        ids, spans = (
-            tf.RaggedTensor.from_value_rowids(x, parts.row, tf.size(texts, tf.int64), validate=False).merge_dims(1, 2)
-            for x in (ids, spans)
-        )
-        return ids, spans
-
-    def _parts(self, texts: tf.Tensor) -> _Parts:
-        rows, place = decode_with_edges(texts)  # (n, None), (c,)
-        codes, row = rows.values, rows.value_rowids()  # (c,)
-        token, special = self._special(codes)
-        opens = (token > 0) | (codes == EDGE)  # (c,)
-        part = tf.cumsum(tf.cast(opens, tf.int64)) - 1  # (c,)
-        row, sign, begin = (tf.boolean_mask(values, opens) for values in (row, token, place))  # (p,)
-        end = tf.math.segment_max(place, part) + 1  # (p,)
-        codes, place, part = _without(special | (codes == EDGE), codes, place, part)
+    def _letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """The cleaned characters of texts, int32 (n, None), and those that they come from, int32 (l, 2)."""
+        codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        place = indices_in_rows(codes)
         place = tf.stack([place, place + 1], axis=1)
-        codes, place, part = self._clean(*_join_quotes(codes, place, part))
-        letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64), validate=False)
-        return _Parts(row, sign, begin, end, letters, place)
+        values, place, row = self._clean(*_join_quotes(codes.values, place, codes.value_rowids()))
+        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place
 
-    def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Maps characters and squeezes whitespace; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
+    def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+        """Maps characters; see `lmzoo.text.tokenizers.sentencepiece_text.CharacterMap`."""
         source, entry = self._characters(codes)
         changed = tf.gather(self._characters.values[:, 0], tf.maximum(entry, 0))
         codes = tf.where(entry >= 0, changed, tf.gather(codes, source))
-        place, part = tf.gather(place, source), tf.gather(part, source)
+        return [codes, tf.gather(place, source), tf.gather(part, source)]
+
+    def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+        """Maps characters and squeezes whitespace; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
+        codes, place, part = self._replace(codes, place, part)
         blank = codes == _BLANK
         extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or at the start
         codes, place, part = _without(extra, codes, place, part)

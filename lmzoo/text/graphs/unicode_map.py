@@ -16,7 +16,7 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 RANK_UNIT = 1 << 21  # more than any code point; a combining mark has this added once per rank
 NOTHING = -1
 BLOCKER = 0  # replaces a dropped character that combining marks do not move across
-FIRST_SIGN = 0xE000  # of the private-use characters, which the normaliser drops
+PRIVATE_USE = 0xE000  # the first of the private-use characters, which the normaliser drops
 _SPACE, _SEPARATOR = 0x20, 0x30  # "0": no character becomes a digit, and a digit is a word character
 _LAST_MARK = 0x345  # the combining mark that sorts after all others
 
@@ -25,7 +25,8 @@ class CharacterMap(NamedTuple):
     """The replacements of all code points, in runs of code points that are treated alike.
 
     Code point c of run r becomes the W values `base[r] + step[r] * c`. Each is a code point (for a combining mark plus
-    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Punctuation and ideographs get spaces around them.
+    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Ideographs get spaces around them, and punctuation if it is
+    split.
 
     Attributes:
         starts: int32 (R,), first code point of each run, rising from 0.
@@ -39,10 +40,10 @@ class CharacterMap(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)
-def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0) -> CharacterMap:
+def character_map(lowercase: bool, strip_accents: bool | None, split_punctuation: bool = True) -> CharacterMap:
     """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
-    `isolated` private-use characters, from `FIRST_SIGN` on, are kept as words of their own.
+    Without `split_punctuation`, it is the map of the normaliser alone.
 
     Example:
 
@@ -63,7 +64,7 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
     pieces = {piece for piece, _ in split("0".join(map(chr, seen)))}
     punctuation = [ord(piece) for piece in pieces if len(piece) == 1 and piece != "0"]
 
-    padded = np.isin(after, punctuation)
+    padded = np.isin(after, punctuation) & split_punctuation
     width = 1 + 2 * padded
     values = np.full(width.sum(), _SPACE)
     values[np.cumsum(width) - width + padded] = after
@@ -85,8 +86,6 @@ def character_map(lowercase: bool, strip_accents: bool | None, isolated: int = 0
         gone = np.flatnonzero(lengths == 0)
         probe = _codes(normalize(to_text(_rows(_SEPARATOR, high, codes[gone], low)))).reshape(-1, 3)
         table[gone[probe[:, 1] == high], 0] = BLOCKER
-    first = codes.searchsorted(FIRST_SIGN)
-    table[first : first + isolated, :3] = _rows(_SPACE, codes[first : first + isolated], _SPACE)
     return _runs(codes, table)
 
 

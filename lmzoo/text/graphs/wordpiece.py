@@ -2,26 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-
 import tensorflow as tf
 import tensorflow_text as tf_text
 
+from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
-from lmzoo.text.graphs.unicode_map import BLOCKER, FIRST_SIGN, NOTHING, RANK_UNIT, character_map
+from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, PRIVATE_USE, RANK_UNIT, CharacterMap, character_map
+from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
+from lmzoo.text.tokenizers.token_lists import ids_of
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
+UNKNOWN_WORD = chr(PRIVATE_USE)  # which the normalizer drops, so that no word looks like it
 _SPACE = 0x20
 
 
-class CleanWordsGraph(tf.Module):
+class CleanWordsGraph(CutTextsGraph):
     """Texts cleaned and split into words as by BERT.
 
     Args:
-        special_tokens: tokens that are words by themselves.
-        unknown: the one that stands for words that are too long.
+        tokenizer: the tokenizer.
         longest: the most characters of a word; None for no limit.
         lowercase: whether to lower-case text.
         strip_accents: whether to strip accents; None does what `lowercase` says.
@@ -29,63 +29,40 @@ class CleanWordsGraph(tf.Module):
 
     def __init__(
         self,
-        special_tokens: Sequence[str],
-        unknown: str,
+        tokenizer: RustTokenizer,
         longest: int | None = None,
         lowercase: bool = True,
         strip_accents: bool | None = None,
     ) -> None:
-        super().__init__()
-        # A special token is represented by a private-use character. Those that texts contain are replaced.
-        self._signs = {token: chr(FIRST_SIGN + index) for index, token in enumerate(special_tokens)}
-        self._map = character_map(lowercase, strip_accents, isolated=len(self._signs))
-        self._unknown = self._signs[unknown]
+        self._normalizer = tokenizer.backend.normalizer
+        super().__init__(tokenizer)
+        self._map = character_map(lowercase, strip_accents)
+        normalizes = any(token.normalized for token in tokenizer.text_tokens)
+        self._unsplit = character_map(lowercase, strip_accents, split_punctuation=False) if normalizes else None
         self._longest = 2**31 - 1 if longest is None else longest
+
+    def normalize_token(self, token: str) -> str:
+        return self._normalizer.normalize_str(token)
+
+    def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        return _normalize(self._unsplit, codes)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
 
-        They are normalised; special tokens and words that are too long are private-use characters.
+        They are normalised; those that are too long are a private-use character.
         """
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
         """See `words`; also their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
-        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        signs = "".join(self._signs.values())
-        dropped = chr(FIRST_SIGN + len(signs))  # by the map
-        texts = tf.strings.regex_replace(texts, f"[{signs}]", dropped)
-        for token in sorted(self._signs, key=len, reverse=True):  # one may begin with another
-            sign = self._signs[token]
-            texts = tf.strings.regex_replace(texts, re.escape(token), sign + dropped * (len(token) - 1))  # as long
         # The space separates texts where neighbours matter.
-        codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
-        sign = codes.values - FIRST_SIGN + 1  # (c,)
-        sign = tf.where((sign > 0) & (sign <= len(signs)), sign, 0)
+        codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8", errors="replace")
         start = indices_in_rows(codes) - 1  # (c,)
-        place = tf.stack([start, start + tf.gather([1, *map(len, self._signs)], sign)], axis=1)  # (c, 2)
-        codes, source = self._normalize(codes)
+        codes, source = _normalize(self._map, codes)
         words, letters, inside = self._split(codes)
-        return words, letters, tf.gather(place, tf.boolean_mask(source, inside))
-
-    def _normalize(self, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Maps code points (n, None) one by one, then sorts combining marks if there are any.
-
-        Returns:
-            Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32.
-        """
-        characters = texts.values  # (c,)
-        run = tf.searchsorted(self._map.starts, characters, side="right") - 1  # (c,)
-        mapped = tf.gather(self._map.base, run) + tf.gather(self._map.step, run) * characters[:, None]  # (c, w)
-        width = self._map.base.shape[1]
-        codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped, [-1]), texts.row_splits * width, validate=False)
-        source = tf.repeat(tf.range(tf.size(characters)), width)  # (c * w,)
-        there = codes.values != NOTHING
-        codes, source = _select(codes, there), tf.boolean_mask(source, there)
-        marked = tf.reduce_any(codes.values >= RANK_UNIT)
-        codes = tf.cond(marked, lambda: _sort_marks(codes), lambda: codes)
-        solid = codes.values > BLOCKER
-        return _select(codes, solid), tf.boolean_mask(source, solid)
+        start = tf.gather(start, tf.boolean_mask(source, inside))  # (l,)
+        return words, letters, tf.stack([start, start + 1], axis=1)
 
     def _split(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
         """Splits code points (n, None) at spaces.
@@ -98,7 +75,7 @@ class CleanWordsGraph(tf.Module):
         places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes.values, inside), places, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
-        words = tf.where(letters.row_lengths() > self._longest, self._unknown, words)
+        words = tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words)
         splits = _count(begins, codes.row_splits)
         return tf.RaggedTensor.from_row_splits(words, splits, validate=False), letters, inside
 
@@ -108,25 +85,23 @@ class WordPieceGraph(CleanWordsGraph):
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
         settings = tokenizer.max_characters_per_word, tokenizer.lowercase, tokenizer.strip_accents
-        super().__init__(tokenizer.special_tokens, tokenizer.unk_token, *settings)
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary) if token}
-        ids |= {sign: ids[token] for token, sign in self._signs.items()}
+        super().__init__(tokenizer, *settings)
+        unknown = tokenizer.token_to_id(tokenizer.unk_token)
+        ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
-        self._table = tf.lookup.StaticHashTable(entries, default_value=ids[self._unknown])
+        self._table = tf.lookup.StaticHashTable(entries, default_value=unknown)
         self._pieces = tf_text.WordpieceTokenizer(
             self._table,
             suffix_indicator=tokenizer.continuation_prefix,
             max_bytes_per_word=4 * self._longest,  # never reached: `words` counts characters
             token_out_type=tf.int32,
-            unknown_token=self._unknown,
+            unknown_token=UNKNOWN_WORD,
         )
 
-    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+    def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._pieces.tokenize(self.words(texts)).merge_dims(1, 2)
 
-    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+    def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, places = self._words(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
         # A word that is too long has become one character, whose token covers the whole word.
@@ -142,6 +117,26 @@ class WordPieceGraph(CleanWordsGraph):
         span = tf.stack([tf.gather(places[:, 0], first), tf.gather(places[:, 1], last)], axis=1)  # (p, 2)
         ids = words.with_values(pieces).merge_dims(1, 2)
         return ids, ids.with_values(span)
+
+
+def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+    """Maps code points (n, None) one by one, then sorts combining marks if there are any.
+
+    Returns:
+        Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32.
+    """
+    before = texts.values  # (c,)
+    run = tf.searchsorted(characters.starts, before, side="right") - 1  # (c,)
+    mapped = tf.gather(characters.base, run) + tf.gather(characters.step, run) * before[:, None]  # (c, w)
+    width = characters.base.shape[1]
+    codes = tf.RaggedTensor.from_row_splits(tf.reshape(mapped, [-1]), texts.row_splits * width, validate=False)
+    source = tf.repeat(tf.range(tf.size(before)), width)  # (c * w,)
+    there = codes.values != NOTHING
+    codes, source = _select(codes, there), tf.boolean_mask(source, there)
+    marked = tf.reduce_any(codes.values >= RANK_UNIT)
+    codes = tf.cond(marked, lambda: _sort_marks(codes), lambda: codes)
+    solid = codes.values > BLOCKER
+    return _select(codes, solid), tf.boolean_mask(source, solid)
 
 
 def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:

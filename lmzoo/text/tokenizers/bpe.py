@@ -12,8 +12,10 @@ from typing import Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.token_lists import in_order, read_lines, write_lines
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
+from lmzoo.text.tokenizers.added_tokens import AddedToken, special_token
+from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
+from lmzoo.text.tokenizers.token_lists import ids_of, in_order, read_lines, write_lines
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files
@@ -70,6 +72,7 @@ class BytePairTokenizer(RustTokenizer):
     space_of_words = " "
 
     _pairs: Sequence[tuple[str, str]] = ()
+    _whole: Collection[str] = ()  # tokens that are not written in the alphabet of bytes
 
     def __init__(
         self,
@@ -87,25 +90,31 @@ class BytePairTokenizer(RustTokenizer):
         self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
     ) -> None:
         # Imported here so that `import lmzoo` stays as light as Keras.
-        from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers, processors
+        from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
         self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
         missing = [token for token in BYTE_TOKENS if token not in self._ids]
         if missing:
             raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
         self._pairs = read_merges(merges, self._ids, first_line)
-        backend = Tokenizer(models.BPE(self._ids, self._pairs))
+        backend = Tokenizer(models.BPE(ids_of(self.base_vocabulary), self._pairs))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         # It only trims offsets.
         backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
-        backend.add_special_tokens([AddedToken(token, lstrip=token == self.mask_token) for token in self.text_tokens])
         self._set_backend(backend)
 
-    @property
-    def text_tokens(self) -> tuple[str, ...]:
-        """The special tokens that are recognized in texts: all but one that only pads."""
-        roles = {getattr(self, role) for role in self.roles if role != "pad_token"}
-        return tuple(token for token in self.special_tokens if token in roles or token in self.other_tokens)
+    def _found_by_default(self, token: str) -> AddedToken | None:
+        roles = [role for role in self.roles if getattr(self, role) == token]
+        if roles == ["pad_token"] and token not in self.other_tokens:
+            return None  # it only pads
+        return special_token(token, lstrip=token == self.mask_token)
+
+    def _set_text_tokens(self) -> None:
+        super()._set_text_tokens()
+        self._whole = {*self.special_tokens, *self._tokens[self._base_size :]}
+
+    def _crosses_words(self, token: AddedToken) -> bool:
+        return token.rstrip or super()._crosses_words(token)
 
     def _words_of(self, text: str) -> list[str]:
         if "\0" not in text and text.split(" ") == text.split():
@@ -148,11 +157,15 @@ class BytePairTokenizer(RustTokenizer):
 
     def text_of(self, token: str) -> str:
         """See `Tokenizer.text_of`; bytes that are not a whole character become U+FFFD."""
-        return as_bytes(token).decode(errors="replace")
+        return self.bytes_of(token).decode(errors="replace")
 
     def detokenize(self, ids: Iterable[int]) -> str:
         """The text of a sequence of ids: exactly what was tokenized, except for whitespace before `<mask>`."""
-        return b"".join(as_bytes(self._tokens[i]) for i in ids).decode(errors="replace")
+        return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace")
+
+    def bytes_of(self, token: str) -> bytes:
+        """The UTF-8 that a token stands for."""
+        return token.encode() if token in self._whole else as_bytes(token)
 
     def word_starts(self) -> np.ndarray:
         """See `Tokenizer.word_starts`.
@@ -165,7 +178,7 @@ class BytePairTokenizer(RustTokenizer):
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
         self._require_vocabulary()
-        write_merges(Path(directory), self._ids, self.merges)
+        write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote, or published files with these names, with or without the `#version` line."""

@@ -12,8 +12,9 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, lines_of_merges, read_merges, write_merges
-from lmzoo.text.tokenizers.token_lists import in_order
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
+from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
+from lmzoo.text.tokenizers.token_lists import ids_of, in_order
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 END_OF_WORD = "</w>"
 _FILLER = "\u00a4"  # a character that toy vocabularies do not need
@@ -72,11 +73,12 @@ class CharacterPairTokenizer(RustTokenizer):
         self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
         self._pairs = read_merges(merges, self._ids, first_line)
         backend = Tokenizer(
-            models.BPE(self._ids, self._pairs, unk_token=self.unk_token, end_of_word_suffix=END_OF_WORD)
+            models.BPE(
+                ids_of(self.base_vocabulary), self._pairs, unk_token=self.unk_token, end_of_word_suffix=END_OF_WORD
+            )
         )
         backend.normalizer = normalizers.BertNormalizer(lowercase=True)
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        backend.add_special_tokens(list(self.special_tokens))
         self._set_backend(backend)
 
     def _words_of(self, text: str) -> list[str]:
@@ -122,7 +124,7 @@ class CharacterPairTokenizer(RustTokenizer):
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
         self._require_vocabulary()
-        write_merges(Path(directory), self._ids, self.merges)
+        write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote."""

@@ -11,13 +11,15 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 import keras
 import numpy as np
 
+from lmzoo.text.tokenizers.added_tokens import TextCutter
 from lmzoo.text.tokenizers.garbage_collection import paused_collection
-from lmzoo.text.tokenizers.sentencepiece_text import Aligned, align, character_map, clean, every_character
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, special_pattern
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, Aligned, align, character_map, clean, every_character
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
+    from tokenizers.normalizers import Normalizer
 
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # the names that KerasHub and Hugging Face use
@@ -54,6 +56,7 @@ class SentencePieceTokenizer(Tokenizer):
 
     pad_token, unk_token, start_token, end_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
     needs_unknown = True
+    takes_added_tokens = True
 
     def __init__(
         self,
@@ -87,11 +90,25 @@ class SentencePieceTokenizer(Tokenizer):
         except ValueError as error:
             raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
         self._model, self._backend = model, backend
-        self._special = special_pattern(self.special_tokens)
         self._characters = character_map(self.lowercase, self.keep_accents)
+        self._set_text_tokens()
         self._parts = {i: self._split_comma(token) for i, token in enumerate(self._tokens) if _ends_in_comma(token)}
         unknown = self._ids[self.unk_token]
         self._splits = {i: [self._ids.get(part, unknown) for part in parts] for i, parts in self._parts.items()}
+
+    def _set_text_tokens(self) -> None:
+        self._cutter = TextCutter(self.text_tokens, self._ids, self.normalizer)
+
+    @property
+    def normalizer(self) -> Normalizer:
+        """The steps of Hugging Face's tokenizer before it looks for tokens that are normalized."""
+        from tokenizers import normalizers
+
+        self._require_vocabulary()
+        charsmap = _model_proto().FromString(self._model).normalizer_spec.precompiled_charsmap
+        quotes = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        own = [normalizers.Precompiled(charsmap)] if charsmap else []
+        return normalizers.Sequence([*quotes, self._characters.steps, *own])
 
     def _split_comma(self, token: str) -> list[str]:
         """The tokens that replace one like "9,"."""
@@ -162,14 +179,20 @@ class SentencePieceTokenizer(Tokenizer):
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
-        split = [self._special.split(text) for text in clean_texts(texts)]  # special tokens at the odd indices
-        plain = [clean(part, self._characters) for parts in split for part in parts[::2]]
+        texts = clean_texts(texts)
+        cuts = self._cutter.cut(texts)
+        plain = [
+            clean(text[part.start : part.end], self._characters)
+            for text, parts in zip(texts, cuts, strict=True)
+            for part in parts
+            if part.id is None
+        ]
         encoded = iter(self._backend.encode(plain, out_type=int))
         result = []
-        for parts in split:
+        for parts in cuts:
             ids: list[int] = []
-            for index, part in enumerate(parts):
-                ids += [self._ids[part]] if index % 2 else next(encoded)
+            for part in parts:
+                ids += next(encoded) if part.id is None else [part.id]
             if not self._splits.keys().isdisjoint(ids):
                 ids = [j for i in ids for j in self._splits.get(i, [i])]
             result.append(ids)
@@ -199,18 +222,17 @@ class SentencePieceTokenizer(Tokenizer):
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
         self._require_vocabulary()
         found, spans = [], [np.zeros((0, 2), "int64")]
-        for text in clean_texts(texts):
+        texts = clean_texts(texts)
+        for text, parts in zip(texts, self._cutter.cut(texts), strict=True):
             ids: list[int] = []
-            begin = 0
-            for index, part in enumerate(self._special.split(text)):  # special tokens at the odd indices
-                if index % 2:
-                    ids.append(self._ids[part])
-                    spans.append(np.array([[begin, begin + len(part)]]))
-                elif part:
-                    more, places = self._plain_spans(align(part, self._characters, begin))
+            for part in parts:
+                if part.id is not None:
+                    ids.append(part.id)
+                    spans.append(np.array([[part.start, part.end]]))
+                else:
+                    more, places = self._plain_spans(align(text[part.start : part.end], self._characters, part.start))
                     ids += more
                     spans.append(places)
-                begin += len(part)
             found.append(ids)
         return found, np.concatenate(spans)
 

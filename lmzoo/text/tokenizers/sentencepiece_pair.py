@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan, special_pattern
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class MarianTokenizer(Tokenizer):
             _backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
         self._side = 0
-        self._special = special_pattern(self.special_tokens)
+        self._special = _special_pattern(self.special_tokens)
         self.languages = tuple(token for token in vocabulary if LANGUAGE.fullmatch(token))
 
     def _require_vocabulary(self) -> None:
@@ -240,3 +240,8 @@ def _backend(model: bytes, name: str) -> SentencePieceProcessor:
         return SentencePieceProcessor(model_proto=model)
     except Exception as error:  # the library raises errors of several types, none of its own
         raise ValueError(f"{name} is not a SentencePiece model ({len(model):,} bytes): {error}") from error
+
+
+def _special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Matches special tokens in text; the longest where one begins with another."""
+    return re.compile("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")")

@@ -21,6 +21,9 @@ class CharacterMap(dict[int, str]):
     The steps are Hugging Face's: compatibility decomposition and the removal of combining marks unless accents are
     kept, then lower-casing. Whitespace becomes a space. Characters can be mapped one by one: decomposition reorders
     only combining marks, which are removed.
+
+    Attributes:
+        steps: the steps as a normalizer of `tokenizers`.
     """
 
     def __init__(self, lowercase: bool, keep_accents: bool) -> None:
@@ -28,16 +31,16 @@ class CharacterMap(dict[int, str]):
         from tokenizers import normalizers
 
         steps = [] if keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
-        self._steps = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lowercase else [])])
+        self.steps = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lowercase else [])])
 
     def __missing__(self, code: int) -> str:
-        self[code] = _spaces(self._steps.normalize_str(chr(code)))
+        self[code] = _spaces(self.steps.normalize_str(chr(code)))
         return self[code]
 
     def changes(self) -> dict[int, str]:
         """The code points of all characters that change, with the text that replaces them."""
         codes = [c for c in every_character() if c != _SEPARATOR]
-        after = self._steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
+        after = self.steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
         mapped = zip(codes, map(_spaces, after), strict=True)
         return {ord(code): text for code, text in mapped if text != code}
 

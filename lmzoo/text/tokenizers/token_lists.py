@@ -28,6 +28,11 @@ def in_order(ids: Mapping[str, int]) -> list[str]:
     return tokens
 
 
+def ids_of(tokens: Iterable[str]) -> dict[str, int]:
+    """Return a token -> id mapping for tokens in the order of their ids, without those that are ""."""
+    return {token: id for id, token in enumerate(tokens) if token}
+
+
 def check_is_vocabulary(tokens: object) -> None:
     """Checks that a vocabulary is a list of strings.
 

@@ -1,30 +1,20 @@
-"""The base class of all tokenizers, and what those built on Hugging Face's `tokenizers` share."""
+"""The base class of all tokenizers."""
 
 from __future__ import annotations
 
-import itertools
-import os
-import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.tensor_types import Features, Tensor
-from lmzoo.text.tokenizers.garbage_collection import paused_collection
+from lmzoo.text.tokenizers.added_tokens import AddedToken, read_added_tokens, special_token
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary
-from lmzoo.text.tokenizers.word_ids import WordIds
-from lmzoo.text.validate_text import clean_texts
 
-if TYPE_CHECKING:
-    import tokenizers
-
-_FEW_THREADS = 4  # words are looked up in one thread; more threads than these tokenize long texts sooner
-_SHORT = 1 << 16  # characters of texts that are not long
 # A token as `tokenize` returns it: its id, or the word itself if there is no vocabulary (`CharacterTokenizer`).
 Token: TypeAlias = Any
 
@@ -46,7 +36,8 @@ class SpecialTokens(TypedDict, total=False):
 
     `pad_token` is padding, `unk_token` stands for what the vocabulary lacks, `start_token` and `end_token` for the
     beginning of a sequence and the end of a text, `mask_token` for a token to predict. `other_tokens` are not split
-    either.
+    either. `added_tokens` say how tokens are found in texts (see `lmzoo.text.AddedToken`); those that the vocabulary
+    lacks come after it.
 
     Example:
 
@@ -67,6 +58,7 @@ class SpecialTokens(TypedDict, total=False):
     end_token: str | None
     mask_token: str | None
     other_tokens: Sequence[str]
+    added_tokens: Sequence[str | AddedToken | Mapping[str, Any]]
 
 
 class Tokenizer(ABC):
@@ -79,6 +71,7 @@ class Tokenizer(ABC):
     Attributes:
         special_tokens: the tokens that are recognised in text and never split, in the order of `roles`, which is their
             order in new vocabularies.
+        added_tokens: tokens that were added, or are found in texts in another way than by default.
 
     Example: see `WordPieceTokenizer`.
     """
@@ -89,14 +82,17 @@ class Tokenizer(ABC):
     end_token: str | None = None
     mask_token: str | None = None
     other_tokens: tuple[str, ...] = ()
+    added_tokens: tuple[AddedToken, ...] = ()
     special_tokens: tuple[str, ...] = ()
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     has_gaps: ClassVar[bool] = False  # whether "" in a vocabulary is an id without a token
+    takes_added_tokens: ClassVar[bool] = False
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
     space_of_words: ClassVar[str] = ""  # put before a word that is tokenized on its own
 
     _tokens: Sequence[str] = ()
+    _base_size = 0
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -110,7 +106,7 @@ class Tokenizer(ABC):
             TypeError: for an unknown argument.
             ValueError: for a token that is not a string; if a required unknown token is missing.
         """
-        if unknown := tokens.keys() - {*self.roles, "other_tokens"}:
+        if unknown := tokens.keys() - {*self.roles, "other_tokens", "added_tokens"}:
             raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown)}`.")
         if not tokens:
             return
@@ -119,6 +115,9 @@ class Tokenizer(ABC):
                 raise ValueError(f"`{role}` must be a string, got {token!r:.60}.")
             setattr(self, role, token)
         self.other_tokens = tuple(self.other_tokens)
+        self.added_tokens = tuple(read_added_tokens(self.added_tokens))
+        if self.added_tokens:
+            self._check_takes_added_tokens()
         if self.needs_unknown and self.unk_token is None:
             raise ValueError(f"A {type(self).__name__} needs an `unk_token`.")
         self.special_tokens = _listed(self)
@@ -132,13 +131,17 @@ class Tokenizer(ABC):
         check_is_vocabulary(tokens)
         numbered = [(index, token) for index, token in enumerate(tokens) if token or not self.has_gaps]
         ids = {token: index for index, token in numbered}
+        appended = [token.content for token in self.added_tokens if token.content not in ids]
         if len(ids) != len(numbered):
             repeated = next(token for index, token in numbered if ids[token] != index)
             raise ValueError(f"The vocabulary holds {repeated!r} twice.")
+        ids |= {token: index for index, token in enumerate(appended, len(tokens))}
         missing = [token for token in self.special_tokens if token not in ids]
         if missing:
             raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing)}.")
-        self._ids, self._tokens = ids, list(tokens)
+        self._ids = ids
+        self._tokens = [*tokens, *appended]
+        self._base_size = len(tokens)
 
     def _require_vocabulary(self) -> None:
         if not self._tokens:
@@ -151,9 +154,15 @@ class Tokenizer(ABC):
 
     @property
     def vocabulary(self) -> list[str]:
-        """Tokens in order of their ids."""
+        """Tokens in order of their ids, with those that were added."""
         self._require_vocabulary()
         return list(self._tokens)
+
+    @property
+    def base_vocabulary(self) -> list[str]:
+        """The vocabulary without tokens that were added to it: those into which words are split."""
+        self._require_vocabulary()
+        return list(self._tokens[: self._base_size])
 
     @property
     def vocabulary_size(self) -> int:
@@ -213,6 +222,53 @@ class Tokenizer(ABC):
         self._require_vocabulary()
         last = self.vocabulary_size - 1
         require(is_integer(id, 0, last), "id", f"an integer from 0 to {last}", id)
+
+    # === Added tokens ===
+
+    @property
+    def text_tokens(self) -> tuple[AddedToken, ...]:
+        """The tokens that are found in texts before these are split into words."""
+        special = filter(None, map(self._found_by_default, self.special_tokens))
+        return tuple({token.content: token for token in (*special, *self.added_tokens)}.values())
+
+    def _found_by_default(self, token: str) -> AddedToken | None:
+        """How a special token is found in texts, None if it is text there."""
+        return special_token(token)
+
+    def add_tokens(self, tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
+        """Add tokens, as `add_tokens` of transformers does; or change how tokens are found in texts.
+
+        New tokens get the ids after the vocabulary's. If a model has no embeddings for them,
+        `Backbone.resize_token_embeddings` makes them.
+
+        Args:
+            tokens: tokens, or strings for tokens without flags (see `lmzoo.text.AddedToken`).
+            special_tokens: whether strings are special tokens, which are found as they are written and never masked.
+
+        Returns:
+            How many of the tokens are new.
+
+        Raises:
+            ValueError: for an entry that is no token; if this kind of tokenizer takes no tokens.
+        """
+        self._check_takes_added_tokens()
+        base = self.base_vocabulary
+        size = self.vocabulary_size
+        self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *read_added_tokens(tokens, special_tokens)]))
+        self.special_tokens = _listed(self)
+        self._set_tokens(base)
+        self._set_text_tokens()
+        return self.vocabulary_size - size
+
+    def _check_takes_added_tokens(self) -> None:
+        if not self.takes_added_tokens:
+            raise ValueError(f"A {type(self).__name__} takes no added tokens.")
+
+    def _set_text_tokens(self) -> None:
+        """Prepares finding `text_tokens` in texts, for tokenizers that take added tokens."""
+        raise NotImplementedError
+
+    # === Text to tokens ===
 
     @abstractmethod
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[Token]]:
@@ -301,7 +357,10 @@ class Tokenizer(ABC):
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments that differ from the class, without what `save_assets` writes."""
         names = (*self.roles, "other_tokens")
-        return {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
+        config = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
+        if self.added_tokens:
+            config["added_tokens"] = [asdict(token) for token in self.added_tokens]
+        return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
@@ -311,75 +370,6 @@ class Tokenizer(ABC):
 
 def _listed(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
     """All special tokens, each once."""
-    tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens)
+    added = (token.content for token in tokenizer.added_tokens if token.special)
+    tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens, *added)
     return tuple(dict.fromkeys(token for token in tokens if token is not None))
-
-
-def special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Matches special tokens in text; the longest where one begins with another."""
-    return re.compile("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")")
-
-
-def _encode(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
-    return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
-
-
-def _threads() -> int:
-    """Number of threads that `tokenizers` uses."""
-    limit = os.environ.get("RAYON_NUM_THREADS", "")
-    return int(limit) if limit.isdecimal() and int(limit) else os.cpu_count() or 1
-
-
-class RustTokenizer(Tokenizer):
-    """A tokenizer that runs on a `tokenizers.Tokenizer`, which the subclass makes and passes to `_set_backend`."""
-
-    _backend: tokenizers.Tokenizer
-
-    def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
-        self._backend, self._word_ids = backend, WordIds(partial(_encode, backend))
-        self._has_words = not any(map(str.isspace, "".join(self.special_tokens)))
-
-    @property
-    def backend(self) -> tokenizers.Tokenizer:
-        """The `tokenizers.Tokenizer` that does the work.
-
-        Do not change it, since the ids of words are kept. Change a copy: `Tokenizer.from_str(backend.to_str())`.
-        """
-        self._require_vocabulary()
-        return self._backend
-
-    def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
-        self._require_vocabulary()
-        cleaned = clean_texts(texts)
-        if self._has_words and (_threads() <= _FEW_THREADS or sum(map(len, cleaned)) < _SHORT):
-            return self._word_ids.of(map(self._words_of, cleaned))
-        return _encode(self._backend, cleaned)
-
-    def _words_of(self, text: str) -> list[str]:
-        """Parts of a text whose ids, joined, are those of the text if no special token holds whitespace."""
-        return [text]
-
-    @paused_collection()
-    def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """See `Tokenizer.tokenize_with_offsets`.
-
-        Example:
-
-        ```python
-        from lmzoo.text import WordPieceTokenizer
-
-        tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, "cafe", "!"])
-        tokenizer.tokenize_with_offsets(["Un café!"])[0][1]  # TokenSpan(id=5, token='cafe', start=3, end=7)
-        ```
-        """
-        return [
-            [TokenSpan(i, self._tokens[i], *span) for i, span in zip(encoding.ids, encoding.offsets, strict=True)]
-            for encoding in self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
-        ]
-
-    def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
-        encodings = self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
-        ids = [encoding.ids for encoding in encodings]
-        pairs = itertools.chain.from_iterable(encoding.offsets for encoding in encodings)
-        spans = np.fromiter(itertools.chain.from_iterable(pairs), "int64", 2 * sum(map(len, ids)))
-        return ids, spans.reshape(-1, 2)

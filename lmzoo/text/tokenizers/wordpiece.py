@@ -9,8 +9,9 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
+from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
 from lmzoo.text.tokenizers.token_lists import read_lines, write_lines
-from lmzoo.text.tokenizers.tokenizer import RustTokenizer, SpecialTokens
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 VOCABULARY_FILE = "vocabulary.txt"
 
@@ -65,9 +66,12 @@ class WordPieceTokenizer(RustTokenizer):
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
         self._set_tokens(vocabulary)
+        # An id without a token has an entry, too: the library counts entries to number what is added. No word is split
+        # into one with spaces.
+        entries = {token or f"[no token {id}]": id for id, token in enumerate(vocabulary)}
         backend = Tokenizer(
             models.WordPiece(
-                self._ids,
+                entries,
                 unk_token=self.unk_token,
                 max_input_chars_per_word=self.max_characters_per_word,
                 continuing_subword_prefix=self.continuation_prefix,
@@ -80,7 +84,6 @@ class WordPieceTokenizer(RustTokenizer):
             lowercase=self.lowercase,
         )
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        backend.add_special_tokens(list(self.special_tokens))
         self._set_backend(backend)
 
     def _words_of(self, text: str) -> list[str]:
@@ -110,7 +113,7 @@ class WordPieceTokenizer(RustTokenizer):
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes `vocabulary.txt`, one token a line, into `directory`."""
-        write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
+        write_lines(Path(directory) / VOCABULARY_FILE, self.base_vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
         """Reads what `save_assets` wrote."""

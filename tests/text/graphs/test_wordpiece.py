@@ -19,6 +19,7 @@ pytest.importorskip("tensorflow_text")
 from lmzoo.serving.allowed_ops import check_ops, ops_of  # noqa: E402
 from lmzoo.text import Packing, Preprocessor, TextWarning, WordPieceTokenizer  # noqa: E402
 from lmzoo.text.graphs import graph_packer, graph_tokenizer  # noqa: E402
+from lmzoo.text.graphs.wordpiece import UNKNOWN_WORD  # noqa: E402
 from tests.text.varied import (  # noqa: E402
     EVERY_CODE_POINT,
     SAYINGS,
@@ -118,7 +119,7 @@ def compare_words(tokenizer: WordPieceTokenizer, texts: list[str]) -> None:
     normalize, split = tokenizer.backend.normalizer.normalize_str, tokenizer.backend.pre_tokenizer.pre_tokenize_str
     found = graph_tokenizer(tokenizer).words(tf.constant(texts)).to_list()
     for text, words in zip(texts, found, strict=True):
-        wanted = [word if len(word) <= 100 else "\ue001" for word, _ in split(normalize(text))]
+        wanted = [word if len(word) <= 100 else UNKNOWN_WORD for word, _ in split(normalize(text))]
         assert [word.decode() for word in words] == wanted, f"in {text!a:.60}"
 
 

@@ -58,10 +58,8 @@ def test_ids_equal_the_python_path(
 def test_every_code_point(model: bytes, codes: list[str], lowercase: bool, keep_accents: bool) -> None:
     tokenizer = SentencePieceTokenizer(model, lowercase, keep_accents)
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
-    signs, parts = graph_tokenizer(tokenizer).parts(tf.constant(texts))
-    assert set(signs.flat_values.numpy()) == {0}
     characters = character_map(lowercase, keep_accents)
-    found = [text.decode() for text in parts.flat_values.numpy()]
+    found = [text.decode() for text in graph_tokenizer(tokenizer).clean(tf.constant(texts)).numpy()]
     assert [(t, a) for t, a in zip(texts, found, strict=True) if a != clean(t, characters)] == []
 
 
@@ -80,9 +78,8 @@ def test_special_tokens(tokenizer: SentencePieceTokenizer) -> None:
     graph = graph_tokenizer(tokenizer)
     assert graph(texts).to_list() == tokenizer.tokenize(texts)
     assert graph(tf.constant([], tf.string)).to_list() == []
-    signs, parts = graph.parts(tf.constant(texts[:2]))
-    assert signs.to_list() == [[0, 3, 5, 4], [0, 1, 2]]
-    assert parts.to_list() == [[b"", b"a", b"b", b""], [b"0[pad]", b"", b"1"]]
+    spans = graph.with_offsets(tf.constant(texts))[1].to_list()
+    assert spans == [[[*piece[2:]] for piece in row] for row in tokenizer.tokenize_with_offsets(texts)]
 
 
 def test_a_comma_after_a_digit(tokenizer: SentencePieceTokenizer) -> None:

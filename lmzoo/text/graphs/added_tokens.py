@@ -1,0 +1,273 @@
+"""Tokenizers whose texts are cut at added tokens, as TensorFlow ops."""
+
+from __future__ import annotations
+
+import functools
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lmzoo.text.graphs.merges import table
+from lmzoo.text.graphs.unicode_map import code_points, to_text
+from lmzoo.text.tokenizers.added_tokens import AddedToken
+from lmzoo.text.tokenizers.tokenizer import Tokenizer
+
+_CUT = b"\xff"  # a byte that UTF-8 does not have
+# Unicode's White_Space, to which no characters are added any more; the separators from U+001C are not part of it.
+_WHITESPACE = [code for code in range(0x3001) if chr(code).isspace() and not 0x1C <= code <= 0x1F]
+
+
+class _Found(NamedTuple):
+    """Tokens in the c characters of all texts.
+
+    Attributes:
+        id: int32 (k,).
+        begin: int64 (k,), the first character of each, and of the whitespace before it that belongs to it.
+        end: int64 (k,), the character after each, and after the whitespace that belongs to it.
+        own: int64 (k, 2), the same without whitespace.
+        span: int64 (k, 2), the offsets of each.
+    """
+
+    id: tf.Tensor
+    begin: tf.Tensor
+    end: tf.Tensor
+    own: tf.Tensor
+    span: tf.Tensor
+
+
+class _Parts(NamedTuple):
+    """The p parts of n texts: added tokens and what is between them.
+
+    Attributes:
+        row: int64 (p,), index of the text.
+        id: int32 (p,), id of the token, or -1.
+        span: int32 (p, 2), the characters of the text, for a token those that its offsets say.
+        texts: `tf.string` (p,), "" for a token.
+    """
+
+    row: tf.Tensor
+    id: tf.Tensor
+    span: tf.Tensor
+    texts: tf.Tensor
+
+
+class CutTextsGraph(tf.Module):
+    """A tokenizer as TensorFlow ops, see `lmzoo.text.graphs.graph_tokenizer`: its texts are cut at added tokens.
+
+    A subclass tokenizes what is between them: `plain_ids` and `plain_spans`.
+
+    Args:
+        tokenizer: the tokenizer.
+        trims: whether the offsets of a token leave out the whitespace that belongs to it.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, trims: bool = False) -> None:
+        super().__init__()
+        tokens = tokenizer.text_tokens
+        self._trims = trims
+        exact = [token for token in tokens if not token.normalized]
+        normalized = [token for token in tokens if token.normalized]
+        ids = {token.content: tokenizer.token_to_id(token.content) for token in tokens}
+        self._exact = _FindTokens(exact, [token.content for token in exact], ids) if exact else None
+        contents = [self.normalize_token(token.content) for token in normalized]
+        self._normalized = _FindTokens(normalized, contents, ids) if normalized else None
+
+    def normalize_token(self, token: str) -> str:
+        """Return a token as it is found in normalized texts."""
+        return token
+
+    def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Normalize texts, to find tokens in them.
+
+        Args:
+            codes: int32 (n, None), the code points of the texts.
+
+        Returns:
+            Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32.
+        """
+        return codes, tf.range(tf.size(codes.values))
+
+    @abstractmethod
+    def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Ids, int32 (n, None), of texts without added tokens, `tf.string` (n,)."""
+
+    @abstractmethod
+    def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """As `plain_ids`, and the characters that they came from, int32 (n, None, 2)."""
+
+    def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        parts = self._parts(texts)
+        return _joined(parts, parts.id, self.plain_ids(parts.texts), tf.size(texts, tf.int64))
+
+    def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        parts = self._parts(texts)
+        ids, spans = self.plain_spans(parts.texts)
+        begin = tf.gather(parts.span[:, :1], spans.value_rowids())
+        spans = spans.with_values(tf.cast(spans.values, tf.int32) + begin)
+        rows = tf.size(texts, tf.int64)
+        return _joined(parts, parts.id, ids, rows), _joined(parts, parts.span, spans, rows)
+
+    def _parts(self, texts: tf.Tensor) -> _Parts:
+        texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
+        codes = tf.strings.unicode_decode(texts, "UTF-8")  # (n, None)
+        found = _nothing() if self._exact is None else self._exact(texts, codes)
+        if self._normalized is not None:
+            found = self._find_normalized(self._normalized, codes, found)
+        return self._cut(codes, found)
+
+    def _find_normalized(self, find: _FindTokens, codes: tf.RaggedTensor, found: _Found) -> _Found:
+        """Adds the tokens that are in the normalized parts between those that were found."""
+        starts, token = _starts_of_parts(codes, found)
+        parts = tf.RaggedTensor.from_row_starts(tf.range(tf.size(codes.values)), starts, validate=False)
+        places = tf.ragged.boolean_mask(parts, token < 0)  # (p, None), indices of characters
+        normalized, source = self.normalize(places.with_values(tf.gather(codes.values, places.values)))
+        more = find(tf.strings.unicode_encode(normalized, "UTF-8"), normalized)
+        # Where characters come from, with one more at both ends. A normalizer puts spaces beside a character that come
+        # from it: if one belongs to a token, the character does not.
+        source = tf.pad(tf.cast(tf.gather(places.values, source), tf.int64), [[1, 1]], constant_values=-1)  # (c + 2,)
+        first, last = tf.gather(source, more.begin + 1), tf.gather(source, more.end)  # (k,)
+        begin = tf.where((more.begin < more.own[:, 0]) & (tf.gather(source, more.begin) == first), first + 1, first)
+        end = tf.where((more.end > more.own[:, 1]) & (tf.gather(source, more.end + 1) == last), last, last + 1)
+        own = tf.stack([tf.gather(source, more.own[:, 0] + 1), tf.gather(source, more.own[:, 1]) + 1], axis=1)
+        # The offsets are those of the library, which count the character as well.
+        more = _Found(more.id, begin, end, own, tf.stack([first, last + 1], axis=1))
+        return _Found(*(tf.concat(both, axis=0) for both in zip(found, more, strict=True)))
+
+    def _cut(self, codes: tf.RaggedTensor, found: _Found) -> _Parts:
+        starts, token = _starts_of_parts(codes, found)  # (p,)
+        parts = tf.RaggedTensor.from_row_starts(codes.values, starts, validate=False)  # (p, None)
+        row = tf.gather(codes.value_rowids(), starts)
+        row_start = tf.gather(codes.row_starts(), row)
+        span = tf.stack([starts, parts.row_limits()], axis=1) - row_start[:, None]
+        at_token = token >= 0
+        token = tf.maximum(token, 0)
+        nothing = tf.size(found.id) == 0
+        pad = tf.cast(nothing, tf.int32)  # so that there is something to gather
+        ids = tf.where(at_token, tf.gather(tf.pad(found.id, [[0, pad]]), token), -1)
+        offsets = tf.pad(found.own if self._trims else found.span, [[0, pad], [0, 0]])
+        span = tf.where(at_token[:, None], tf.gather(offsets, token) - row_start[:, None], span)
+        texts = tf.where(at_token, "", tf.strings.unicode_encode(parts, "UTF-8"))
+        return _Parts(row, ids, tf.cast(span, tf.int32), texts)
+
+
+class _FindTokens(tf.Module):
+    """Finds tokens, all of which are normalized or none.
+
+    Args:
+        tokens: the tokens.
+        contents: how they are written in the texts.
+        ids: token -> id.
+    """
+
+    def __init__(self, tokens: Sequence[AddedToken], contents: Sequence[str], ids: dict[str, int]) -> None:
+        super().__init__()
+        longest_first = sorted(range(len(tokens)), key=lambda index: -len(contents[index]))
+        self._pattern = "(" + "|".join(_escaped(contents[index]) for index in longest_first) + ")"
+        self._numbers = table({contents[index]: index for index in reversed(longest_first)}, tf.string, -1)
+        self._ids = np.array([ids[token.content] for token in tokens], "int32")  # (k,)
+        self._single, self._left, self._right = np.array(
+            [[token.single_word for token in tokens], [token.lstrip for token in tokens], [t.rstrip for t in tokens]]
+        )  # (k,), bool
+        self._words = word_characters() if self._single.any() else None
+
+    def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Found:
+        """The tokens in texts, `tf.string` (n,), whose code points are int32 (n, None)."""
+        cut = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
+        parts = tf.strings.split(cut, _CUT)  # (n, None)
+        end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
+        begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
+        number = self._numbers.lookup(parts.values)  # (q,)
+        hit = number >= 0
+        number, begin, end, row = (tf.boolean_mask(x, hit) for x in (number, begin, end, parts.value_rowids()))
+        begin, end = tf.cast(begin, tf.int64), tf.cast(end, tf.int64)  # (k,)
+        first, limit = tf.gather(codes.row_starts(), row), tf.gather(codes.row_limits(), row)
+        if self._words is not None:
+            beside = self._is_word(codes, begin - 1, begin > first) | self._is_word(codes, end, end < limit)
+            kept = ~(beside & tf.gather(self._single, number))
+            number, begin, end, first, limit = (tf.boolean_mask(x, kept) for x in (number, begin, end, first, limit))
+        own = tf.stack([begin, end], axis=1)
+        if self._left.any() or self._right.any():
+            begin, end = self._strip(codes, number, begin, end, first, limit)
+        return _Found(tf.gather(self._ids, number), begin, end, own, tf.stack([begin, end], axis=1))
+
+    def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
+        """Whether there is a character of words at `place`, int64 (k,), which counts where `inside`, bool (k,)."""
+        starts, kinds = self._words
+        code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
+        return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
+
+    def _strip(
+        self, codes: tf.RaggedTensor, number: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
+        limit: tf.Tensor,
+    ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
+        """Moves `begin` and `end`, int64 (k,), over whitespace within the text, from `first` to `limit`."""
+        solid = tf.where(~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1))[:, 0]  # (s,)
+        edges = tf.concat([[-1], solid, [tf.size(codes.values, tf.int64)]], axis=0)
+        after = tf.gather(edges, tf.searchsorted(edges, end, side="left"))
+        end = tf.where(tf.gather(self._right, number), tf.minimum(after, limit), end)
+        before = tf.gather(edges, tf.searchsorted(edges, begin, side="left") - 1) + 1
+        before = tf.maximum(tf.maximum(before, first), tf.concat([[0], end[:-1]], axis=0)[: tf.size(end)])
+        return tf.where(tf.gather(self._left, number), before, begin), end
+
+
+@functools.lru_cache(maxsize=1)
+def word_characters() -> tuple[np.ndarray, np.ndarray]:
+    """The characters beside which a token with `single_word` is not found. Takes a second or two.
+
+    They are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
+
+    Returns:
+        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and bool (R,), whether these
+        are characters of words.
+    """
+    from tokenizers import Tokenizer, models
+
+    backend = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
+    backend.add_tokens([AddedToken("\n", single_word=True, normalized=False).to_library()])
+    codes = code_points()
+    codes = codes[codes != ord("\n")]
+    rows = np.stack(np.broadcast_arrays(codes, ord("\n"), ord("-")), axis=1)
+    encoding = backend.encode(to_text(rows.reshape(-1)), add_special_tokens=False)
+    found = np.array([start for id, (start, _) in zip(encoding.ids, encoding.offsets, strict=True) if id], "int64")
+    is_word = np.ones(len(codes), bool)
+    is_word[found // 3] = False
+    first = np.diff(is_word, prepend=~is_word[:1]) != 0
+    return codes[first].astype("int32"), is_word[first]
+
+
+def _starts_of_parts(codes: tf.RaggedTensor, found: _Found) -> tuple[tf.Tensor, tf.Tensor]:
+    """Where parts begin in the c characters, int64 (p,), and the index of the token there, int32 (p,), or -1."""
+    size = tf.size(codes.values, tf.int64)
+    edges = tf.concat([codes.row_starts(), found.begin, found.end], axis=0)
+    edges = tf.boolean_mask(edges, edges < size)[:, None]
+    opens = tf.scatter_nd(edges, tf.ones_like(edges[:, 0]), size[None]) > 0  # (c,)
+    token = 1 + tf.range(tf.size(found.id))
+    token = tf.scatter_nd(found.begin[:, None], token, size[None]) - 1  # (c,)
+    starts = tf.where(opens)[:, 0]
+    return starts, tf.gather(token, starts)
+
+
+def _joined(parts: _Parts, of_tokens: tf.Tensor, plain: tf.RaggedTensor, rows: tf.Tensor) -> tf.RaggedTensor:
+    """Puts the values (p, ...) of the parts that are tokens and those of the others, (p, None, ...), into texts."""
+    at_token = parts.id >= 0
+    marks = tf.RaggedTensor.from_row_lengths(
+        tf.boolean_mask(of_tokens, at_token), tf.cast(at_token, tf.int64), validate=False
+    )
+    values = tf.concat([marks, plain], axis=1)  # (p, None, ...)
+    return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
+
+
+def _nothing() -> _Found:
+    place = tf.zeros((0,), tf.int64)
+    spans = tf.zeros((0, 2), tf.int64)
+    return _Found(tf.zeros((0,), tf.int32), place, place, spans, spans)
+
+
+def _escaped(token: str) -> str:
+    """A pattern of RE2 for a token."""
+    return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{ord(c):02x}" for c in token)
