@@ -34,6 +34,7 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     files = (("vocab.json", "merges.txt"), ("dict.txt", "encoder.json", "vocab.bpe"))
     written: ClassVar = {"vocabulary.json": "vocab.json"}
     model_type = "BPE"
+    token_flags = ("lstrip", "rstrip", "single_word")
     allowed: ClassVar = {"add_prefix_space": (False,)}
     keras_hub = ConfigTable(
         keys={},
@@ -63,7 +64,8 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         from tokenizers import decoders, processors
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-        backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in tokenizer.text_tokens])
+        in_texts = {token.content for token in tokenizer.text_tokens}
+        backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in in_texts])
         backend.decoder = decoders.ByteLevel()
         start, end = tokenizer.start_token, tokenizer.end_token
         if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text
@@ -76,15 +78,10 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
 
-    def takes_space(self, tokenizer: BytePairTokenizer, token: str, flags: JsonObject, file: Path) -> bool:
-        is_mask = token == tokenizer.mask_token
-        if flags.get("lstrip") and not is_mask:
-            raise PresetError(f"{file}: the token {token!r} has `lstrip`, which lmzoo does not support.")
-        return is_mask and not flags.get("lstrip", True)
-
     def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
-        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, tokenizer
+        whole = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
+        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, whole
 
 
 class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):

@@ -13,6 +13,7 @@ from lmzoo.checkpoints.vocabulary_files import naming
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, write_json
 from lmzoo.text import SpecialTokens, Tokenizer
+from lmzoo.text.tokenizers.added_tokens import special_token
 
 
 def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: SpecialTokens) -> tuple[Tokenizer, Path]:
@@ -33,9 +34,12 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     stated = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
     with naming(file):
         tokenizer = cls(**settings, **{**special, **stated})
-    for token in (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ())):
-        if token not in tokenizer.special_tokens:
-            raise PresetError(f"{file}: KerasHub never splits {token!r}, but a {cls.__name__} would split it.")
+    whole = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
+    if added := [token for token in whole if token not in tokenizer.special_tokens]:
+        if not cls.takes_added_tokens:
+            raise PresetError(f"{file}: KerasHub never splits {added[0]!r}, but a {cls.__name__} would split it.")
+        with naming(file):
+            tokenizer = cls(**settings, **{**special, **stated}, added_tokens=[*map(special_token, added)])
     if not assets.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
     for path in assets.iterdir():

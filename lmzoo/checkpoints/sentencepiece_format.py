@@ -101,9 +101,9 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         from tokenizers import decoders, models, normalizers, pre_tokenizers
 
         proto = model_proto().FromString(tokenizer.model)
-        tokens = [(piece.piece, piece.score) for piece in proto.pieces]
+        pieces = [(piece.piece, piece.score) for piece in proto.pieces]
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
-        backend = tokenizers.Tokenizer(models.Unigram(tokens, unknown, byte_fallback=False))
+        backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
         steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
         steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
         steps += [normalizers.Lowercase()] if tokenizer.lowercase else []
@@ -112,7 +112,8 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         backend.pre_tokenizer = pre_tokenizers.Sequence(
             [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
         )
-        backend.add_special_tokens(list(tokenizer.special_tokens))
+        tokens = sorted(tokenizer.text_tokens, key=lambda token: tokenizer.token_to_id(token.content))
+        backend.add_tokens([token.to_library() for token in tokens])
         backend.post_processor, backend.decoder = template(tokenizer), decoders.Metaspace(SPACE, "always")
         return backend
 
@@ -128,6 +129,9 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        if tokenizer.added_tokens:
+            token = tokenizer.added_tokens[0].content
+            raise PresetError(f"KerasHub's {name} takes no added tokens, such as {token!r}.")
         return super().to_keras_hub(with_clean_up(tokenizer), name)
 
 

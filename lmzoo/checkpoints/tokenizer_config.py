@@ -7,7 +7,8 @@ content of tokenizer.json, None if there is no such file.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat, r
 from lmzoo.checkpoints.vocabulary_files import has_file
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
-from lmzoo.text import Tokenizer
+from lmzoo.text import AddedToken, Tokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"
 _NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
@@ -79,18 +80,23 @@ def longest_sequence(directory: Path, positions: int) -> int:
     return int(min(length, positions))  # transformers writes 1e30 where there is no limit
 
 
-def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | None) -> None:
-    """Compares the special and added tokens that the files name with the tokenizer's.
+def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
+    """Reads the arguments of our constructor for the special and added tokens that the files name.
+
+    They are missing for tokens that the tokenizer, which was made without them, finds as the files say.
 
     Raises:
-        PresetError: naming the first token that ours does not have, or has with another id or in another role.
+        PresetError: naming the first token that ours cannot have, or has with another id or in another role.
     """
     format, kind = format_of(type(tokenizer)), type(tokenizer).__name__
     expected = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
+    default = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
     split_at: dict[str, None] = {}  # in the order of the files
-    keeps_space: Path | None = None
+    added: dict[str, AddedToken] = {}
+    new_ids: dict[str, tuple[int, Path]] = {}
+    roles: Arguments = {}
     for file, attribute, id, token in _named_tokens(directory, pipeline):
         flags = token if isinstance(token, dict) else {"content": token}
         content = str(flags.get("content"))
@@ -98,48 +104,83 @@ def check_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | N
             continue  # transformers adds it, and the model has no embedding for it
         if content != (known := expected.get(attribute) or content):
             raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {known!r}.")
-        if id is not None and ids.get(content) != id:
-            raise PresetError(f"{file} adds the token {content!r} with the id {id}, which is not in the vocabulary.")
+        if id is not None and content in ids and ids[content] != id:
+            raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
         if content in symbols:
             split_at[content] = None
-        elif content not in tokenizer.special_tokens:
+        elif content in tokenizer.special_tokens:
+            if content in default and (changed := format.with_flags(default[content], flags)) != default[content]:
+                added[content] = changed
+        elif not tokenizer.takes_added_tokens:
             raise PresetError(
                 f"{file} adds the token {content!r}, but a {kind} would split it: it keeps only "
                 f"{', '.join(tokenizer.special_tokens)} whole."
             )
-        if flags.get("rstrip") or flags.get("single_word"):
-            raise PresetError(f"{file}: the token {content!r} has `rstrip` or `single_word`: lmzoo supports neither.")
-        keeps_space = file if format.takes_space(tokenizer, content, flags, file) else keeps_space
-    if keeps_space is not None:
-        warnings.warn(
-            f"{keeps_space}: {tokenizer.mask_token} lacks `lstrip`, so transformers keeps a space before it. In lmzoo "
-            "the token includes the space, as in RoBERTa's pre-training.",
-            stacklevel=2,
-        )
+        else:
+            special = bool(attribute) or (content in added and added[content].special)
+            added[content] = _added_token(flags, special, added.get(content))
+            if id is not None:
+                new_ids.setdefault(content, (id, file))
+            if (role := format.tokens.get(attribute)) is not None:
+                roles[role] = content
     if split_at:
         warnings.warn(
             f"{directory}: with these files, transformers splits texts at {' '.join(split_at)} before SentencePiece "
             "sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
+    if not added:
+        return {}
+    return {**roles, "added_tokens": _in_order_of_ids(added, new_ids, ids, tokenizer.vocabulary_size)}
+
+
+def _added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
+    """A token that a file names, with the flags of an earlier mention if this one has none."""
+    given = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
+    if earlier is not None and len(given) == 1:
+        return replace(earlier, special=special or earlier.special)
+    special = special or bool(given.get("special"))
+    return AddedToken(**{"normalized": not special, **given, "special": special})
+
+
+def _in_order_of_ids(
+    added: Mapping[str, AddedToken], new_ids: Mapping[str, tuple[int, Path]], ids: Mapping[str, int], size: int
+) -> list[AddedToken]:
+    """The tokens in an order that gives those that the vocabulary, of `size`, lacks the ids that the files say.
+
+    Raises:
+        PresetError: if ids are left out.
+    """
+    known = [content for content in added if content in ids]
+    stated = [content for content in new_ids if content not in ids]
+    stated.sort(key=new_ids.__getitem__)
+    others = [content for content in added if content not in {*known, *stated}]
+    for expected, content in enumerate(stated, size):
+        id, file = new_ids[content]
+        if id != expected:
+            raise PresetError(f"{file} adds the token {content!r} with the id {id}, but {expected} is the next one.")
+    return [added[content] for content in (*known, *stated, *others)]
 
 
 def _named_tokens(directory: Path, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
-    """Every mention of a token: its file, its attribute ("" for none), its id if given, and a string or an object."""
-    for name in (SETTINGS_FILE, _NAMES_FILE):
+    """Every mention of a token: its file, its attribute ("" for none), its id if given, and a string or an object.
+
+    Of several mentions the last one counts, as in transformers.
+    """
+    for token in (pipeline or {}).get("added_tokens") or []:
+        yield directory / PIPELINE_FILE, "", token.get("id"), token
+    for token, id in _read(directory, _ADDED_FILE).items():
+        yield directory / _ADDED_FILE, "", id, token
+    for name in (_NAMES_FILE, SETTINGS_FILE):
         file, stored = directory / name, _read(directory, name)
         for key, value in stored.items():
             if key.endswith("_token") and isinstance(value, (str, dict)):
                 yield file, key, None, value
         for key in _MORE_TOKENS:
             more = stored.get(key) or []
-            yield from ((file, "", None, token) for token in (more.values() if isinstance(more, dict) else more))
+            yield from ((file, key, None, token) for token in (more.values() if isinstance(more, dict) else more))
         for id, token in (stored.get("added_tokens_decoder") or {}).items():
             yield file, "", int(id), token
-    for token, id in _read(directory, _ADDED_FILE).items():
-        yield directory / _ADDED_FILE, "", id, token
-    for token in (pipeline or {}).get("added_tokens") or []:
-        yield directory / PIPELINE_FILE, "", token.get("id"), token
 
 
 def _read(directory: Path, name: str) -> JsonObject:
@@ -161,6 +202,9 @@ def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, 
         **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
         **format.extra_settings,
     }
+    special = [token.content for token in tokenizer.added_tokens if token.special]
+    if more := [token for token in special if token not in tokens.values()]:
+        settings["additional_special_tokens"] = more
     write_json(directory, SETTINGS_FILE, settings)
     if (pipeline := format.pipeline(tokenizer)) is not None:
         pipeline.save(str(directory / PIPELINE_FILE))

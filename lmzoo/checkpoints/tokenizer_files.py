@@ -13,7 +13,7 @@ from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.known_tokenizers import format_in, format_of
-from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, check_tokens, read_settings, write_settings
+from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, read_settings, read_tokens, write_settings
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.vocabulary_files import has_file, naming
 from lmzoo.checkpoints.word_format import read_words, write_words
@@ -120,7 +120,8 @@ def _read_others(
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             settings["lowercase"] = _lowercase(directory, file, tokenizer)
             tokenizer = format.tokenizer(**vocabulary, **settings)
-    check_tokens(directory, tokenizer, pipeline)
+        if tokens := read_tokens(directory, tokenizer, pipeline):
+            tokenizer = format.tokenizer(**vocabulary, **{**settings, **tokens})
     return tokenizer, file
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.errors import PresetError
-from lmzoo.text import Tokenizer
+from lmzoo.text import AddedToken, Tokenizer
+from lmzoo.text.tokenizers.added_tokens import special_token
 
 if TYPE_CHECKING:
     import tokenizers
@@ -37,6 +39,7 @@ class TokenizerFormat(ABC, Generic[T]):
             key.
         allowed: key of tokenizer_config.json -> the values that it may have; the first one is written.
         extra_settings: other keys to write into tokenizer_config.json.
+        token_flags: flags of special tokens that change ids.
         keras_hub: the table of its configuration in KerasHub.
     """
 
@@ -58,6 +61,7 @@ class TokenizerFormat(ABC, Generic[T]):
     settings: ClassVar[Mapping[str, tuple[str, bool | None]]] = {}
     allowed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     extra_settings: ClassVar[Mapping[str, object]] = {}
+    token_flags: ClassVar[tuple[str, ...]] = ("single_word", "normalized")  # most tokenizers ignore white space
     keras_hub: ClassVar[ConfigTable]
 
     @abstractmethod
@@ -92,13 +96,10 @@ class TokenizerFormat(ABC, Generic[T]):
         """Tokens other than the special ones that transformers keeps whole, and ours may split."""
         return set()
 
-    def takes_space(self, tokenizer: T, token: str, flags: JsonObject, file: Path) -> bool:
-        """Whether ours includes the space before an added token in it, although a file says that it does not.
-
-        Raises:
-            PresetError: if a file says that the space is included, and ours does not include it.
-        """
-        return False  # most tokenizers ignore white space
+    def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
+        """A special token with the flags that a file gives it, as far as they change ids."""
+        given: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
+        return replace(token, **given)
 
     def of_keras_hub(self, tokenizer: T, lowercase: Callable[[], bool]) -> Tokenizer:
         """Completes a tokenizer from a preset of KerasHub's with settings that its configuration does not hold.
@@ -114,6 +115,9 @@ class TokenizerFormat(ABC, Generic[T]):
             PresetError: if that class cannot do the same.
         """
         special = {role: getattr(tokenizer, role) for role in tokenizer.roles}
+        for token in tokenizer.added_tokens:
+            if token != special_token(token.content):
+                raise PresetError(f"KerasHub's {name} cannot find the token {token.content!r} as lmzoo does: {token}.")
         return self.keras_hub.write({**special, **tokenizer.get_config()}, "KerasHub"), tokenizer
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import json
 import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
@@ -92,25 +91,21 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         import tokenizers
         from tokenizers import decoders
 
-        pipeline = json.loads(tokenizer.backend.to_str())
-        # transformers counts entries to number what it adds.
-        gaps = {f"[no token {id}]": id for id, token in enumerate(tokenizer.vocabulary) if not token}
-        pipeline["model"]["vocab"] |= gaps
-        backend = tokenizers.Tokenizer.from_str(json.dumps(pipeline))
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         backend.post_processor, backend.decoder = template(tokenizer), decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
 
     def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
         # KerasHub knows the other special tokens, and keeps them whole only if told to.
-        config["special_tokens"] = [tokenizer.unk_token]
+        config["special_tokens"] = [tokenizer.unk_token, *(token.content for token in tokenizer.added_tokens)]
         if config["strip_accents"] is None:
             config["strip_accents"] = config["lowercase"]
         if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
             raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips trailing white space.")
         if "" in tokenizer.vocabulary or tokenizer.mask_token is None:
             raise PresetError(f"KerasHub's {name} needs a token for each id, and {WordPieceTokenizer.mask_token}.")
-        return config, tokenizer
+        return config, WordPieceTokenizer(tokenizer.vocabulary, **tokenizer.get_config())
 
 
 def _tokens_of(file: Path) -> list[str]:

@@ -13,6 +13,7 @@ import keras
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
 from lmzoo.families.named_inputs import NamedInputsModel
+from lmzoo.families.resizing import copy_weights
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
 from lmzoo.layers.finite import ReportsNotFinite
@@ -223,6 +224,42 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
                 layer.enable_lora(rank)
             for weight in frozen:
                 weight.trainable = False
+
+    def resize_token_embeddings(self, size: int, seed: int = 0) -> Self:
+        """Return a copy of the backbone with embeddings for `size` tokens, such as for those added to its tokenizer.
+
+        New rows are drawn from normal distributions, with the mean and the variance of each column of the old rows.
+        Parts of a task that have a weight for each token, such as the bias of a masked language model, begin anew.
+
+        Args:
+            size: number of tokens; if it is lower than before, the last rows are left out.
+            seed: seed of the new rows.
+
+        Raises:
+            ValueError: if `size` is not a positive integer, if the model has no table of tokens (an ELMo that reads
+                characters), is quantized, or has LoRA.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+        tokenizer = classifier.preprocessor.tokenizer
+        tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True)  # 2
+        backbone = classifier.backbone.resize_token_embeddings(tokenizer.vocabulary_size)
+        classifier = lmzoo.models.TextClassifier(backbone, classifier.preprocessor, num_classes=2)
+        ```
+        """
+        require(is_integer(size, 1), "size", "a positive integer", size)
+        kind = type(self).__name__
+        if getattr(self.config, "vocabulary_size", None) is None:
+            raise ValueError(f"This {kind} reads the characters of words: it has no table of tokens to resize.")
+        if self.lora_rank or any(layer.quantization_mode for layer in sublayers(self)):
+            raise ValueError(f"This {kind} is quantized or has LoRA. Resize the embeddings first.")
+        resized = type(self).from_config({**self.get_config(), "vocabulary_size": size})
+        copy_weights(self, resized, seed)
+        return resized
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments, including the dtype policies of quantised layers, and the frozen layers."""

@@ -375,8 +375,8 @@ FAULTS = (
     ),
     Fault(
         "special tokens that hold spaces are split there",
-        "text/tokenizers/tokenizer.py",
-        'self._has_words = not any(map(str.isspace, "".join(self.special_tokens)))',
+        "text/tokenizers/rust_tokenizer.py",
+        "self._has_words = not any(map(self._crosses_words, tokens))",
         "self._has_words = True",
     ),
     Fault(

@@ -173,7 +173,6 @@ class _FindTokens(tf.Module):
         self._single, self._left, self._right = np.array(
             [[token.single_word for token in tokens], [token.lstrip for token in tokens], [t.rstrip for t in tokens]]
         )  # (k,), bool
-        self._words = word_characters() if self._single.any() else None
 
     def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Found:
         """The tokens in texts, `tf.string` (n,), whose code points are int32 (n, None)."""
@@ -186,7 +185,7 @@ class _FindTokens(tf.Module):
         number, begin, end, row = (tf.boolean_mask(x, hit) for x in (number, begin, end, parts.value_rowids()))
         begin, end = tf.cast(begin, tf.int64), tf.cast(end, tf.int64)  # (k,)
         first, limit = tf.gather(codes.row_starts(), row), tf.gather(codes.row_limits(), row)
-        if self._words is not None:
+        if self._single.any():
             beside = self._is_word(codes, begin - 1, begin > first) | self._is_word(codes, end, end < limit)
             kept = ~(beside & tf.gather(self._single, number))
             number, begin, end, first, limit = (tf.boolean_mask(x, kept) for x in (number, begin, end, first, limit))
@@ -197,7 +196,7 @@ class _FindTokens(tf.Module):
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
         """Whether there is a character of words at `place`, int64 (k,), which counts where `inside`, bool (k,)."""
-        starts, kinds = self._words
+        starts, kinds = word_characters()
         code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
         return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
 

@@ -37,15 +37,14 @@ class CleanWordsGraph(CutTextsGraph):
         self._normalizer = tokenizer.backend.normalizer
         super().__init__(tokenizer)
         self._map = character_map(lowercase, strip_accents)
-        normalizes = any(token.normalized for token in tokenizer.text_tokens)
-        self._unsplit = character_map(lowercase, strip_accents, split_punctuation=False) if normalizes else None
+        self._options = lowercase, strip_accents
         self._longest = 2**31 - 1 if longest is None else longest
 
     def normalize_token(self, token: str) -> str:
         return self._normalizer.normalize_str(token)
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        return _normalize(self._unsplit, codes)
+        return _normalize(character_map(*self._options, split_punctuation=False), codes)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).

@@ -1,0 +1,315 @@
+"""Tokens that people added to a tokenizer: ids and offsets of transformers, in Python, in graphs and in exports."""
+
+import json
+import os
+import random
+import subprocess
+import sys
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer, write_keras_hub_tokenizer
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.errors import PresetError
+from lmzoo.family import families, family_of
+from lmzoo.models import BertBackbone, RobertaBackbone, TextClassifier
+from lmzoo.testing.tiny import tiny_backbone
+from lmzoo.text import (
+    AddedToken,
+    BytePairTokenizer,
+    CharacterPairTokenizer,
+    CharacterTokenizer,
+    Preprocessor,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+)
+from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
+from tests.text.varied import sizes, symbol
+
+transformers = pytest.importorskip("transformers")
+
+SIZES = {"num_heads": 1, "hidden_dim": 7, "intermediate_dim": 11, "max_sequence_length": 61}
+WORDS = ["good", "film", "covid", "a", "x"]
+FLAGS = {
+    "[E1]": {"special": True},
+    "[E1]x": {"lstrip": True},
+    "<r>": {"rstrip": True, "special": True},
+    "CoVid": {"single_word": True, "normalized": True},
+    "c++": {"normalized": True},
+    "x]y": {},
+    "É1": {"single_word": True, "lstrip": True, "rstrip": True, "normalized": True},
+    "中b": {"normalized": True},
+    "<a b>": {"single_word": True},
+    "<|endoftext|>y": {"rstrip": True, "lstrip": True},
+}
+PARTS = [
+    *FLAGS, "covid", "COVID", " ", " ", "  ", "\n", "\u3000", "\u00a0", "C++", "é1", "e\u03011", "中", " 中 b",
+    "[MASK]", "<mask>", "[PAD]", "a", "_", "9", "good", "film", "Ω", "\u0301", "\u200d", "😀", "x", "[", "]", "<", "ﬁ",
+    "\ufffd", "\0", "İ", ".", "<|endoftext|>", "</s>", "<sep>",
+]  # fmt: skip
+
+
+def make(name: str) -> Tokenizer:
+    if name == "wordpiece":
+        words = [*"axé中c+19[]<>_.", "good", "film", "covid", "", "##x", "##9", "##1"]
+        return WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *words])
+    if name == "cased":
+        return WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *"aCc+Éé1", "CoVid", "##x"], lowercase=False)
+    if name == "bytes":
+        return BytePairTokenizer.of_words(WORDS, 293)
+    if name == "gpt2":
+        return BytePairTokenizer.of_words(WORDS, 293, **ONLY_END_OF_TEXT)
+    if name == "characters":
+        return CharacterPairTokenizer.of_words(WORDS, 67)
+    return SentencePieceTokenizer.of_words([*WORDS, "9"], 31)
+
+
+PEERS = {"gpt2": "GPT2Tokenizer"}  # classes of transformers, where they are not those of the first family
+TIES = {"sentencepiece": 0.1}  # texts in which another segmentation has the same score
+NAMES = ["wordpiece", "cased", "bytes", "gpt2", "characters", "sentencepiece"]
+
+
+@pytest.fixture(scope="module", params=sizes(10_000))
+def texts(request: pytest.FixtureRequest) -> list[str]:
+    rng = random.Random(1709)
+    return [
+        "".join(rng.choice(PARTS) if rng.random() < 0.8 else symbol(rng) for _ in range(rng.randrange(1, 14)))
+        for _ in range(request.param)
+    ]
+
+
+def added() -> list[AddedToken]:
+    return [AddedToken(content, **{"normalized": False, **flags}) for content, flags in FLAGS.items()]
+
+
+def theirs(folder, name: str):
+    """The tokenizer of transformers for our files, to which the same tokens are added."""
+    write_tokenizer(make(name), folder, 512, PEERS.get(name))
+    peer = transformers.AutoTokenizer.from_pretrained(folder)
+    peer.add_tokens([token.to_library() for token in added()])
+    return peer
+
+
+def check_equal(tokenizer: Tokenizer, peer, texts: list[str], ties: float = 0.0) -> None:
+    """Checks ids and offsets, except where SentencePiece and `tokenizers` choose other pieces of the same score."""
+    encoded = peer(texts, add_special_tokens=False, return_offsets_mapping=True)
+    rows = tokenizer.tokenize_with_offsets(texts)
+    assert [[span.id for span in row] for row in rows] == tokenizer.tokenize(texts)
+    different = 0
+    for text, row, ids, offsets in zip(texts, rows, encoded["input_ids"], encoded["offset_mapping"], strict=True):
+        if [span.id for span in row] != ids and ties:
+            different += 1
+            continue
+        assert [span.id for span in row] == ids, ascii(text)
+        if not ties:  # our offsets of spaces are other ones, see test_sentencepiece
+            assert [(span.start, span.end) for span in row] == offsets, ascii(text)
+    assert different <= ties * len(texts)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_to_transformers(name, texts, tmp_path):
+    tokenizer, peer = make(name), theirs(tmp_path, name)
+    assert tokenizer.add_tokens(added()) == len(FLAGS.keys() - {*tokenizer.base_vocabulary})
+    check_equal(tokenizer, peer, texts, TIES.get(name, 0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_files_of_transformers(name, texts, tmp_path):
+    """They are read, and written again."""
+    for folder in ("ours", "theirs", "again"):
+        (tmp_path / folder).mkdir()
+    tokenizer, peer = make(name), theirs(tmp_path / "ours", name)
+    if name == "gpt2":
+        peer.add_special_tokens({"pad_token": "[PAD]"})
+    peer.save_pretrained(tmp_path / "theirs")
+    special = {role: getattr(tokenizer, role) for role in tokenizer.roles} | {"other_tokens": tokenizer.other_tokens}
+    read = read_tokenizer(tmp_path / "theirs", type(tokenizer), len(peer), special_tokens=special)
+    assert read.vocabulary_size == len(peer)
+    assert read.pad_token == peer.pad_token
+    assert {token.content for token in read.added_tokens} >= {*FLAGS}
+    check_equal(read, peer, texts[:997], TIES.get(name, 0))
+    write_tokenizer(read, tmp_path / "again", 512, PEERS.get(name))
+    again = read_tokenizer(tmp_path / "again", type(tokenizer), special_tokens=special)
+    assert again.get_config() == read.get_config()
+    check_equal(again, transformers.AutoTokenizer.from_pretrained(tmp_path / "again"), texts[:997], TIES.get(name, 0))
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", NAMES)
+def test_equal_in_graphs(name, texts):
+    import tensorflow as tf
+
+    from lmzoo.text.graphs import graph_tokenizer
+
+    tokenizer = make(name)
+    tokenizer.add_tokens(added())
+    ids, spans = tf.function(graph_tokenizer(tokenizer).with_offsets)(tf.constant(texts))
+    expected = tokenizer.tokenize_with_offsets(texts)
+    assert ids.to_list() == [[span.id for span in row] for row in expected]
+    assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == ids.to_list()
+    different = [
+        ascii(text)
+        for text, row, found in zip(texts, expected, spans.to_list(), strict=True)
+        if [[span.start, span.end] for span in row] != found
+    ]
+    assert different == []
+
+
+@pytest.mark.parametrize(("name", "kind"), [("wordpiece", "BertTokenizer"), ("bytes", "RobertaTokenizer")])
+def test_keras_hub_keeps_special_tokens(name, kind, tmp_path):
+    tokenizer = make(name)
+    if name == "wordpiece":  # KerasHub needs a token for each id
+        tokenizer = WordPieceTokenizer([token for token in tokenizer.vocabulary if token])
+    tokenizer.add_tokens(["[E1]", "[E1]x"], special_tokens=True)
+    write_keras_hub_tokenizer(tokenizer, tmp_path, kind)
+    read, _ = read_keras_hub_tokenizer(tmp_path, json.loads((tmp_path / "tokenizer.json").read_text("utf-8")), {})
+    text = "good [E1]x film[E1]"
+    assert read.tokenize([text]) == tokenizer.tokenize([text])
+    tokenizer.add_tokens(["covid"])
+    with pytest.raises(PresetError, match="cannot find the token 'covid' as lmzoo does"):
+        write_keras_hub_tokenizer(tokenizer, tmp_path / "other", kind)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_configuration(name, tmp_path):
+    tokenizer = make(name)
+    tokenizer.add_tokens(added())
+    tokenizer.save_assets(tmp_path)
+    copied = type(tokenizer).from_config(json.loads(json.dumps(tokenizer.get_config())))
+    copied.load_assets(tmp_path)
+    assert copied.vocabulary == tokenizer.vocabulary
+    assert copied.base_vocabulary == make(name).vocabulary
+    assert copied.tokenize(["[E1] CoVid"]) == tokenizer.tokenize(["[E1] CoVid"])
+
+
+def test_added_twice():
+    """The flags of the last time count, and ids stay."""
+    tokenizer = make("wordpiece")
+    size = tokenizer.vocabulary_size
+    assert tokenizer.add_tokens(["[E1]", "covid", "[E1]"]) == 1
+    assert tokenizer.tokenize(["a[e1]b covids"])[0][1:3] == [size, tokenizer.token_to_id("[UNK]")]
+    assert tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True) == 1
+    assert tokenizer.tokenize(["[e1][E1][E2]"])[0][-2:] == [size, size + 1]
+    assert tokenizer.special_tokens[-2:] == ("[E1]", "[E2]")
+
+
+@pytest.mark.parametrize(
+    ("tokens", "message"),
+    [
+        ([""], "at least one character"),
+        ([7], "at least one character, got 7"),
+        ("[E1]", "must be a list"),
+        ([{"content": "[E1]", "left": True}], "has a `content` and flags"),
+        ([{"content": "[E1]", "lstrip": 1}], "`lstrip` of the token '.E1.' must be True or False, got 1"),
+    ],
+)
+def test_what_is_no_token(tokens, message):
+    with pytest.raises(ValueError, match=message):
+        make("wordpiece").add_tokens(tokens)
+
+
+def test_tokenizers_of_words_take_none():
+    with pytest.raises(ValueError, match="A CharacterTokenizer takes no added tokens"):
+        CharacterTokenizer().add_tokens(["[E1]"])
+
+
+def test_an_id_that_is_not_the_next_one(tmp_path):
+    theirs(tmp_path, "wordpiece")
+    file = tmp_path / "tokenizer.json"
+    pipeline = json.loads(file.read_text("utf-8"))
+    token = {"id": 97, "content": "[E1]", "lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
+    pipeline["added_tokens"].append({**token, "special": True})
+    file.write_text(json.dumps(pipeline), "utf-8")
+    with pytest.raises(PresetError, match=r"adds the token '\[E1\]' with the id 97, but \d\d is the next"):
+        read_tokenizer(tmp_path, WordPieceTokenizer)
+
+
+# === Embeddings ===
+
+
+@pytest.mark.parametrize("size", [29, 37])
+def test_resized_embeddings(size):
+    """Old rows stay, and new ones have their mean and variance."""
+    backbone = BertBackbone(
+        vocabulary_size=31, num_layers=2, num_heads=1, hidden_dim=7, intermediate_dim=11, max_sequence_length=13
+    )
+    table = backbone.embeddings.token_embedding.embeddings
+    table.assign(np.random.default_rng(3).normal(5, 0.01, table.shape))
+    resized = backbone.resize_token_embeddings(size)
+    ids = np.array([[2, 7, 28, 0, 0]])
+    inputs = {"token_ids": ids, "padding_mask": ids > 0, "segment_ids": 0 * ids}
+    expected, found = backbone(inputs)["sequence_output"], resized(inputs)["sequence_output"]
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(found), keras.ops.convert_to_numpy(expected))
+    assert resized.vocabulary_size == size
+    rows = keras.ops.convert_to_numpy(resized.embeddings.token_embedding.embeddings)
+    assert rows.shape == (size, 7)
+    if size > 31:
+        assert abs(rows[31:].mean() - 5) < 0.01
+        assert 0.003 < rows[31:].std() < 0.03
+
+
+def test_embeddings_that_cannot_be_resized():
+    with pytest.raises(ValueError, match="`size` must be a positive integer, got 0"):
+        tiny_backbone(families()["bert"]).resize_token_embeddings(0)
+    with pytest.raises(ValueError, match="reads the characters of words"):
+        tiny_backbone(families()["elmo"]).resize_token_embeddings(37)
+    backbone = tiny_backbone(families()["bert"])
+    backbone.enable_lora(2)
+    with pytest.raises(ValueError, match="quantized or has LoRA"):
+        backbone.resize_token_embeddings(997)
+
+
+@pytest.mark.usefixtures("eager")
+def test_from_new_tokens_to_a_file(tmp_path):
+    tokenizer = make("wordpiece")
+    backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
+    preprocessor = Preprocessor(tokenizer, family_of(BertBackbone).packing, 17)
+    assert tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True) == 2
+    with pytest.raises(ValueError, match=r"call `backbone.resize_token_embeddings\(28\)`"):
+        TextClassifier(backbone, preprocessor, num_classes=2)
+    task = TextClassifier(backbone.resize_token_embeddings(28), preprocessor, num_classes=2)
+    texts = ["[E1] good [E2]", "[E1]film [E2]", "good [E1][E2]"]
+    before = keras.ops.convert_to_numpy(task.backbone.embeddings.token_embedding.embeddings)
+    task.fit(texts, [0, 1, 0], batch_size=3, verbose=0)
+    after = keras.ops.convert_to_numpy(task.backbone.embeddings.token_embedding.embeddings)
+    assert np.abs(after - before)[26:].max() > 0
+    expected = task.predict(texts, verbose=0)
+    task.save(tmp_path / "it.keras")
+    task.save_to_preset(tmp_path / "it")
+    for loaded in (keras.saving.load_model(tmp_path / "it.keras"), TextClassifier.from_preset(tmp_path / "it")):
+        np.testing.assert_array_equal(loaded.predict(texts, verbose=0), expected)
+
+
+_SERVE = """
+import json, sys
+import tensorflow as tf
+import tensorflow_text
+outputs = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
+print(json.dumps(outputs["scores"].numpy().tolist()))
+"""
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", ["wordpiece", pytest.param("bytes", marks=pytest.mark.slow)])
+def test_an_export_has_the_tokens(name, texts, tmp_path):
+    """It loads in a process with TensorFlow and TensorFlow Text alone."""
+    tokenizer = make(name)
+    tokenizer.add_tokens(added())
+    backbone = (BertBackbone if name == "wordpiece" else RobertaBackbone)(
+        vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES
+    )
+    task = TextClassifier(backbone, Preprocessor(tokenizer, family_of(type(backbone)).packing, 61), num_classes=3)
+    for weight in task.weights:
+        weight.assign(np.random.default_rng(5).normal(0, 0.3, weight.shape))
+    task.export(tmp_path / "1")
+    texts = texts[:97]
+    command = [sys.executable, "-c", _SERVE, str(tmp_path / "1"), json.dumps(texts)]
+    environment = {**os.environ, "PYTHONPATH": ""}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr[-2000:]
+    scores = np.array(json.loads(done.stdout.splitlines()[-1]))
+    expected = keras.ops.convert_to_numpy(keras.ops.softmax(task.predict(texts, verbose=0)))
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
