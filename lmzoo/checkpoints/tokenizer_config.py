@@ -134,6 +134,13 @@ def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | No
     return {**roles, "added_tokens": _in_order_of_ids(added, new_ids, ids, tokenizer.vocabulary_size)}
 
 
+def file_that_adds(token: str, directory: Path) -> Path:
+    """Return the first file that names a token that was added."""
+    mentions = _named_tokens(directory, _read(directory, PIPELINE_FILE))
+    names = ((file, named.get("content") if isinstance(named, dict) else named) for file, _, _, named in mentions)
+    return next(file for file, name in names if name == token)
+
+
 def _added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
     """A token that a file names, with the flags of an earlier mention if this one has none."""
     given = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}

@@ -13,7 +13,7 @@ from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.known_tokenizers import format_in, format_of
-from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, read_settings, read_tokens, write_settings
+from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, file_that_adds, read_settings, read_tokens, write_settings
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.vocabulary_files import has_file, naming
 from lmzoo.checkpoints.word_format import read_words, write_words
@@ -59,7 +59,7 @@ def read_tokenizer(
         else:
             tokenizer, file = _read(directory, cls, special_tokens or {})
     if vocabulary_size is not None:
-        _check_size(tokenizer, vocabulary_size, file, exact=words)
+        _check_size(directory, tokenizer, vocabulary_size, file, exact=words)
     return tokenizer
 
 
@@ -213,8 +213,14 @@ def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
     return capital is None
 
 
-def _check_size(tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
+def _check_size(directory: Path, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
     size = tokenizer.vocabulary_size
+    if len(tokenizer.base_vocabulary) <= vocabulary_size < size:
+        token = tokenizer.vocabulary[vocabulary_size]
+        raise PresetError(
+            f"{file_that_adds(token, directory)} adds the token {token!r}, for which the model has no embedding: it has "
+            f"{vocabulary_size:,}. Remove the token from the files."
+        )
     counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
     if size > vocabulary_size or (exact and size < vocabulary_size):
         raise PresetError(f"{counts}: they do not belong together.")

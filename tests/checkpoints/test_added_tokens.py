@@ -288,7 +288,7 @@ import json, sys
 import tensorflow as tf
 import tensorflow_text
 outputs = tf.saved_model.load(sys.argv[1]).signatures["serving_default"](text=tf.constant(json.loads(sys.argv[2])))
-print(json.dumps(outputs["scores"].numpy().tolist()))
+print(json.dumps(outputs["probabilities"].numpy().tolist()))
 """
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.presets import PresetError
-from lmzoo.text import CharacterTokenizer
+from lmzoo.text import CharacterTokenizer, Tokenizer
 from tests.checkpoints.tokenizer_files import (
     CONFIG,
     PAIR,
@@ -134,10 +134,42 @@ def test_merges_that_disagree(directory: Path) -> None:
 
 
 def test_mask_that_leaves_the_space(directory: Path) -> None:
-    write_tokenizer(tiny(PAIR), directory, 7)
+    tokenizer = tiny(PAIR)
+    write_tokenizer(tokenizer, directory, 7)
+    assert len(tokenizer.tokenize(["film <mask>"])[0]) == len(tokenizer.tokenize(["film<mask>"])[0])
     edit_json(directory / PIPELINE, put(added_tokens__4__lstrip=False))
-    with pytest.warns(UserWarning, match=r"tokenizer.json: <mask> lacks `lstrip`, so transformers keeps a space"):
-        read_tokenizer(directory, PAIR)
+    found = read_tokenizer(directory, PAIR)
+    assert len(found.tokenize(["film <mask>"])[0]) == len(tokenizer.tokenize(["film<mask>"])[0]) + 1
+
+
+FLAGS = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
+
+
+@pytest.mark.parametrize(
+    ("cls", "name", "change"),
+    [
+        (WORD, "special_tokens_map.json", put(extra_special_tokens={"image_token": "film"})),
+        (WORD, "added_tokens.json", put(film=5)),
+        (WORD, PIPELINE, added(id=5, content="film", **FLAGS)),
+        (WORD, PIPELINE, put(added_tokens__4__single_word=True)),
+        (PAIR, PIPELINE, put(added_tokens__0__rstrip=True)),
+        (PAIR, PIPELINE, put(added_tokens__0__lstrip=True)),
+        (SENTENCE, PIPELINE, added(id=5, content="▁film", **{**FLAGS, "special": False})),
+    ],
+)
+def test_tokens_of_the_vocabulary_are_found_as_the_files_say(
+    directory: Path, cls: type[Tokenizer], name: str, change: Any
+) -> None:
+    transformers = pytest.importorskip("transformers")
+    write_tokenizer(tiny(cls), directory, 7)
+    if not (directory / name).exists():
+        (directory / name).write_text("{}")
+    edit_json(directory / name, change)
+    found = read_tokenizer(directory, cls, SIZES[cls])
+    assert len(found.added_tokens) == 1
+    texts = ["film[MASK] film filmfilm", "a <s> film<s>b", "x[MASK]x [MASK]", "▁film film▁film"]
+    peer = transformers.AutoTokenizer.from_pretrained(directory)
+    assert found.tokenize(texts) == peer(texts, add_special_tokens=False)["input_ids"]
 
 
 def test_symbols_that_transformers_splits_off(directory: Path) -> None:
@@ -181,8 +213,6 @@ def keras_hub(directory: Path, name: str, **config: Any) -> None:
         ("BertTokenizer", {"split": False}, "`split` must be True, got False"),
         ("BertTokenizer", {"oov_token": "<unk>"}, "lacks the special tokens <unk>"),
         ("BertTokenizer", {"reversed": True}, "the key 'reversed' .value True. is unknown"),
-        ("BertTokenizer", {"special_tokens": ["film"]}, "KerasHub never splits 'film', but a WordPieceTokenizer would"),
-        ("RobertaTokenizer", {"unsplittable_tokens": ["film"]}, "KerasHub never splits 'film'"),
         ("RobertaTokenizer", {"add_prefix_space": True}, "`add_prefix_space` must be False"),
         ("AlbertTokenizer", {"add_bos": True}, "`add_bos` must be False"),
     ],

@@ -209,8 +209,8 @@ FAULTS = (
     Fault(
         "a literal <pad> in a text becomes the token for padding",
         "text/tokenizers/bpe.py",
-        'for role in self.roles if role != "pad_token"}',
-        "for role in self.roles}",
+        'if roles == ["pad_token"] and',
+        "if not roles and",
     ),
     # === Training ===
     Fault(
