@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import re
 from collections.abc import Iterable, Sequence
@@ -50,10 +51,16 @@ class TensorFlowModelFiles(TensorFile):
         self.path = directory
         self._copies: dict[str, list[tuple[Hdf5File, str]]] = {}  # each with the name in the file
         spell = functools.partial(_torch_name, scopes=1)
-        self._files = files_of_tensors(directory, TENSORFLOW_FILES, self._open, spell)
+        # Refused files are closed at once, as `Hdf5File` does.
+        with contextlib.ExitStack() as self._opened:
+            self._files = files_of_tensors(directory, TENSORFLOW_FILES, self._open, spell)
+            self._opened = self._opened.pop_all()
+        if (whole := directory / TENSORFLOW_FILES[0]) in self._files.values():
+            self.path = whole
 
     def _open(self, path: Path) -> Iterable[str]:
         file = Hdf5File(path)
+        self._opened.callback(file.close)
         stored = list(file.names())
         is_shard = _SHARD.fullmatch(path.name) is not None
         _check_origin(path, stored, is_shard)
@@ -92,6 +99,10 @@ class TensorFlowModelFiles(TensorFile):
 
     def file_of(self, name: str) -> Path:
         return self._files[name]
+
+    def close(self) -> None:
+        """Close the files, after which no tensor can be read."""
+        self._opened.close()
 
 
 def _torch_name(stored: str, scopes: int) -> str:
@@ -138,7 +149,8 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
         raise PresetError(
             f"{path} {problem}: `save` or `save_weights` of a Keras model that contains one of transformers wrote it. "
             "Where transformers 4 and tf-keras are installed, build that Keras model, load this file into it, and call "
-            "`save_pretrained(folder)` on the model of transformers in it. lmzoo reads that folder, without other layers."
+            "`save_pretrained(folder)` on the model of transformers in it. lmzoo reads that folder, which does not have "
+            "the other layers."
         )
 
 
