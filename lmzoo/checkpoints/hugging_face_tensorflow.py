@@ -27,7 +27,7 @@ _RENAMED = {
     "predictions.bias": "predictions.unused_bias",
 }
 _SAVE = (
-    "Where transformers 4 and tf-keras are installed, load the model into its class there, such as "
+    "where transformers 4 and tf-keras are installed, load the model into its class there, such as "
     "`TFBertForSequenceClassification`, and call `save_pretrained(folder)` on it. lmzoo reads that folder."
 )
 
@@ -149,8 +149,7 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
         raise PresetError(
             f"{path} {problem}: `save` or `save_weights` of a Keras model that contains one of transformers wrote it. "
             "Where transformers 4 and tf-keras are installed, build that Keras model, load this file into it, and call "
-            "`save_pretrained(folder)` on the model of transformers in it. lmzoo reads that folder, which does not have "
-            "the other layers."
+            "`save_pretrained(folder)` on the model of transformers alone. lmzoo reads that folder."
         )
 
 
@@ -159,8 +158,8 @@ def advise_on_weights(directory: Path) -> str:
     names = sorted(path.name for path in directory.iterdir())
     if (graph := next((name for name in names if name in ("saved_model.pb", "saved_model")), None)) is not None:
         return (
-            f"{graph} is TensorFlow's SavedModel, a graph to run, from which no model to train can be loaded. If it is "
-            f"of transformers: {_SAVE}"
+            f"{graph} is TensorFlow's SavedModel, a graph to run, from which no model to train can be loaded. If a model "
+            f"of transformers wrote it, {_SAVE}"
         )
     if TENSORFLOW_FILES[0] in names:
         return f"{TENSORFLOW_FILES[0]} needs the {CONFIG_FILE} that transformers wrote next to it. Put it there."
@@ -168,8 +167,8 @@ def advise_on_weights(directory: Path) -> str:
         return f"{shard} needs the index {TENSORFLOW_FILES[1]} and {CONFIG_FILE}. Put them next to it."
     if (index := next((name for name in names if name.endswith(".index")), None)) is not None:
         return (
-            f"{index} is a checkpoint of TensorFlow without one of the configurations that lmzoo reads. If "
-            f"`save_weights` of a model of transformers wrote it: {_SAVE}"
+            f"{index} is a checkpoint of TensorFlow without a configuration that lmzoo reads. If `save_weights` of a "
+            f"model of transformers wrote it, {_SAVE}"
         )
     weights = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
     if weights:
