@@ -70,11 +70,11 @@ class TensorFlowModelFiles(TensorFile):
             scopes = int("model." in name) if is_shard else 2
             names.append(_torch_name(name, scopes))
             self._copies.setdefault(names[-1], []).append((file, name))
-            first = self._copies[names[-1]][0][1]
-            if file.shape(name) != file.shape(first):
+            original, first = self._copies[names[-1]][0]
+            if file.shape(name) != original.shape(first):
                 raise PresetError(
-                    f"{path}: {name!r} has shape {file.shape(name)}, expected {file.shape(first)}, as {first!r} has: "
-                    "they are the same weight."
+                    f"{path}: {name!r} has shape {file.shape(name)}, expected {original.shape(first)}, the shape of "
+                    f"{first!r}: they are the same weight."
                 )
         return names
 
@@ -92,9 +92,9 @@ class TensorFlowModelFiles(TensorFile):
     def read(self, name: str) -> np.ndarray:
         (file, stored), *copies = self._copies[name]
         array = file.read(stored)
-        for _, copy in copies:
-            if not np.array_equal(file.read(copy), array, equal_nan=True):
-                raise PresetError(f"{file.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
+        for other, copy in copies:
+            if not np.array_equal(other.read(copy), array, equal_nan=True):
+                raise PresetError(f"{other.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
         return array.T if _kind(stored) == "kernel" else array.reshape(self.shape(name))
 
     def file_of(self, name: str) -> Path:
@@ -158,8 +158,8 @@ def advise_on_weights(directory: Path) -> str:
     names = sorted(path.name for path in directory.iterdir())
     if (graph := next((name for name in names if name in ("saved_model.pb", "saved_model")), None)) is not None:
         return (
-            f"{graph} is TensorFlow's SavedModel, a graph to run, from which no model to train can be loaded. If a model "
-            f"of transformers wrote it, {_SAVE}"
+            f"{graph} is TensorFlow's SavedModel, a graph to run, from which no model can be loaded. If a model of "
+            f"transformers wrote it, {_SAVE}"
         )
     if TENSORFLOW_FILES[0] in names:
         return f"{TENSORFLOW_FILES[0]} needs the {CONFIG_FILE} that transformers wrote next to it. Put it there."
@@ -167,8 +167,8 @@ def advise_on_weights(directory: Path) -> str:
         return f"{shard} needs the index {TENSORFLOW_FILES[1]} and {CONFIG_FILE}. Put them next to it."
     if (index := next((name for name in names if name.endswith(".index")), None)) is not None:
         return (
-            f"{index} is a checkpoint of TensorFlow without a configuration that lmzoo reads. If `save_weights` of a "
-            f"model of transformers wrote it, {_SAVE}"
+            f"{index} is a checkpoint of TensorFlow without a configuration such as bert_config.json. If `save_weights` "
+            f"of a model of transformers wrote it, {_SAVE}"
         )
     weights = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
     if weights:

@@ -333,8 +333,8 @@ FAULTS = (
     Fault(
         "copies of a weight in TensorFlow's files may differ",
         "checkpoints/hugging_face_tensorflow.py",
-        "for _, copy in copies:",
-        "for _, copy in copies[:0]:",
+        "for other, copy in copies:",
+        "for other, copy in copies[:0]:",
     ),
     Fault(
         "of ALBERT's two biases in TensorFlow's files, the one that is never added is read",
