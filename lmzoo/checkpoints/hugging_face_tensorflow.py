@@ -167,7 +167,7 @@ def advise_on_weights(directory: Path) -> str:
         return f"{shard} needs the index {TENSORFLOW_FILES[1]} and {CONFIG_FILE}. Put them next to it."
     if (index := next((name for name in names if name.endswith(".index")), None)) is not None:
         return (
-            f"{index} is a checkpoint of TensorFlow without a configuration such as bert_config.json. If `save_weights` "
+            f"{index} is a TensorFlow checkpoint without a configuration such as bert_config.json. If `save_weights` "
             f"of a model of transformers wrote it, {_SAVE}"
         )
     weights = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]

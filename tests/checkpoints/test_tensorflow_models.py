@@ -336,7 +336,7 @@ OTHER_FILES = {
     "saved_model/1/saved_model.pb": f"saved_model is TensorFlow's SavedModel, .*{SAVE}",
     "saved_model.pb": f"saved_model.pb is TensorFlow's SavedModel, .*{SAVE}",
     "weights.h5": "wrote weights.h5, rename it to tf_model.h5, and put the model's config.json next to it",
-    "weights.index": f"weights.index is a checkpoint of TensorFlow .*{SAVE}",
+    "weights.index": f"weights.index is a TensorFlow checkpoint .*{SAVE}",
     "tf_model-00001-of-00002.h5": "needs the index tf_model.h5.index.json and config.json",
 }
 
