@@ -19,7 +19,12 @@ from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face_families import architecture_in, detect_family, named_by
 from lmzoo.checkpoints.hugging_face_heads import count_classes, count_outputs, find_heads, is_regression, read_classes
 from lmzoo.checkpoints.hugging_face_keys import HARMLESS_KEYS, RESTRICTED_KEYS
-from lmzoo.checkpoints.hugging_face_tensorflow import TENSORFLOW_FILES, TensorFlowModelFiles, advise_on_weights
+from lmzoo.checkpoints.hugging_face_tensorflow import (
+    TENSORFLOW_FILES,
+    TensorFlowModelFiles,
+    advise_on_weights,
+    refuse_tensorflow_names,
+)
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
@@ -224,6 +229,7 @@ def open_tensors(directory: Path) -> TensorFile:
     if name in TENSORFLOW_FILES:
         return TensorFlowModelFiles(directory)
     files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
+    refuse_tensorflow_names(files)
     return without_wrappers(files)
 
 

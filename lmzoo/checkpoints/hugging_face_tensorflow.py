@@ -153,6 +153,19 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
         )
 
 
+def refuse_tensorflow_names(file: TensorFile) -> None:
+    """Refuse safetensors that a TensorFlow class wrote.
+
+    Raises:
+        PresetError: saying what to do.
+    """
+    if any(name.endswith(":0") for name in file.names()):
+        raise PresetError(
+            f"{file.path} holds safetensors of a TensorFlow class of transformers, expected those of a PyTorch class. "
+            f"To get a {TENSORFLOW_FILES[0]}, {_SAVE}"
+        )
+
+
 def advise_on_weights(directory: Path) -> str:
     """Return what to do about TensorFlow's weights in a directory that lmzoo cannot read, or "" if there are none."""
     names = sorted(path.name for path in directory.iterdir())

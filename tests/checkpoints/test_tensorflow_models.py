@@ -19,6 +19,7 @@ import pytest
 
 import lmzoo
 from lmzoo.checkpoints.family_names import names_in_transformers
+from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.family import families
@@ -359,6 +360,13 @@ def test_weights_without_their_configuration(unpacked):
     folder = unpacked("TFBertModel")
     (folder / "config.json").unlink()
     refused(folder, "has no config.json. tf_model.h5 needs the config.json that transformers wrote next to it")
+
+
+def test_safetensors_of_tensorflow(unpacked):
+    folder = unpacked("TFBertModel")
+    table = ("bert/embeddings/word_embeddings/weight:0", np.ones((67, 15), "float32"))
+    write_safetensors(folder / "model.safetensors", [table])
+    refused(folder, f"holds safetensors of a TensorFlow class .* To get a tf_model.h5, .*{SAVE}")
 
 
 def test_weights_that_are_renamed(unpacked):
