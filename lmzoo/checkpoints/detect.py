@@ -9,8 +9,10 @@ from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.google import find_google
 from lmzoo.checkpoints.hugging_face import find_hugging_face
+from lmzoo.checkpoints.hugging_face_tensorflow import advise_on_weights
 from lmzoo.checkpoints.keras_hub import find_keras_hub
 from lmzoo.checkpoints.sentence_transformers import SentenceCheckpoint, find_sentence_transformers
+from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
 
 _WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
@@ -28,4 +30,8 @@ def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | 
         return sentence
     if (directory / CONFIG_FILE).is_file():
         return find_hugging_face(directory, family) or find_keras_hub(directory)
-    return next((found for find in _WITHOUT_CONFIG if (found := find(directory))), None)
+    if (found := next((found for find in _WITHOUT_CONFIG if (found := find(directory))), None)) is not None:
+        return found
+    if advice := advise_on_weights(directory):
+        raise PresetError(f"{directory} has no {CONFIG_FILE}. {advice}")
+    return None

@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face's transformers: `config.json` and safetensors or pickled PyTorch tensors."""
+"""Checkpoints of Hugging Face's transformers: `config.json` and safetensors, pickled tensors or TensorFlow's HDF5."""
 
 from __future__ import annotations
 
@@ -19,6 +19,12 @@ from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face_families import architecture_in, detect_family, named_by
 from lmzoo.checkpoints.hugging_face_heads import count_classes, count_outputs, find_heads, is_regression, read_classes
 from lmzoo.checkpoints.hugging_face_keys import HARMLESS_KEYS, RESTRICTED_KEYS
+from lmzoo.checkpoints.hugging_face_tensorflow import (
+    TENSORFLOW_FILES,
+    TensorFlowModelFiles,
+    advise_on_weights,
+    refuse_tensorflow_names,
+)
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
 from lmzoo.family import Family
@@ -39,6 +45,7 @@ _WITH_CLASSES = ("classification", "token_classification")
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
+    *TENSORFLOW_FILES,
 )  # fmt: skip
 _CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transformers"}
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
@@ -212,13 +219,17 @@ def _weights_file(directory: Path) -> str | None:
 
 
 def open_tensors(directory: Path) -> TensorFile:
-    """Open the weights, without prefixes of wrappers: safetensors if there are any, otherwise a pickled state dict."""
+    """Open safetensors, else a pickled state dict, else TensorFlow's HDF5, without prefixes of wrappers."""
     name = _weights_file(directory)
     if name is None:
         raise PresetError(
-            f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin."
+            f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin, no "
+            f"tf_model.h5. {advise_on_weights(directory)}".rstrip()
         )
+    if name in TENSORFLOW_FILES:
+        return TensorFlowModelFiles(directory)
     files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
+    refuse_tensorflow_names(files)
     return without_wrappers(files)
 
 

@@ -22,6 +22,8 @@ _FAMILY_AND_HEAD = re.compile(rf"(\w+?)For({'|'.join(ARCHITECTURES.values())})")
 def architecture_in(file: Path, config: JsonObject) -> str | None:
     """Return the name of the class that `config.json` gives in `architectures`, or None if it gives none.
 
+    A class for TensorFlow, such as `TFBertModel`, goes by the name of the class for PyTorch.
+
     Raises:
         PresetError: if `architectures` is not a list of names.
     """
@@ -31,7 +33,7 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     names = [stored] if isinstance(stored, str) else stored
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise PresetError(f"{file}: `architectures` must be a list of names of classes, got {stored!r:.80}.")
-    return str(names[0])
+    return str(names[0]).removeprefix("TF")
 
 
 def detect_family(

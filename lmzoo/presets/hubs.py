@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, wait
 from pathlib import Path, PurePosixPath
 from typing import TypedDict, TypeVar
@@ -30,13 +30,15 @@ KAGGLE = "https://www.kaggle.com"
 
 # Copies of the weights for other frameworks, which would multiply the download, and files left over from training.
 _NOT_READ = [
-    "*.bin", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.gguf", "*.tflite", "*.mlmodel", "tf_model.h5",
+    "*.bin", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.gguf", "*.tflite", "*.mlmodel", "tf_model*.h5",
     "coreml/*", "onnx/*", "openvino/*", "optimizer.pt", "scaler.pt", "scheduler.pt", "*.pth", "checkpoint-*/*",
     "runs/*", ".gitattributes",
 ]  # fmt: skip
-# PyTorch's weights, only for repositories, and modules of Sentence Transformers, without other ones.
+# Weights of repositories and of modules of Sentence Transformers. PyTorch's are fetched only without any of the first
+# kinds, TensorFlow's only without any others.
+_FIRST = ("*.safetensors", "*.weights.h5")
 _PICKLED = "pytorch_model*.bin"
-_OTHERS = ["*.safetensors", "*.weights.h5"]
+_TENSORFLOW = "tf_model*.h5"
 
 
 class PublishedFile(TypedDict, total=False):
@@ -130,9 +132,11 @@ def _download_hf(handle: str) -> str:
             huggingface_hub.snapshot_download, repository, etag_timeout=_TIMEOUT, local_files_only=local_files_only
         )
         folder = Path(snapshot(ignore_patterns=_NOT_READ, revision=revision or None))
-        if patterns := _pickles(folder):
-            # The folder is named after the snapshot's commit. The same patterns find it offline, too.
-            return snapshot(allow_patterns=patterns, revision=folder.name)
+        for pattern, earlier in ((_PICKLED, _FIRST), (_TENSORFLOW, (*_FIRST, _PICKLED))):
+            if parts := _parts_without(earlier, folder):
+                # The folder is named after the snapshot's commit. The same patterns find it offline, too.
+                patterns = [(part / pattern).as_posix() for part in parts]
+                snapshot(allow_patterns=patterns, revision=folder.name)
         return str(folder)
 
     try:
@@ -144,20 +148,19 @@ def _download_hf(handle: str) -> str:
             raise failure from None
 
 
-def _pickles(folder: Path) -> list[str]:
-    """Return the patterns of the pickles that a downloaded repository lacks weights without."""
+def _parts_without(patterns: Iterable[str], folder: Path) -> list[Path]:
+    """Return the parts of a downloaded repository that need weights but have no such file, relative to its folder."""
     parts = [folder]
     if (folder / "modules.json").exists():
         from lmzoo.checkpoints.sentence_modules import read_modules  # which imports Keras
 
         with contextlib.suppress(PresetError):  # which is raised again when the folder is read
             parts = [module.directory for module in read_modules(folder) if module.has_weights]
-    needy = [
-        part
+    return [
+        part.relative_to(folder)
         for part in parts
-        if (part / "config.json").exists() and not any(any(part.glob(pattern)) for pattern in _OTHERS)
+        if (part / "config.json").exists() and not any(any(part.glob(pattern)) for pattern in patterns)
     ]
-    return [(part.relative_to(folder) / _PICKLED).as_posix() for part in needy]
 
 
 def _download_kaggle(handle: str) -> str:

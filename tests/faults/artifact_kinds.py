@@ -26,6 +26,7 @@ import lmzoo
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
@@ -227,7 +228,7 @@ def tensor_kind(
 
     def load(folder: Path) -> Content:
         file = read(folder / path)
-        with contextlib.closing(file) if isinstance(file, Hdf5File) else contextlib.nullcontext():
+        with contextlib.closing(file) if hasattr(file, "close") else contextlib.nullcontext():
             return {name: file.read(name) for name in file.names()}
 
     return ArtifactKind(path, lambda folder, version: void(write(folder / path, tensors(version))), load, **flags)
@@ -246,6 +247,20 @@ def write_sharded(folder: Path, all_tensors: Tensors) -> None:
         write_safetensors(folder / name, all_tensors[part::2])
         index |= dict.fromkeys((tensor for tensor, _ in all_tensors[part::2]), name)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+
+
+def write_tensorflow_model(folder: Path, all_tensors: Tensors, parts: bool = False) -> None:
+    """As transformers 4 wrote weights of its classes for TensorFlow."""
+    folder.mkdir(exist_ok=True)
+    if not parts:
+        write_hdf5(folder / "tf_model.h5", [(f"bert/tf_bert_model_1/{name}:0", array) for name, array in all_tensors])
+        return
+    index = {}
+    for part in range(2):
+        file = f"tf_model-0000{part + 1}-of-00002.h5"
+        write_hdf5(folder / file, [(f"{name}:0", array) for name, array in all_tensors[part::2]])
+        index |= {f"tf_bert_model_1/{name}:0": file for name, _ in all_tensors[part::2]}
+    (folder / "tf_model.h5.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
 
 
 def write_tensorflow(prefix: Path, all_tensors: Tensors) -> None:
@@ -436,6 +451,10 @@ KINDS: dict[str, ArtifactKind] = {
     "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
     "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),
     "hdf5": tensor_kind("weights.hdf5", write_hdf5, Hdf5File),
+    "tf_model": tensor_kind("tf_whole", write_tensorflow_model, TensorFlowModelFiles),
+    "sharded tf_model": tensor_kind(
+        "tf_parts", functools.partial(write_tensorflow_model, parts=True), TensorFlowModelFiles
+    ),
     "tensorflow": tensor_kind(
         "checkpoint/model.ckpt", write_tensorflow, read_tensorflow, vouched=True, forks=False, needs="tensorflow"
     ),

@@ -16,6 +16,7 @@ from lmzoo.checkpoints.formats import torch as torch_files
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.torch import TorchFile
+from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
 from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack
@@ -91,6 +92,12 @@ def hdf5(path: str) -> None:
     file = Hdf5File(path)
     for name in file.names():
         file.read(name)
+
+
+def tf_model(path: str) -> None:
+    with contextlib.closing(TensorFlowModelFiles(Path(path))) as file:
+        for name in file.names():
+            file.read(name)
 
 
 def safetensors(path: str) -> None:

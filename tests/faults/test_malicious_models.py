@@ -95,6 +95,16 @@ def test_weights_of_a_preset(attack: str, file: str, ground: Ground) -> None:
     ground.refused("preset", preset, f"{file}|Not allowed")
 
 
+@pytest.mark.parametrize("attack", WEIGHTS)
+@pytest.mark.parametrize("kind", ["tf_model", "sharded tf_model"])
+def test_weights_for_tensorflow(attack: str, kind: str, ground: Ground) -> None:
+    folder = ground.copy(kind)
+    file = min(folder.glob("*.h5"))
+    with h5py.File(file, "a") as opened:
+        WEIGHTS[attack](opened, first_dataset(file))
+    ground.refused("tf_model", folder, file.name)
+
+
 def test_code_in_a_preset(ground: Ground) -> None:
     preset = ground.copy("preset without manifest")
     preprocessor = json.loads((preset / "preprocessor.json").read_text())
@@ -152,10 +162,10 @@ def symbolic_link(folder: Path, name: str) -> None:
     (folder / name).symlink_to("../secret")
 
 
-def index_to(name: str) -> Callable[[Path], None]:
+def index_to(name: str, file: str = "model.safetensors") -> Callable[[Path], None]:
     def change(folder: Path) -> None:
-        (folder / "model.safetensors").unlink()
-        (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
+        (folder / file).unlink()
+        (folder / f"{file}.index.json").write_text(json.dumps({"weight_map": {"a": name}}))
 
     return change
 
@@ -192,6 +202,9 @@ HOSTILE_FOLDERS: dict[str, tuple[str, Callable[[Path], None]]] = {
     "an index to a folder above": ("hf", index_to("../secret")),
     "an index to a path": ("hf", index_to("/etc/passwd")),
     "an index to itself": ("hf", index_to("model.safetensors.index.json")),
+    "a linked file for TensorFlow": ("tf_model", lambda folder: symbolic_link(folder, "tf_model.h5")),
+    "an index to a folder above for TensorFlow": ("tf_model", index_to("../secret", "tf_model.h5")),
+    "an index to itself for TensorFlow": ("tf_model", index_to("tf_model.h5.index.json", "tf_model.h5")),
     "an endless header": ("hf", header(1 << 62)),
     "a header beyond the file": ("hf", header(10_000)),
     "a header of brackets": ("hf", header(1000)),
@@ -224,7 +237,7 @@ def test_hostile_folders(name: str, ground: Ground) -> None:
     (ground.folder / "secret").write_bytes(b"secret")
     folder = ground.copy(kind)
     change(folder)
-    ground.refused("checkpoint" if kind == "hf" else "backbone", folder)
+    ground.refused({"hf": "checkpoint", "tf_model": "tf_model"}.get(kind, "backbone"), folder)
 
 
 # === Sentence Transformers ===

@@ -324,6 +324,30 @@ FAULTS = (
         'if named_by(architecture) or (match and not match[1].endswith("Model")):',
         "if named_by(architecture):",
     ),
+    Fault(
+        "square kernels of TensorFlow's files are not transposed",
+        "checkpoints/hugging_face_tensorflow.py",
+        'return array.T if _kind(stored) == "kernel" else',
+        'return array.T if len(set(array.shape)) > 1 and _kind(stored) == "kernel" else',
+    ),
+    Fault(
+        "copies of a weight in TensorFlow's files may differ",
+        "checkpoints/hugging_face_tensorflow.py",
+        "for other, copy in copies:",
+        "for other, copy in copies[:0]:",
+    ),
+    Fault(
+        "of ALBERT's two biases in TensorFlow's files, the one that is never added is read",
+        "checkpoints/hugging_face_tensorflow.py",
+        '"predictions.decoder.bias": "predictions.bias",',
+        "",
+    ),
+    Fault(
+        "an index may list the same tensor twice",
+        "checkpoints/formats/sharded.py",
+        "if len(mapped) < len(weight_map):",
+        "if not mapped:",
+    ),
     # === Presets ===
     Fault(
         "the checksums of a preset's files are not compared with those of its manifest",

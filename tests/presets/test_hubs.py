@@ -118,11 +118,13 @@ NOT_READ = [
         ("hf://org/name@v1.0", "v1.0", ["model.safetensors"], ["pytorch_model.bin"]),
         (f"hf://org/name@{COMMIT}", "", ["pytorch_model-00001-of-00001.bin", "pytorch_model.bin.index.json"], []),
         ("hf://org/name", "main", ["model.weights.h5", "assets/tokenizer/vocabulary.txt"], ["pytorch_model.bin"]),
+        ("hf://org/name", "main", ["tf_model.h5"], []),
+        ("hf://org/name", "main", ["pytorch_model.bin"], ["tf_model-00001-of-00001.h5"]),
     ],
-    ids=["pytorch", "tag", "commit", "keras"],
+    ids=["pytorch", "tag", "commit", "keras", "tensorflow", "both"],
 )
 def test_which_files_are_fetched(monkeypatch, hub, handle, revision, weights, beside):
-    serve_hub(hub, revision, [*READ, *NOT_READ, *weights, *beside])
+    serve_hub(hub, revision, list(dict.fromkeys([*READ, *NOT_READ, *weights, *beside])))
     folder = resolve(handle)
     assert folder.name == COMMIT
     found = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
@@ -213,7 +215,7 @@ def test_what_is_asked_of_hugging_face(tmp_path, monkeypatch):
     assert resolve("hf://org/name") == tmp_path
     assert asked["name"] == "org/name"
     assert asked["etag_timeout"] == 10
-    assert {"*.bin", "tf_model.h5"} <= set(asked["ignore_patterns"])
+    assert {"*.bin", "tf_model*.h5"} <= set(asked["ignore_patterns"])
     assert not {"*.h5", "*.safetensors", "*.json"} & set(asked["ignore_patterns"])
 
 

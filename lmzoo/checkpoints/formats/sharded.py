@@ -72,12 +72,15 @@ def check_inside(directory: Path, path: Path) -> None:
 
 
 def files_of_tensors(
-    path: Path, known_names: Iterable[str], names_in: Callable[[Path], Iterable[str]]
+    path: Path,
+    known_names: Iterable[str],
+    names_in: Callable[[Path], Iterable[str]],
+    spell: Callable[[str], str] = str,
 ) -> dict[str, Path]:
     """Opens a checkpoint in one file, or in several with an index, and finds the file of each tensor.
 
     `path` is a file, or a directory, in which the first one found of `known_names` counts; `*.index.json` is an index.
-    `names_in` opens a file and returns the names of its tensors.
+    `names_in` opens a file and returns the names of its tensors. `spell` turns a name in the index into one of those.
 
     Raises:
         PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; or a
@@ -92,7 +95,7 @@ def files_of_tensors(
     file = file_in(path, name)
     if not name.endswith(".index.json"):
         return dict.fromkeys(names_in(file), file)
-    mapped = _read_index(path, name)
+    mapped = _read_index(path, name, spell)
     held = {shard: set(names_in(shard)) for shard in dict.fromkeys(mapped.values())}
     for tensor, shard in mapped.items():
         if tensor not in held[shard]:
@@ -103,12 +106,15 @@ def files_of_tensors(
     return mapped
 
 
-def _read_index(directory: Path, name: str) -> dict[str, Path]:
-    """The file of each tensor according to the index."""
+def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict[str, Path]:
+    """Return the file of each tensor according to the index, by names that `spell` returns."""
     check_is_weights(directory / name)
     weight_map = read_json(directory, name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise PresetError(f'{directory / name} must hold an object "weight_map": the name of a file for each tensor.')
     if not weight_map:
         raise PresetError(f"{directory / name} names no tensors.")
-    return {tensor: file_in(directory, shard) for tensor, shard in weight_map.items()}
+    mapped = {spell(tensor): file_in(directory, shard) for tensor, shard in weight_map.items()}
+    if len(mapped) < len(weight_map):
+        raise PresetError(f"{directory / name} names a tensor twice.")
+    return mapped

@@ -58,7 +58,10 @@ HUGGING_FACE = hugging_face_layout(
         "predictions.decoder.weight": "embeddings.word_embeddings.weight",
         "predictions.decoder.bias": "predictions.bias",
     },
-    ignored={r"sop_classifier\..*": "the head of sentence-order prediction"},
+    ignored={
+        r"sop_classifier\..*": "the head of sentence-order prediction",
+        r"predictions\.unused_bias": "a bias that TensorFlow's head never adds",
+    },
 )
 
 _GOOGLE_GROUP = "bert/encoder/transformer/group_{i}/inner_group_{j}"

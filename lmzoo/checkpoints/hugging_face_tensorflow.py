@@ -1,0 +1,192 @@
+"""Weights of transformers' TensorFlow classes: `tf_model.h5`, presented as those of its PyTorch classes."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from lmzoo.checkpoints.formats.hdf5 import Hdf5File
+from lmzoo.checkpoints.formats.sharded import files_of_tensors
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import CONFIG_FILE
+
+TENSORFLOW_FILES = ("tf_model.h5", "tf_model.h5.index.json")
+
+_SHARD = re.compile(r"tf_model-\d{5}-of-\d{5}\.h5")
+_KINDS = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
+# ALBERT's head adds the decoder's bias and trains it. Its other bias is in the file, but is never read.
+_RENAMED = {
+    "predictions.decoder.bias": "predictions.bias",
+    "predictions.decoder_bias": "predictions.bias",  # in a model whose vocabulary was resized
+    "predictions.bias": "predictions.unused_bias",
+}
+_SAVE = (
+    "where transformers 4 and tf-keras are installed, load the model into its class there, such as "
+    "`TFBertForSequenceClassification`, and call `save_pretrained(folder)` on it. lmzoo reads that folder."
+)
+
+
+class TensorFlowModelFiles(TensorFile):
+    """The tensors of `tf_model.h5`, or of its parts and their index, under PyTorch's names and with its axes.
+
+    A layer and the class of the model, often numbered, precede each name in the file. Whether a tensor is transposed
+    depends on its name alone, since a square kernel looks the same both ways. Where layers share a weight, each has a
+    copy in the file. The copies must be equal.
+
+    Args:
+        directory: the directory of the files.
+
+    Raises:
+        PresetError: if a file is missing, truncated or not HDF5, takes values from elsewhere, or was not written by
+            transformers; or copies of a weight differ, their shapes when it is opened and their values when it is read.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.path = directory
+        self._copies: dict[str, list[tuple[Hdf5File, str]]] = {}  # each with the name in the file
+        spell = functools.partial(_torch_name, scopes=1)
+        # Refused files are closed at once, as `Hdf5File` does.
+        with contextlib.ExitStack() as self._opened:
+            self._files = files_of_tensors(directory, TENSORFLOW_FILES, self._open, spell)
+            self._opened = self._opened.pop_all()
+        if (whole := directory / TENSORFLOW_FILES[0]) in self._files.values():
+            self.path = whole
+
+    def _open(self, path: Path) -> Iterable[str]:
+        file = Hdf5File(path)
+        self._opened.callback(file.close)
+        stored = list(file.names())
+        is_shard = _SHARD.fullmatch(path.name) is not None
+        _check_origin(path, stored, is_shard)
+        names = []
+        for name in stored:
+            # Parts have no groups of layers, and keep the model's scope only in the names of shared layers.
+            scopes = int("model." in name) if is_shard else 2
+            names.append(_torch_name(name, scopes))
+            self._copies.setdefault(names[-1], []).append((file, name))
+            original, first = self._copies[names[-1]][0]
+            if file.shape(name) != original.shape(first):
+                raise PresetError(
+                    f"{path}: {name!r} has shape {file.shape(name)}, expected {original.shape(first)}, the shape of "
+                    f"{first!r}: they are the same weight."
+                )
+        return names
+
+    def names(self) -> Iterable[str]:
+        return self._files.keys()
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        file, stored = self._copies[name][0]
+        return _torch_shape(stored, file.shape(stored))
+
+    def dtype(self, name: str) -> str:
+        file, stored = self._copies[name][0]
+        return file.dtype(stored)
+
+    def read(self, name: str) -> np.ndarray:
+        (file, stored), *copies = self._copies[name]
+        array = file.read(stored)
+        for other, copy in copies:
+            if not np.array_equal(other.read(copy), array, equal_nan=True):
+                raise PresetError(f"{other.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
+        return array.T if _kind(stored) == "kernel" else array.reshape(self.shape(name))
+
+    def file_of(self, name: str) -> Path:
+        return self._files[name]
+
+    def close(self) -> None:
+        """Close the files, after which no tensor can be read."""
+        self._opened.close()
+
+
+def _torch_name(stored: str, scopes: int) -> str:
+    """Return PyTorch's name of a tensor, of whose name in a file the first `scopes` parts do not count."""
+    parts = stored.removesuffix(":0").split("/")
+    # `mlm___cls` is the module `cls`, which two layers share; `layer_._0` is an entry of a list.
+    parts = [part.rpartition("___")[2].replace("_._", ".") for part in parts[min(scopes, len(parts) - 1) :]]
+    name = ".".join([*parts[:-1], _KINDS.get(parts[-1], parts[-1])])
+    return _RENAMED.get(name, name)
+
+
+def _kind(stored: str) -> str:
+    """Return the last part of a name in a file: "kernel", "bias", "gamma" and so on."""
+    return stored.removesuffix(":0").rpartition("/")[2]
+
+
+def _torch_shape(stored: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    if _kind(stored) == "kernel":
+        return shape[::-1]
+    if _kind(stored) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`
+        return shape[1:]
+    return shape
+
+
+def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
+    """Check that all tensors are those of one model of transformers.
+
+    Raises:
+        PresetError: saying what to do.
+    """
+    strange = next((name for name in stored if not name.endswith(":0")), None)
+    if not stored or strange:
+        holds = f"holds {strange!r}, which has no name of a variable of Keras 2" if stored else "holds no tensors"
+        raise PresetError(f"{path} {holds}, so it is not a file of transformers' TensorFlow classes.")
+    if is_shard:
+        return
+    scopes = {parts[1] for name in stored if len(parts := name.split("/")) > 2 and "model." not in name}
+    problem = ""
+    if any(name.startswith("model_weights/") for name in stored):
+        problem = "is a whole model of Keras"
+    elif len(scopes) > 1:
+        problem = f"holds tensors of {', '.join(sorted(scopes)[:3])}, expected those of one model"
+    if problem:
+        raise PresetError(
+            f"{path} {problem}: `save` or `save_weights` of a Keras model that contains one of transformers wrote it. "
+            "Where transformers 4 and tf-keras are installed, build that Keras model, load this file into it, and call "
+            "`save_pretrained(folder)` on the model of transformers alone. lmzoo reads that folder."
+        )
+
+
+def refuse_tensorflow_names(file: TensorFile) -> None:
+    """Refuse safetensors that a TensorFlow class wrote.
+
+    Raises:
+        PresetError: saying what to do.
+    """
+    if any(name.endswith(":0") for name in file.names()):
+        raise PresetError(
+            f"{file.path} holds safetensors of a TensorFlow class of transformers, expected those of a PyTorch class. "
+            f"To get a {TENSORFLOW_FILES[0]}, {_SAVE}"
+        )
+
+
+def advise_on_weights(directory: Path) -> str:
+    """Return what to do about TensorFlow's weights in a directory that lmzoo cannot read, or "" if there are none."""
+    names = sorted(path.name for path in directory.iterdir())
+    if (graph := next((name for name in names if name in ("saved_model.pb", "saved_model")), None)) is not None:
+        return (
+            f"{graph} is TensorFlow's SavedModel, a graph to run, from which no model can be loaded. If a model of "
+            f"transformers wrote it, {_SAVE}"
+        )
+    if TENSORFLOW_FILES[0] in names:
+        return f"{TENSORFLOW_FILES[0]} needs the {CONFIG_FILE} that transformers wrote next to it. Put it there."
+    if (shard := next(filter(_SHARD.fullmatch, names), None)) is not None:
+        return f"{shard} needs the index {TENSORFLOW_FILES[1]} and {CONFIG_FILE}. Put them next to it."
+    if (index := next((name for name in names if name.endswith(".index")), None)) is not None:
+        return (
+            f"{index} is a TensorFlow checkpoint without a configuration such as bert_config.json. If `save_weights` "
+            f"of a model of transformers wrote it, {_SAVE}"
+        )
+    weights = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
+    if weights:
+        return (
+            f"If `save_weights` of a model of transformers wrote {weights[0]}, rename it to {TENSORFLOW_FILES[0]}, and "
+            f"put the model's {CONFIG_FILE} next to it."
+        )
+    return ""

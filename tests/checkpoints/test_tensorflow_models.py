@@ -1,0 +1,419 @@
+"""`tf_model.h5` of transformers' TensorFlow classes: loaded with the numbers of their PyTorch twins, or refused."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.checkpoints.family_names import names_in_transformers
+from lmzoo.checkpoints.formats.safetensors import write_safetensors
+from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.tokenizer_files import write_tokenizer
+from lmzoo.family import families
+from lmzoo.models import (
+    Backbone,
+    CausalLM,
+    MaskedLM,
+    MultipleChoice,
+    Pretrainer,
+    QuestionAnswerer,
+    Seq2SeqLM,
+    TextClassifier,
+    TextRegressor,
+    TokenClassifier,
+)
+from lmzoo.presets import PresetError
+from lmzoo.presets.source import open_source
+from lmzoo.text import WordPieceTokenizer
+from tests.checkpoints.model_files import configure, load
+from tests.reference.weights import difference, run, to_numpy
+
+MODELS = Path(__file__).parent / "tensorflow_models"
+TOLERANCE = 1e-5
+HEADS = {
+    "XLNetLMHeadModel": Pretrainer,
+    "LMHeadModel": CausalLM,
+    "MTModel": Seq2SeqLM,
+    "ForMaskedLM": MaskedLM,
+    "ForPreTraining": Pretrainer,
+    "ForSequenceClassification of one output": TextRegressor,
+    "ForSequenceClassification": TextClassifier,
+    "ForTokenClassification": TokenClassifier,
+    "ForMultipleChoice": MultipleChoice,
+    "ForQuestionAnswering": QuestionAnswerer,
+}
+# Of each family and of each kind of head, at least one; `make test-all` reads all of them.
+QUICK = {
+    "TFAlbertForMaskedLM",
+    "TFBertForPreTraining in parts",
+    "TFBertForQuestionAnswering",
+    "TFBertForSequenceClassification of one output",
+    "TFDistilBertForSequenceClassification",
+    "TFGPT2LMHeadModel",
+    "TFMarianMTModel",
+    "TFRobertaForMultipleChoice",
+    "TFXLNetForTokenClassification",
+    "TFXLNetLMHeadModel",
+}
+NAMES = [
+    name if name in QUICK else pytest.param(name, marks=pytest.mark.slow)
+    for name in sorted(path.stem for path in MODELS.glob("*.zip"))
+]
+
+
+@pytest.fixture
+def unpacked(tmp_path: Path) -> Callable[[str], Path]:
+    def unpack(name: str) -> Path:
+        folder = tmp_path / name.replace(" ", "_")
+        with zipfile.ZipFile(MODELS / f"{name}.zip") as archive:
+            archive.extractall(folder)
+        return folder
+
+    return unpack
+
+
+def load_model(name: str, folder: Path):
+    """The backbone, or the task of a class's head; nothing but a pooler that the file lacks is worth a warning."""
+    cls = next((cls for end, cls in HEADS.items() if end in name), None)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* holds no pooler")
+        return load(folder, cls)
+
+
+def check(model, folder: Path, shift: float = 0.0) -> None:
+    """Compare all that the file of outputs holds, except at padding."""
+    with np.load(folder / "outputs.npz") as file:
+        stored = dict(file)
+    expected = {name: stored.pop(name) for name in list(stored) if name.startswith("expected ")}
+    outputs = run(model, stored)
+    real = stored.get("decoder_padding_mask", stored["padding_mask"]) > 0
+    assert expected
+    for name, theirs in expected.items():
+        ours = outputs if name == "expected logits" else outputs[name.removeprefix("expected ")]
+        ours = np.asarray(ours)
+        assert ours.shape == theirs.shape
+        if real.ndim == 2 and theirs.shape[:2] == real.shape:
+            ours = ours[real]
+            theirs = theirs[real]
+        assert difference(ours, theirs + shift) <= TOLERANCE
+
+
+def change(folder: Path, edit: Callable[[h5py.File], object], name: str = "tf_model.h5") -> None:
+    """Edit a copy, which then takes the file's place: HDF5 would not notice a change of a file that it has open."""
+    shutil.copy(folder / name, folder / "changed")
+    with h5py.File(folder / "changed", "r+") as file:
+        edit(file)
+    os.replace(folder / "changed", folder / name)
+
+
+def paths_in(folder: Path) -> list[str]:
+    """The paths of the datasets in `tf_model.h5`."""
+    found: list[str] = []
+    with h5py.File(folder / "tf_model.h5") as file:
+        file.visititems(lambda name, item: found.append(name) if isinstance(item, h5py.Dataset) else None)
+    return found
+
+
+def path_of(folder: Path, end: str) -> str:
+    """The path of the one dataset whose path ends so."""
+    (path,) = [path for path in paths_in(folder) if path.endswith(end)]
+    return path
+
+
+def refused(folder: Path, message: str, cls: Any = Backbone) -> None:
+    with pytest.raises(PresetError, match=f"(?s){re.escape(str(folder))}.*{message}"):
+        load(folder, None if cls is Backbone else cls)
+
+
+# === Numbers ===
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_are_those_of_the_twin(name, unpacked):
+    folder = unpacked(name)
+    model = load_model(name, folder)
+    check(model, folder)
+    if isinstance(model, TokenClassifier):
+        assert model.class_names == ["bad", "middling", "good"]
+
+
+def test_every_head_of_every_family_is_there():
+    """A file for each class of transformers that had a twin for TensorFlow, in the families that the guide names."""
+    heads = {name: family.checkpoints["hf"].heads.keys() - {"embedding"} for name, family in families().items()
+             if "hf" in family.checkpoints}  # fmt: skip
+    stored = {path.stem.removeprefix("TF") for path in MODELS.glob("*.zip")}
+    for name, kinds in heads.items():
+        names = names_in_transformers(families()[name])
+        missing = {names.architecture(kind) for kind in kinds} - stored
+        # RoBERTa and DistilBERT have no such class.
+        assert {n for n in missing if not n.endswith("ForPreTraining")} == set(), name
+
+
+def test_kernels_are_transposed_by_their_names(unpacked):
+    """Square and other matrices; GPT-2's `weight` is none of them, and its bias has an axis more."""
+    folder = unpacked("TFGPT2LMHeadModel")
+    weights = {weight.path: to_numpy(weight.value) for weight in load(folder).weights}
+    with h5py.File(folder / "tf_model.h5") as file:
+        scope = file["transformer/tfgpt2lm_head_model/transformer"]
+        np.testing.assert_array_equal(
+            weights["block_1/attention/output_dense/kernel"], scope["h_._1/attn/c_proj/weight:0"]
+        )
+        np.testing.assert_array_equal(
+            weights["block_1/attention/key/bias"], scope["h_._1/attn/c_attn/bias:0"][0, 15:30]
+        )
+    folder = unpacked("TFBertForPreTraining")
+    tensors = TensorFlowModelFiles(folder)
+    with h5py.File(folder / "tf_model.h5") as file:
+        for name, end in (
+            ("bert.encoder.layer.1.attention.self.query.weight", "layer_._1/attention/self/query/kernel:0"),
+            ("bert.encoder.layer.0.intermediate.dense.weight", "layer_._0/intermediate/dense/kernel:0"),
+        ):
+            expected = file[f"bert/tf_bert_for_pre_training/bert/encoder/{end}"][()].T
+            assert tensors.shape(name) == expected.shape
+            np.testing.assert_array_equal(tensors.read(name), expected)
+        assert "cls.seq_relationship.weight" in tensors.names()
+        assert tensors.dtype("cls.predictions.bias") == "float32"
+
+
+def test_files_of_older_versions(unpacked):
+    """Numbered scopes, configurations without families and classes, GPT-2's word table under another name."""
+    folder = unpacked("TFGPT2LMHeadModel")
+
+    def age(file: h5py.File) -> None:
+        file.move("transformer/tfgpt2lm_head_model", "transformer/tfgp_t2lm_head_model_7")
+        table = file["transformer/tfgp_t2lm_head_model_7/transformer/wte"]
+        table.move("embeddings:0", "weight:0")
+
+    change(folder, age)
+    configure(folder, architectures=None)
+    check(load(folder, CausalLM), folder)
+    configure(folder, model_type=None)
+    assert type(load(folder)).__name__ == "Gpt2Backbone"
+
+
+def test_classes_for_tensorflow_in_architectures(unpacked):
+    folder = unpacked("TFDistilBertForSequenceClassification")
+    configure(folder, architectures=["TFDistilBertForSequenceClassification"])
+    check(load(folder, TextClassifier), folder)
+    configure(folder, architectures=["TFBertForSequenceClassification"])
+    refused(folder, "names 'BertForSequenceClassification', a class of another family")
+
+
+def test_albert_adds_the_bias_of_its_decoder(unpacked):
+    """TensorFlow's head has another bias, which it never adds; PyTorch's has one for both."""
+    folder = unpacked("TFAlbertForMaskedLM")
+    unused = path_of(folder, "predictions/bias:0")
+    change(folder, lambda file: file[unused].write_direct(np.full(67, 5.0, "float32")))
+    check(load(folder, MaskedLM), folder)
+    used = path_of(folder, "predictions/decoder/bias:0")
+    change(folder, lambda file: file[used].write_direct(file[used][()] + 1))
+    check(load(folder, MaskedLM), folder, shift=1)
+    # Once the vocabulary was resized, the bias has another name.
+    change(folder, lambda file: file.move(used, used.replace("decoder/bias", "decoder_bias")))
+    check(load(folder, MaskedLM), folder, shift=1)
+    plan = open_source(folder).plan(load(folder, MaskedLM))
+    assert plan.left_out == {"predictions.unused_bias": "a bias that TensorFlow's head never adds"}
+
+
+def test_pytorch_s_files_come_first(unpacked, tmp_path):
+    folder = unpacked("TFBertModel")
+    (folder / "model.safetensors").write_bytes(b"not weights")
+    refused(folder, r"model\.safetensors ends within its header")
+
+
+# === Files that are not whole, or of something else ===
+
+
+def test_copies_of_a_weight_must_be_equal(unpacked):
+    folder = unpacked("TFBertForPreTraining")
+    copy = "mlm___cls/tf_bert_for_pre_training/bert/embeddings/word_embeddings/weight:0"
+    assert copy in paths_in(folder)
+    change(folder, lambda file: file[copy].write_direct(file[copy][()] + np.eye(67, 15, dtype="float32")))
+    refused(folder, "'mlm___cls/.*' and 'bert/.*' differ, but they are the same weight")
+
+    def shorten(file: h5py.File) -> None:
+        values = file[copy][1:]
+        del file[copy]
+        file[copy] = values
+
+    change(folder, shorten)
+    refused(folder, r"'mlm___cls/.*' has shape \(66, 15\), expected \(67, 15\), the shape of 'bert/")
+
+
+def test_every_tensor_counts(unpacked):
+    folder = unpacked("TFBertForSequenceClassification of one output")
+    scope = "bert/tf_bert_for_sequence_classification_1/bert"
+    gamma = f"{scope}/encoder/layer_._1/output/LayerNorm/gamma:0"
+    change(folder, lambda file: file.move(gamma, gamma.replace("gamma", "delta")))
+    refused(folder, r"tf_model\.h5 lacks 'encoder\.layer\.1\.output\.LayerNorm\.weight'")
+    change(folder, lambda file: file.move(gamma.replace("gamma", "delta"), gamma))
+    change(folder, lambda file: file.create_dataset(f"{scope}/encoder/more/kernel:0", data=np.ones((2, 3), "float32")))
+    refused(folder, r"tf_model\.h5 holds 'bert\.encoder\.more\.weight' \(3, 2\), which is not part of the model")
+
+
+def test_files_of_other_models(unpacked):
+    folder = unpacked("TFBertModel")
+    config = (folder / "config.json").read_text()
+    advice = r"load this file into it, and call `save_pretrained\(folder\)`"
+    change(folder, lambda file: file.create_dataset("dense/dense/kernel:0", data=np.ones((15, 2), "float32")))
+    refused(folder, f"holds tensors of dense, tf_bert_model, expected those of one model: .*{advice}")
+    change(folder, lambda file: (file.move("dense", "model_weights/dense"), file.move("bert", "model_weights/bert")))
+    refused(folder, f"is a whole model of Keras: .*{advice}")
+    change(folder, lambda file: (file.clear(), file.create_dataset("a/b/kernel", data=np.ones((2, 3), "float32"))))
+    refused(folder, "holds 'a/b/kernel', which has no name of a variable of Keras 2")
+    change(folder, lambda file: file.clear())
+    refused(folder, "holds no tensors")
+    assert (folder / "config.json").read_text() == config
+
+
+@pytest.mark.parametrize("place", [0.0, 0.3, 0.9])
+def test_truncated_files(place, unpacked):
+    for name, file in (("TFBertModel", "tf_model.h5"), ("TFBertForPreTraining in parts", "tf_model-00002-of-00003.h5")):
+        folder = unpacked(name)
+        path = folder / file
+        path.write_bytes(path.read_bytes()[: int(path.stat().st_size * place)])
+        refused(folder, rf"{file} (is empty|is not a whole HDF5 file)")
+
+
+@pytest.mark.parametrize("name", ["tf_model.h5", "tf_model-00001-of-00003.h5"])
+def test_nothing_is_read_from_elsewhere(name, unpacked, tmp_path_factory):
+    folder = unpacked("TFBertForPreTraining" if name == "tf_model.h5" else "TFBertForPreTraining in parts")
+    other = tmp_path_factory.mktemp("other") / "secret.h5"
+    with h5py.File(other, "w") as file:
+        file["secret"] = np.ones((67, 15), "float32")
+    table = "bert/embeddings/word_embeddings/weight:0"
+    path = f"bert/tf_bert_for_pre_training/{table}" if name == "tf_model.h5" else table
+    for link in (h5py.ExternalLink(str(other), "secret"), h5py.SoftLink("/bert")):
+
+        def replace(file: h5py.File, link: object = link) -> None:
+            del file[path]
+            file[path] = link
+
+        change(folder, replace, name)
+        refused(folder, f"{name}: {path} is a link, which is not followed")
+
+
+def test_parts_and_their_index(unpacked, tmp_path):
+    folder = unpacked("TFBertForPreTraining in parts")
+    index = folder / "tf_model.h5.index.json"
+    whole = json.loads(index.read_text())
+    first = "tf_bert_for_pre_training_1/bert/embeddings/word_embeddings/weight:0"
+    assert whole["weight_map"][first] == "tf_model-00001-of-00003.h5"
+
+    def write(**changes: str | None) -> None:
+        entries = {**whole["weight_map"], **changes}
+        index.write_text(json.dumps({"weight_map": {name: file for name, file in entries.items() if file}}))
+
+    write(**{first: None})
+    refused(folder, r"00001-of-00003\.h5 holds 'bert\.embeddings\.word_embeddings\.weight', which .* does not list")
+    write(**{first: "tf_model-00002-of-00003.h5"})
+    refused(folder, r"00002-of-00003\.h5 lacks 'bert\.embeddings\.word_embeddings\.weight'")
+    write(**{first.replace("_1/", "_2/"): "tf_model-00002-of-00003.h5"})
+    refused(folder, "index.json names a tensor twice")
+    write(**{first: "../tf_model-00001-of-00003.h5"})
+    refused(folder, "only names without a path are allowed")
+    write()
+    (folder / "tf_model-00003-of-00003.h5").unlink()
+    refused(folder, r"00003-of-00003\.h5 does not exist")
+
+
+# === What to do with other files of such models ===
+
+SAVE = r"call `save_pretrained\(folder\)`"
+OTHER_FILES = {
+    "saved_model/1/saved_model.pb": f"saved_model is TensorFlow's SavedModel, .*{SAVE}",
+    "saved_model.pb": f"saved_model.pb is TensorFlow's SavedModel, .*{SAVE}",
+    "weights.h5": "wrote weights.h5, rename it to tf_model.h5, and put the model's config.json next to it",
+    "weights.index": f"weights.index is a TensorFlow checkpoint .*{SAVE}",
+    "tf_model-00001-of-00002.h5": "needs the index tf_model.h5.index.json and config.json",
+}
+
+
+@pytest.mark.parametrize("name", OTHER_FILES)
+@pytest.mark.parametrize("configured", [True, False], ids=["with config.json", "alone"])
+def test_what_to_do_with_other_files(name, configured, unpacked):
+    folder = unpacked("TFBertModel")
+    (folder / "tf_model.h5").unlink()
+    (folder / name).parent.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(b"anything")
+    if configured:
+        refused(folder, f"holds a configuration but no weights: .*{OTHER_FILES[name]}")
+    else:
+        (folder / "config.json").unlink()
+        refused(folder, f"has no config.json. .*{OTHER_FILES[name]}")
+
+
+def test_weights_without_their_configuration(unpacked):
+    folder = unpacked("TFBertModel")
+    (folder / "config.json").unlink()
+    refused(folder, "has no config.json. tf_model.h5 needs the config.json that transformers wrote next to it")
+
+
+def test_safetensors_of_tensorflow(unpacked):
+    folder = unpacked("TFBertModel")
+    table = ("bert/embeddings/word_embeddings/weight:0", np.ones((67, 15), "float32"))
+    write_safetensors(folder / "model.safetensors", [table])
+    refused(folder, f"holds safetensors of a TensorFlow class .* To get a tf_model.h5, .*{SAVE}")
+
+
+def test_weights_that_are_renamed(unpacked):
+    """What `save_weights` of one of these models writes is what `save_pretrained` writes."""
+    folder = unpacked("TFBertModel")
+    (folder / "tf_model.h5").rename(folder / "weights.h5")
+    refused(folder, "rename it to tf_model.h5")
+    (folder / "weights.h5").rename(folder / "tf_model.h5")
+    check(load(folder), folder)
+
+
+# === From loading to serving ===
+
+
+@pytest.fixture
+def classifier_folder(unpacked) -> Path:
+    folder = unpacked("TFBertForSequenceClassification")
+    write_tokenizer(WordPieceTokenizer.of_words(["good", "bad", "film"], 67), folder, 19, "BertTokenizer")
+    return folder
+
+
+TEXTS = ["a good film", "bad", "good", "a bad bad film"]
+
+
+def test_verified_and_converted(classifier_folder, tmp_path):
+    report = lmzoo.verify(classifier_folder)
+    assert report["tensors"] == "39 of the backbone, 2 of the head, in tf_model.h5"
+    lmzoo.convert(classifier_folder, tmp_path / "hf", to="hf")
+    (tmp_path / "hf/outputs.npz").write_bytes((classifier_folder / "outputs.npz").read_bytes())
+    assert not (tmp_path / "hf/tf_model.h5").exists()
+    check(TextClassifier.from_preset(tmp_path / "hf"), tmp_path / "hf")
+
+
+@pytest.mark.slow
+def test_fine_tuned_saved_and_exported(classifier_folder, tmp_path, eager):
+    classifier = TextClassifier.from_preset(classifier_folder)
+    before = classifier.classify(TEXTS)
+    assert {answer["label"] for answer in before} <= {"bad", "middling", "good"}
+    classifier.fit(TEXTS, ["good", "bad", "good", "bad"], batch_size=2, verbose=0)
+    after = classifier.classify(TEXTS)
+    assert after != before
+    classifier.save(tmp_path / "model.keras")
+    assert TextClassifier.load(tmp_path / "model.keras").classify(TEXTS) == after
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        classifier.export(tmp_path / "served/1", verbose=False)
+        served = tf.saved_model.load(str(tmp_path / "served/1")).signatures["serving_default"]
+        labels = served(text=tf.constant(TEXTS))["label"].numpy()
+        assert [label.decode() for label in labels] == [answer["label"] for answer in after]
