@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -47,8 +47,7 @@ class SentencePieceGraph(tf.Module):
         self._special = SpecialTokenGraph(special)
         self._special_ids = np.array([0, *map(tokenizer.token_to_id, special)], "int32")
         self._special_lengths = np.array([0, *map(len, special)], "int32")
-        changes = character_map(tokenizer.lowercase, tokenizer.keep_accents).changes()
-        self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in changes.items()})
+        self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in self._changes(tokenizer)})
         # Tokens, and the numbers of characters from the start and the end of each to the end of its piece.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
@@ -58,7 +57,16 @@ class SentencePieceGraph(tf.Module):
         self._tokens = _Expansion(splits)
         self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
         self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
-        self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.int32)
+        self._empty_spaces = tokenizer.empty_spaces
+        self._pieces = tf_text.SentencepieceTokenizer(tokenizer.splitting_model, out_type=tf.int32)
+
+    def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
+        """Return the code points that change before the model cleans texts, with what replaces each."""
+        return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
+
+    def _join(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> Sequence[tf.Tensor]:
+        """Replace what changes together: `codes` (c,) of all parts, their `place` (c, 2) and their `part` (c,)."""
+        return _join_quotes(codes, place, part)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
@@ -115,9 +123,9 @@ class SentencePieceGraph(tf.Module):
         part = tf.cumsum(tf.cast(opens, tf.int64)) - 1  # (c,)
         row, sign, begin = (tf.boolean_mask(values, opens) for values in (row, token, place))  # (p,)
         end = tf.math.segment_max(place, part) + 1  # (p,)
-        codes, place, part = _without(special | (codes == EDGE), codes, place, part)
+        codes, place, part = without(special | (codes == EDGE), codes, place, part)
         place = tf.stack([place, place + 1], axis=1)
-        codes, place, part = self._clean(*_join_quotes(codes, place, part))
+        codes, place, part = self._clean(*self._join(codes, place, part))
         letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64), validate=False)
         return _Parts(row, sign, begin, end, letters, place)
 
@@ -129,8 +137,8 @@ class SentencePieceGraph(tf.Module):
         place, part = tf.gather(place, source), tf.gather(part, source)
         blank = codes == _BLANK
         extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or at the start
-        codes, place, part = _without(extra, codes, place, part)
-        return _without((codes == _BLANK) & (shift(part, -1, -1) != part), codes, place, part)
+        codes, place, part = without(extra, codes, place, part)
+        return without((codes == _BLANK) & (shift(part, -1, -1) != part), codes, place, part)
 
     def _characters_of(
         self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor
@@ -145,7 +153,9 @@ class SentencePieceGraph(tf.Module):
         next_ = tf.concat([tf.where(solid)[:, 0], [tf.size(codes, tf.int64)]], axis=0)
         first = tf.gather(next_, tf.gather(tf.cumsum(_padded(tf.cast(solid, tf.int32)), exclusive=True), first))
         # SentencePiece assigns a character that becomes several ones to the last of their pieces.
-        last = tf.where(pieces.values == self._space, first, tf.maximum(last, first + 1))
+        last = tf.maximum(last, first + 1)
+        if self._empty_spaces:
+            last = tf.where(pieces.values == self._space, first, last)
         limit = tf.gather(letters.row_limits(), pieces.value_rowids())
         return tf.minimum(first, limit), tf.minimum(last, limit)
 
@@ -164,12 +174,22 @@ class _Expansion(tf.Module):
 
     def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Replaces int32 (c,): the index of each result's origin, (d,), and its row of `values`, (d,), or -1."""
-        place = tf.minimum(tf.searchsorted(self._keys, integers), len(self._keys) - 1)  # (c,)
-        changes = tf.gather(self._keys, place) == integers  # (c,)
-        length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
+        changes, place = find(self._keys, integers)  # (c,)
+        length = self.lengths_of(integers)
         begin = tf.where(changes, tf.cast(tf.gather(self._begins, place), tf.int32), -1)  # (c,)
         source = tf.repeat(tf.range(tf.size(integers)), length)  # (d,)
         return source, tf.ragged.range(begin, begin + length).values
+
+    def lengths_of(self, integers: tf.Tensor) -> tf.Tensor:
+        """Return the number of rows that replace each of int32 (c,), 1 if it stays: int32 (c,)."""
+        changes, place = find(self._keys, integers)
+        return tf.where(changes, tf.gather(self._lengths, place), 1)
+
+
+def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return whether each value is among the sorted keys, bool (c,), and if so its place there, int32 (c,)."""
+    place = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
+    return tf.gather(keys, place) == values, place
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
@@ -182,10 +202,10 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
     first = shift(second, -1, False)
     codes = tf.where(first, ord('"'), codes)
     place += tf.cast(first, tf.int32)[:, None] * [0, 1]
-    return _without(second, codes, place, part)
+    return without(second, codes, place, part)
 
 
-def _without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+def without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
     """Values (c, ...) without those where `drop`, bool (c,), is true."""
     return [tf.boolean_mask(array, ~drop) for array in values]
 
