@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.graphs.merges import MergesGraph, table
-from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, shift
+from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
@@ -63,13 +63,14 @@ class BytePairGraph(tf.Module):
 
     def __init__(self, tokenizer: BytePairTokenizer) -> None:
         super().__init__()
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+        ids = {token: index for index, token in enumerate(tokenizer.vocabulary) if token}
         special = tokenizer.text_tokens
         self._mask = special.index(tokenizer.mask_token) if tokenizer.mask_token else -2  # no token has this index
         self._special = SpecialTokenGraph(special)
         self._special_ids = table({token: ids[token] for token in special}, tf.string, -1)
         self._starts, self._kinds = character_kinds()
 
+        self._adds_space = tokenizer.add_prefix_space
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
         named = tokenizer.special_tokens
@@ -88,6 +89,10 @@ class BytePairGraph(tf.Module):
         size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
         after = ends_in_bytes(letters)  # (l,)
         to_byte = tf.cumsum(size)  # (p,), in all words; tokens consist of their bytes
+        if self._adds_space:
+            begin = tf.gather(place, tf.searchsorted(after, to_byte - size, side="right"))
+            end = tf.gather(place, tf.searchsorted(after, to_byte - 1, side="right")) + 1
+            return ids, ids.with_values(_trim(ids, begin, end, tf.cast(leading, tf.int32), tf.cast(trailing, tf.int32)))
         first = tf.searchsorted(after, to_byte - size + leading, side="right", out_type=tf.int64)
         last = tf.searchsorted(after, to_byte - trailing - 1, side="right", out_type=tf.int64)
         # A token of spaces covers nothing; its span starts where it ends.
@@ -113,12 +118,15 @@ class BytePairGraph(tf.Module):
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
         kinds, special = self._mark_special(codes, kinds)
+        row = rows.value_rowids()  # (c,)
+        if self._adds_space:
+            codes, kinds, special, place, row = _with_spaces(codes, kinds, special, place, row)
         begins = _word_begins(codes, kinds) | special
         inside = kinds != OUTSIDE
         first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (w,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (w,)
-        row = tf.boolean_mask(rows.value_rowids(), begins & inside)  # (w,)
+        row = tf.boolean_mask(row, begins & inside)  # (w,)
         words = tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
         return words, letters.values, tf.boolean_mask(place, inside)
 
@@ -149,6 +157,36 @@ class BytePairGraph(tf.Module):
         ids = tf.where(special < 0, tf.gather(self._byte_ids, tf.cast(data, tf.int32)), special)
         ids, word = self._merges(ids, word)
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
+
+
+def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, special: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+    """Put a space in front of each part of a text that begins with something else; all arguments are (c,).
+
+    The space is at the place of the character behind it, and in its text: these are `others`.
+    """
+    before = shift(kinds, 1, OUTSIDE)
+    lacks = (kinds > SPECIAL) & (before <= SPECIAL) & (codes != ord(" "))  # (c,)
+    source = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))  # (d,)
+    codes, kinds, special, *others = (tf.gather(values, source) for values in (codes, kinds, special, *others))
+    added = shift(source, -1, -1) == source  # (d,)
+    return [tf.where(added, ord(" "), codes), tf.where(added, WHITESPACE, kinds), special & ~added, *others]
+
+
+def _trim(
+    ids: tf.RaggedTensor, begin: tf.Tensor, end: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor
+) -> tf.Tensor:
+    """Spans, int32 (p, 2), without the spaces at the ends of tokens, as `tokenizers` trims them if it adds spaces.
+
+    Args:
+        ids: int32 (n, None), the tokens.
+        begin: int32 (p,), where they begin, and so on: `end`, the number of `leading` and of `trailing` spaces.
+    """
+    leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library takes it for the one that was added
+    begin = tf.minimum(begin + leading, end)
+    end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
+    is_first = indices_in_rows(ids) == 0
+    begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)  # likewise the space before a mask
+    return tf.stack([begin, end], axis=1)
 
 
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

@@ -15,7 +15,7 @@ class CharacterPairGraph(CleanWordsGraph):
 
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
         super().__init__(tokenizer.special_tokens, str(tokenizer.unk_token))
-        ids = {token: index for index, token in enumerate(tokenizer.vocabulary)}
+        ids = {token: index for index, token in enumerate(tokenizer.vocabulary) if token}
         self._merges = MergesGraph(ids, tokenizer.merges)
         special = {sign + END_OF_WORD: ids[token] for token, sign in self._signs.items()}
         self._symbols = table(ids | special, tf.string, ids[str(tokenizer.unk_token)])

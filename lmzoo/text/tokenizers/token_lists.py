@@ -8,8 +8,12 @@ from pathlib import Path
 from lmzoo.arguments import is_integer
 
 
-def in_order(ids: Mapping[str, int]) -> list[str]:
+def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     """The tokens of a token -> id mapping in the order of their ids.
+
+    Args:
+        ids: the mapping.
+        has_gaps: whether ids may be left out, up to half of them; they have the token "".
 
     Raises:
         ValueError: if `ids` is not such a mapping, two tokens share an id, or an id is left out.
@@ -18,6 +22,9 @@ def in_order(ids: Mapping[str, int]) -> list[str]:
     if not all(is_integer(i) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
+    if has_gaps and len({*numbers}) == len(ids) and 0 <= min(numbers, default=0) <= max(numbers, default=0) < 2 * len(ids):
+        by_id = {id: token for token, id in ids.items()}
+        return [by_id.get(id, "") for id in range(max(by_id, default=-1) + 1)]
     for place, token in enumerate(tokens):
         found, last = ids[token], len(ids) - 1
         if 0 <= found < place:
