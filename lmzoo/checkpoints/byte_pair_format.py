@@ -49,7 +49,8 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        return {"vocabulary": in_order(pipeline["model"]["vocab"], has_gaps=True), "merges": pipeline["model"]["merges"]}
+        model = pipeline["model"]
+        return {"vocabulary": in_order(model["vocab"], has_gaps=True), "merges": model["merges"]}
 
     def fits(self, pipeline: JsonObject) -> bool:
         return not pipeline["model"].get("end_of_word_suffix")
@@ -112,7 +113,8 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
         return {"vocabulary": in_order(ids, has_gaps=True), "merges": merges[merges[0].startswith("#version:") :]}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        return {"vocabulary": in_order(pipeline["model"]["vocab"], has_gaps=True), "merges": pipeline["model"]["merges"]}
+        model = pipeline["model"]
+        return {"vocabulary": in_order(model["vocab"], has_gaps=True), "merges": model["merges"]}
 
     def fits(self, pipeline: JsonObject) -> bool:
         return bool(pipeline["model"].get("end_of_word_suffix"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -122,6 +123,9 @@ class Checkpoint:
         """See `Source.preprocessor`."""
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
         tokenizer, packing = read_tokenizer_and_packing(self.directory, self.family, size, characters)
+        has_segments = self.family.packing.segments
+        segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
+        packing = dataclasses.replace(packing, segments=segments, zero_segments=has_segments and not segments)
         positions = self.arguments.get("max_sequence_length", 512)
         stated = self.sequence_length
         length = longest_sequence(self.directory, positions) if stated is None else min(stated, positions)

@@ -35,7 +35,7 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
     """A file of SentencePiece's own, which says more than `tokenizer.json`."""
 
     tokenizer = SentencePieceTokenizer
-    files = (("spiece.model",), ("30k-clean.model",))
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (("spiece.model",), ("30k-clean.model",))
     written: ClassVar = {"vocabulary.spm": "spiece.model"}
     file_counts = True
     alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
@@ -178,7 +178,7 @@ class XlnetFormat(SentencePieceFormat):
 class XlmRobertaFormat(SentencePieceFormat):
     """The same without a clean-up before the model's own, and with three special tokens in the file."""
 
-    tokenizer = XlmRobertaTokenizer
+    tokenizer: type[SentencePieceTokenizer] = XlmRobertaTokenizer
     files = (("sentencepiece.bpe.model",),)
     written: ClassVar = {"vocabulary.spm": "sentencepiece.bpe.model"}
     file_counts = False
@@ -206,6 +206,18 @@ class XlmRobertaFormat(SentencePieceFormat):
 
     def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
         return []
+
+    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+        """See `SentencePieceFormat`."""
+        from tokenizers import processors
+
+        backend, (start, end) = super().pipeline(tokenizer), (str(tokenizer.start_token), str(tokenizer.end_token))
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A {end}",
+            pair=f"{start} $A {end} {end} $B {end}",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
+        )
+        return backend
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
         """See `TokenizerFormat`. A model with other ids than fairseq's is only written into `tokenizer.json`."""

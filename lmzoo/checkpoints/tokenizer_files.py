@@ -104,8 +104,7 @@ def read_tokenizer_and_packing(
         packing = read_packing(directory, stored.found, own, stored.tokenizer, stored.pipeline)
     if stored.found.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
         return stored.tokenizer, family.packing
-    zero_segments = family.packing.segments and not packing.segments
-    return stored.tokenizer, dataclasses.replace(packing, zero_segments=zero_segments)
+    return stored.tokenizer, packing
 
 
 def _own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
@@ -165,9 +164,7 @@ def _read(directory: Path, own: TokenizerClass) -> _Stored:
     read = tokenizer
     tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
     if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
-        raise PresetError(
-            f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}."
-        )
+        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
     return _Stored(tokenizer, file)
 
 

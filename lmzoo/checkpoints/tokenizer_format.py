@@ -69,7 +69,7 @@ class TokenizerFormat(ABC, Generic[T]):
         """Reads the same from the content of `tokenizer.json`, for a tokenizer with these special tokens."""
 
     def fits(self, pipeline: JsonObject) -> bool:
-        """Return whether `tokenizer.json` with a model of `model_type` holds such a tokenizer, as far as a part shows."""
+        """Return whether `tokenizer.json`, whose model is of `model_type`, may hold such a tokenizer."""
         return True
 
     def write_vocabulary(self, tokenizer: T, directory: Path) -> None:

@@ -139,7 +139,7 @@ def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | No
         next(place for place, item in enumerate(items) if item.token == text)
         for items, text in ((pair, "$A"), (pair, "$B"), (single, "$A"))
     )
-    before, between, after = pair[:first], pair[first + 1 : second], pair[second + 1 :]
+    before, between, after = pair[:first], pair[first + 1 : second], [*pair[second + 1 :]]
     last = after.pop() if after and after[-1].segment == LAST_SEGMENT else None
     closing = [*(item.token for item in after), *([last.token] if last else [])]
     packing = Packing(

@@ -8,7 +8,14 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.graphs.merges import MergesGraph, table
-from lmzoo.text.graphs.token_ops import EDGE, SpecialTokenGraph, decode_with_edges, ends_in_bytes, indices_in_rows, shift
+from lmzoo.text.graphs.token_ops import (
+    EDGE,
+    SpecialTokenGraph,
+    decode_with_edges,
+    ends_in_bytes,
+    indices_in_rows,
+    shift,
+)
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer, as_bytes
@@ -167,19 +174,21 @@ def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, special: tf.Tensor, *others
     before = shift(kinds, 1, OUTSIDE)
     lacks = (kinds > SPECIAL) & (before <= SPECIAL) & (codes != ord(" "))  # (c,)
     source = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))  # (d,)
-    codes, kinds, special, *others = (tf.gather(values, source) for values in (codes, kinds, special, *others))
     added = shift(source, -1, -1) == source  # (d,)
-    return [tf.where(added, ord(" "), codes), tf.where(added, WHITESPACE, kinds), special & ~added, *others]
+    codes = tf.where(added, ord(" "), tf.gather(codes, source))
+    kinds = tf.where(added, WHITESPACE, tf.gather(kinds, source))
+    return [codes, kinds, tf.gather(special, source) & ~added, *(tf.gather(values, source) for values in others)]
 
 
-def _trim(
-    ids: tf.RaggedTensor, begin: tf.Tensor, end: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor
-) -> tf.Tensor:
-    """Spans, int32 (p, 2), without the spaces at the ends of tokens, as `tokenizers` trims them if it adds spaces.
+def _trim(ids: tf.RaggedTensor, begin: tf.Tensor, end: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor) -> tf.Tensor:
+    """Return spans, int32 (p, 2), without the spaces at the ends of tokens, as `tokenizers` does if it adds spaces.
 
     Args:
         ids: int32 (n, None), the tokens.
-        begin: int32 (p,), where they begin, and so on: `end`, the number of `leading` and of `trailing` spaces.
+        begin: int32 (p,), where they begin.
+        end: int32 (p,), where they end.
+        leading: int32 (p,), number of spaces that they begin with.
+        trailing: int32 (p,), number of spaces that they end in.
     """
     leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library takes it for the one that was added
     begin = tf.minimum(begin + leading, end)

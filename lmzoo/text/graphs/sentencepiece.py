@@ -64,10 +64,6 @@ class SentencePieceGraph(tf.Module):
         """Return the code points that change before the model cleans texts, with what replaces each."""
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
 
-    def _join(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> Sequence[tf.Tensor]:
-        """Replace what changes together: `codes` (c,) of all parts, their `place` (c, 2) and their `part` (c,)."""
-        return _join_quotes(codes, place, part)
-
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
         return self.with_offsets(texts)[0]
@@ -125,16 +121,21 @@ class SentencePieceGraph(tf.Module):
         end = tf.math.segment_max(place, part) + 1  # (p,)
         codes, place, part = without(special | (codes == EDGE), codes, place, part)
         place = tf.stack([place, place + 1], axis=1)
-        codes, place, part = self._clean(*self._join(codes, place, part))
+        codes, place, part = self._squeeze(*self._replace(codes, place, part))
         letters = tf.RaggedTensor.from_value_rowids(codes, part, tf.size(sign, tf.int64), validate=False)
         return _Parts(row, sign, begin, end, letters, place)
 
-    def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Maps characters and squeezes whitespace; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
-        source, entry = self._characters(codes)
-        changed = tf.gather(self._characters.values[:, 0], tf.maximum(entry, 0))
-        codes = tf.where(entry >= 0, changed, tf.gather(codes, source))
-        place, part = tf.gather(place, source), tf.gather(part, source)
+    def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replace quotes and characters, see `lmzoo.text.tokenizers.sentencepiece_text.clean`.
+
+        `codes` (c,) are the characters of all parts, `place` (c, 2) where they come from, and `part` (c,) is rising.
+        """
+        codes, place, part = _join_quotes(codes, place, part)
+        codes, source, _ = self._characters.replace(codes)
+        return codes, tf.gather(place, source), tf.gather(part, source)
+
+    def _squeeze(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+        """Remove the spaces behind another one, and those at the ends of parts."""
         blank = codes == _BLANK
         extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or at the start
         codes, place, part = without(extra, codes, place, part)
@@ -175,15 +176,24 @@ class _Expansion(tf.Module):
     def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Replaces int32 (c,): the index of each result's origin, (d,), and its row of `values`, (d,), or -1."""
         changes, place = find(self._keys, integers)  # (c,)
-        length = self.lengths_of(integers)
+        length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
         begin = tf.where(changes, tf.cast(tf.gather(self._begins, place), tf.int32), -1)  # (c,)
         source = tf.repeat(tf.range(tf.size(integers)), length)  # (d,)
         return source, tf.ragged.range(begin, begin + length).values
 
-    def lengths_of(self, integers: tf.Tensor) -> tf.Tensor:
-        """Return the number of rows that replace each of int32 (c,), 1 if it stays: int32 (c,)."""
-        changes, place = find(self._keys, integers)
-        return tf.where(changes, tf.gather(self._lengths, place), 1)
+    def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replace int32 (c,), each by the rows of one integer that it has, or by itself.
+
+        Returns:
+            The results, int32 (d,); the index of each one's origin, int32 (d,); and its number among those that replace
+            the same one, int32 (d,).
+        """
+        source, entry = self(codes)
+        results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
+        follows = shift(source, 1, -1) == source  # (d,)
+        place = tf.range(tf.size(source))
+        first = tf.boolean_mask(place, ~follows)  # (firsts,)
+        return results, source, place - tf.gather(first, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
 
 
 def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

@@ -41,9 +41,9 @@ class BytePairTokenizer(RustTokenizer):
     character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The other
     special tokens are recognised in text and never split; `<mask>` absorbs the whitespace before it.
 
-    With `add_prefix_space` each part of a text between special tokens begins with a space, which is put there if it has
-    none. Ids and offsets are then those of Hugging Face's, too: behind a special token, the character to which the space
-    was added is not in the span of its token. `detokenize` keeps the space.
+    With `add_prefix_space` each part of a text between special tokens begins with a space: one is put there if the part
+    has none. `detokenize` keeps it. The offsets are those of Hugging Face's tokenizers here too, which count the added
+    space as the first character of the part: behind a special token, that character is not in the span of its token.
 
     Offsets are those of Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
     "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each

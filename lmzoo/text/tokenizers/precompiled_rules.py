@@ -26,7 +26,7 @@ _SPACES = re.compile(f"[{''.join(WHITE_SPACE)}]+")
 
 
 class PrecompiledRules:
-    """The rules of a model.
+    r"""The rules of a model.
 
     Args:
         charsmap: The model's `precompiled_charsmap`; empty if it has no rules.
@@ -36,7 +36,7 @@ class PrecompiledRules:
     ```python
     from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules
 
-    PrecompiledRules(b"").clean(" a\\t  b")  # 'a b'
+    PrecompiledRules(b"").clean(" a\t  b")  # 'a b'
     ```
     """
 
@@ -81,14 +81,13 @@ class PrecompiledRules:
     def align(self, text: str, begin: int = 0) -> Aligned:
         """As `clean`, with offsets, counted from `begin`."""
         after = [self.singles.get(character, character) for character in text]
-        width = np.ones(len(text), "int64")  # characters of the original that `after[i]` replaces
         for match in _clusters().finditer(text):
-            cluster, at = match[0], match.start()
+            cluster, size = match[0], len(match[0])
             result = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
             if result is not None and len(cluster.encode()) <= MOST_BYTES:
-                after[at : match.end()] = [result] + [""] * (len(cluster) - 1)
-                width[at] = min(len(result), len(cluster))  # without an accent that is joined to its letter
-        return squeeze(after, width, begin)
+                # Its characters replace those of the cluster, one by one; the last one gets the others, too.
+                after[match.start() : match.end()] = [*(result[i : i + 1] for i in range(size - 1)), result[size - 1 :]]
+        return squeeze(after, np.ones(len(text), "int64"), begin)
 
 
 precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)

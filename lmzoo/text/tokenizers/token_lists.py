@@ -22,9 +22,10 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     if not all(is_integer(i) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
-    if has_gaps and len({*numbers}) == len(ids) and 0 <= min(numbers, default=0) <= max(numbers, default=0) < 2 * len(ids):
-        by_id = {id: token for token, id in ids.items()}
-        return [by_id.get(id, "") for id in range(max(by_id, default=-1) + 1)]
+    by_id = {id: token for token, id in ids.items()}
+    size = max(by_id, default=-1) + 1
+    if has_gaps and len(by_id) == len(ids) and min(by_id, default=0) >= 0 and size <= 2 * len(ids):
+        return [by_id.get(id, "") for id in range(size)]
     for place, token in enumerate(tokens):
         found, last = ids[token], len(ids) - 1
         if 0 <= found < place:

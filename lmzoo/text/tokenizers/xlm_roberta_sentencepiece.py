@@ -112,7 +112,6 @@ def with_fairseq_ids(model: bytes) -> bytes:
         proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _NORMAL)
     proto.pieces.extend(pieces)
     proto.pieces.add(piece="<mask>", score=0.0, type=_NORMAL)
-    _number_special(proto, unk_id=3, bos_id=0, eos_id=2, pad_id=1)
     return proto.SerializeToString(deterministic=True)
 
 
@@ -127,11 +126,4 @@ def without_fairseq_ids(model: bytes) -> bytes | None:
     for token in ("<unk>", "<s>", "</s>"):
         proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _CONTROL)
     proto.pieces.extend(pieces)
-    _number_special(proto, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
     return proto.SerializeToString(deterministic=True)
-
-
-def _number_special(proto: Any, **ids: int) -> None:
-    for name, id in ids.items():
-        setattr(proto.trainer_spec, name, id)
-    proto.trainer_spec.vocab_size = len(proto.pieces)
