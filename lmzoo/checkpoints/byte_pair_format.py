@@ -55,6 +55,9 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     def fits(self, pipeline: JsonObject) -> bool:
         return not pipeline["model"].get("end_of_word_suffix")
 
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        return not _end_words(tokens)
+
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         require(file, "", pipeline, {"normalizer": (None,)})
         splitting = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
@@ -119,6 +122,9 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
     def fits(self, pipeline: JsonObject) -> bool:
         return bool(pipeline["model"].get("end_of_word_suffix"))
 
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        return _end_words(tokens)
+
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         cleaning = {
             "type": ("BertNormalizer",),
@@ -145,6 +151,10 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
+
+
+def _end_words(tokens: Sequence[str]) -> bool:
+    return any(token.endswith(END_OF_WORD) for token in tokens)
 
 
 def _joined(merges: Sequence[str | Sequence[str]]) -> list[str]:

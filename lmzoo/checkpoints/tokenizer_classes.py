@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import dataclasses
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import names_in_transformers
+from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.known_tokenizers import format_in, format_of
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE
-from lmzoo.checkpoints.vocabulary_files import has_file
+from lmzoo.checkpoints.vocabulary_files import has_file, naming
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, families_with
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
@@ -120,7 +122,7 @@ def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None
     alternatives = [other for other in known.values() if other.tokenizer is wanted.alternative]
     candidates = [own, *alternatives, *(other for other in known.values() if other is not own)]
     if pipeline is None:
-        return next((other for other in candidates if _has_files(directory, other)), own)
+        return _find_by_files(directory, candidates) or own
     model_type = format_in(pipeline, directory, wanted).model_type
     candidates = [other for other in candidates if format_of(other.tokenizer).model_type == model_type]
     candidates = [other for other in candidates if format_of(other.tokenizer).fits(pipeline)] or candidates
@@ -128,19 +130,55 @@ def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None
     return next((other for other in candidates if other.can_be(tokens)), candidates[0])
 
 
-def _has_files(directory: Path, candidate: TokenizerClass) -> bool:
-    sets = format_of(candidate.tokenizer).files
-    return any(all(has_file(directory, name) for name in names) for names in sets)
+def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
+    """Return the first class whose files are there; of several with the same files, the one with their tokens."""
+    found = [(known, files) for known in candidates if (files := _files_of(directory, known)) is not None]
+    if not found:
+        return None
+    first, files = found[0]
+    same = [known for known, others in found if others == files]
+    kinds = [(known.tokenizer, known.special_tokens) for known in same]
+    if all(kind == kinds[0] for kind in kinds):
+        return first
+    format = format_of(first.tokenizer)
+    with naming(files[0]):
+        tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
+    fitting = (known for known in same if format_of(known.tokenizer).fits_tokens(tokens) and known.can_be(tokens))
+    return next(fitting, first)
 
 
-def class_of_tokenizer(tokenizer: Tokenizer, name: str | None = None) -> TokenizerClass:
-    """Return the class that does what a tokenizer does, the one called `name` if it is among several.
+def _files_of(directory: Path, known: TokenizerClass) -> list[Path] | None:
+    sets = format_of(known.tokenizer).files
+    names = next((names for names in sets if all(has_file(directory, name) for name in names)), None)
+    return None if names is None else [file_in(directory, name) for name in names]
+
+
+def class_of_tokenizer(tokenizer: Tokenizer) -> TokenizerClass:
+    """Return the first class that does what a tokenizer does.
 
     Raises:
         PresetError: If there is none.
     """
-    candidates = [known for known in tokenizer_classes().values() if known.tokenizer is type(tokenizer)]
+    candidates = _classes_of(tokenizer)
     if not candidates:
         raise PresetError(f"No class of transformers does what a {type(tokenizer).__name__} does.")
-    same = [known for known in candidates if known.can_be(tokenizer.special_tokens)] or candidates
-    return next((known for known in same if known.name == name), same[0])
+    return candidates[0]
+
+
+def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
+    """Return the class that does what a tokenizer of a model does and packs texts as it does, or None if none does.
+
+    The family's own class comes first. It stands for the family's own packing, too, and segments do not matter to a
+    family without them.
+    """
+    own = class_of_family(family)
+    if own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
+        return own
+    wanted = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
+    return next((known for known in _classes_of(tokenizer) if known.packing in wanted), None)
+
+
+def _classes_of(tokenizer: Tokenizer) -> list[TokenizerClass]:
+    """Return the classes that do what a tokenizer does; those with its special tokens, if there are such."""
+    candidates = [known for known in tokenizer_classes().values() if known.tokenizer is type(tokenizer)]
+    return [known for known in candidates if known.can_be(tokenizer.special_tokens)] or candidates

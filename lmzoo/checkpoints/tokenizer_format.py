@@ -72,6 +72,10 @@ class TokenizerFormat(ABC, Generic[T]):
         """Return whether `tokenizer.json`, whose model is of `model_type`, may hold such a tokenizer."""
         return True
 
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        """Return whether these may be the tokens of such a tokenizer, as far as they show."""
+        return True
+
     def write_vocabulary(self, tokenizer: T, directory: Path) -> None:
         """Write the files of the vocabulary."""
         tokenizer.save_assets(directory)

@@ -34,7 +34,8 @@ def read_packing(
     """Return how the tokenizer in a directory packs texts.
 
     As in transformers, most classes pack texts in their own way. Of the others, and where the files name no class and
-    the tokenizer is not the one of the model's family, `post_processor` of `tokenizer.json` decides.
+    the tokenizer is not the one of the model's family, `post_processor` of `tokenizer.json` decides or, without that
+    file, `add_bos_token` and `add_eos_token`.
 
     Args:
         directory: The checkpoint's.
@@ -50,20 +51,21 @@ def read_packing(
     settings = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
     _, name = stated_class(directory)
     packs = found.packs and (name == found.name or (name is None and found is own))
-    stated = None if pipeline is None else _of_processor(pipeline.get("post_processor"), tokenizer, file)
-    if packs or pipeline is None:
-        packing = found.packing
-        if stated is not None and not _is_same(stated, packing):
+    packing = found.packing
+    if pipeline is None:
+        added = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
+        if any(added) and not packs:
+            packing = _of_flags(tokenizer, *added)
+    else:
+        stated = _of_processor(pipeline.get("post_processor"), tokenizer, file)
+        if not packs:
+            packing = stated or NO_PACKING
+        elif stated is not None and not _is_same(stated, packing):
             warnings.warn(
                 f"{file}: `post_processor` packs texts as {_describe(stated)}, but a {found.name} of transformers as "
                 f"{_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
-    else:
-        added = [settings.get(key) for key in ("add_bos_token", "add_eos_token")]
-        packing = NO_PACKING if stated is None else stated
-        if any(value is not None for value in added):
-            packing = _of_flags(tokenizer, bool(added[0]), bool(added[1]))
     names = settings.get("model_input_names")
     if isinstance(names, list) and "token_type_ids" not in names:
         packing = dataclasses.replace(packing, segments=False)

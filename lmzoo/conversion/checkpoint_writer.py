@@ -24,7 +24,7 @@ from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_heads import embedder_config, write_embedder_preprocessor
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.sentence_modules import MODULES_FILE
-from lmzoo.checkpoints.tokenizer_classes import class_of_family, class_of_tokenizer
+from lmzoo.checkpoints.tokenizer_classes import class_with_packing
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.conversion.sentence_writer import (
     SENTENCE_FILES,
@@ -273,14 +273,10 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     tokenizer = preprocessor.tokenizer
-    peer = class_of_family(family)
-    usual = [peer.packing, family.packing]
-    if peer.tokenizer is not type(tokenizer):
-        peer = class_of_tokenizer(tokenizer)
-        usual = [peer.packing]
     packing = dataclasses.replace(preprocessor.packing, zero_segments=False)
-    own_packing = None if packing in usual else packing
-    write_tokenizer(tokenizer, target, preprocessor.sequence_length, peer.name, own_packing)
+    peer = class_with_packing(tokenizer, packing, family)
+    name = None if peer is None else peer.name
+    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if peer is None else None)
     if (target / MODULES_FILE).is_file():
         write_length(target, preprocessor)
 

@@ -36,7 +36,7 @@ class XlmRobertaGraph(SentencePieceGraph):
         yield from enumerate(tokenizer.rules.pairs.values(), _PAIRS)
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """See `SentencePieceGraph`. A short cluster that begins with the source of a rule becomes that rule's result."""
+        """See `SentencePieceGraph`. The rules also replace short clusters as a whole, see `PrecompiledRules`."""
         begins = self._begins(codes, part)  # (c,)
         cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
         short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
