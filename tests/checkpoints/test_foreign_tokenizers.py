@@ -312,7 +312,10 @@ def test_gaps_in_the_ids_of_characters(tmp_path: Path) -> None:
 def test_too_many_gaps(tmp_path: Path) -> None:
     write_tokenizer(BytePairTokenizer.of_words(["film"], 271), tmp_path, 64)
     edit_json(tmp_path / PIPELINE, put(model__vocab__Ġfilm=10**9))
-    with pytest.raises(PresetError, match=r"The ids must be 0 to 270, .* 'Ġfilm'"):
+    with pytest.raises(PresetError, match=r"'Ġfilm' has the id 1000000000, but 271 tokens must have ids from 0 to"):
+        read_tokenizer(tmp_path, BytePairTokenizer)
+    edit_json(tmp_path / PIPELINE, put(model__vocab__Ġfilm=7))
+    with pytest.raises(PresetError, match=r"The id 7 belongs to two tokens, .*'Ġfilm'"):
         read_tokenizer(tmp_path, BytePairTokenizer)
 
 

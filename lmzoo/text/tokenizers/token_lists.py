@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lmzoo.arguments import is_integer
@@ -22,10 +23,8 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     if not all(is_integer(i) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
-    by_id = {id: token for token, id in ids.items()}
-    size = max(by_id, default=-1) + 1
-    if has_gaps and len(by_id) == len(ids) and min(by_id, default=0) >= 0 and size <= 2 * len(ids):
-        return [by_id.get(id, "") for id in range(size)]
+    if has_gaps:
+        return _with_gaps(ids, tokens)
     for place, token in enumerate(tokens):
         found, last = ids[token], len(ids) - 1
         if 0 <= found < place:
@@ -34,6 +33,23 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
             gap = f" and no token has {place}" if found > place else ""
             raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
     return tokens
+
+
+def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
+    """See `in_order`; `tokens` are in the order of their ids."""
+    for first, second in itertools.pairwise(tokens):
+        if ids[first] == ids[second]:
+            raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
+    last = 2 * len(ids) - 1
+    if wrong := next((token for token in tokens if not 0 <= ids[token] <= last), None):
+        raise ValueError(
+            f"{wrong!r} has the id {ids[wrong]}, but {len(ids)} tokens must have ids from 0 to {last}: no more than half "
+            "of them may be left out."
+        )
+    listed = [""] * (ids[tokens[-1]] + 1 if tokens else 0)
+    for token, id in ids.items():
+        listed[id] = token
+    return listed
 
 
 def check_is_vocabulary(tokens: object) -> None:
