@@ -21,7 +21,7 @@ from lmzoo.text import (
 from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
-from lmzoo.text.tokenizers.xlm_roberta_sentencepiece import with_fairseq_ids, without_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
 
 if TYPE_CHECKING:
     import tokenizers

@@ -54,7 +54,7 @@ class TokenizerClass:
 
 
 # Its tokenizer is that of models of other families, too: of BERT in multilingual-e5-small.
-_XLM_ROBERTA = TokenizerClass(
+_OF_NO_FAMILY = TokenizerClass(
     "XLMRobertaTokenizer", XlmRobertaTokenizer, packing=Packing("<s>", "</s>", ("</s>", "</s>"), segments=False)
 )
 
@@ -72,7 +72,7 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
     """Return the known classes by name, first those of families with the special tokens of our class."""
     families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
     classes: dict[str, TokenizerClass] = {}
-    for known in [*map(class_of_family, families), _XLM_ROBERTA]:
+    for known in [*map(class_of_family, families), _OF_NO_FAMILY]:
         classes.setdefault(known.name, known)
     return classes
 

@@ -18,7 +18,7 @@ from lmzoo.family import families
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Preprocessor, WordPieceTokenizer, XlmRobertaTokenizer
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
-from lmzoo.text.tokenizers.xlm_roberta_sentencepiece import with_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids
 from tests.checkpoints.model_files import LABELS, peer
 from tests.checkpoints.tokenizer_files import CONFIG, PIPELINE, all_texts, edit_json, put, write_json
 from tests.text.trained import train_byte_pairs, train_xlm_roberta

@@ -43,8 +43,8 @@ def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     last = 2 * len(ids) - 1
     if wrong := next((token for token in tokens if not 0 <= ids[token] <= last), None):
         raise ValueError(
-            f"{wrong!r} has the id {ids[wrong]}, but {len(ids)} tokens must have ids from 0 to {last}: no more than half "
-            "of them may be left out."
+            f"{wrong!r} has the id {ids[wrong]}, but {len(ids)} tokens must have ids from 0 to {last}: no more than "
+            "half of them may be left out."
         )
     listed = [""] * (ids[tokens[-1]] + 1 if tokens else 0)
     for token, id in ids.items():

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import XlmRobertaTokenizer
-from lmzoo.text.tokenizers.xlm_roberta_sentencepiece import with_fairseq_ids, without_fairseq_ids
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
 from tests.text.trained import assert_equal_or_tied, train_xlm_roberta
 from tests.text.varied import SOME, sizes, varied_texts
 

@@ -12,7 +12,7 @@ from lmzoo.text.graphs.token_ops import EDGE, shift, size_in_bytes
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.precompiled_rules import CONTROL, EXTEND, MOST_BYTES, PLAIN, PREPEND, character_kinds
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
-from lmzoo.text.tokenizers.xlm_roberta_sentencepiece import XlmRobertaTokenizer
+from lmzoo.text.tokenizers.xlmr_sentencepiece import XlmRobertaTokenizer
 
 _PAIRS = EDGE + 1  # the first of the numbers that stand for pairs of characters
 
