@@ -13,7 +13,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Tokenizer
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
-from lmzoo.text.tokenizers.token_lists import in_order
+from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
 
 if TYPE_CHECKING:
     import tokenizers
@@ -35,7 +35,7 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     written: ClassVar = {"vocabulary.json": "vocab.json"}
     model_type = "BPE"
     token_flags = ("lstrip", "rstrip", "single_word")
-    allowed: ClassVar = {"add_prefix_space": (False,)}
+    settings: ClassVar = {"add_prefix_space": ("add_prefix_space", False)}
     keras_hub = ConfigTable(
         keys={},
         allowed={"add_prefix_space": (False,)},
@@ -46,18 +46,26 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         merges = read_lines(files[-1])
         ids = read_json(files[-2].parent, files[-2].name)
-        tokens = _of_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids)
+        tokens = _of_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        return {"vocabulary": in_order(pipeline["model"]["vocab"]), "merges": pipeline["model"]["merges"]}
+        model = pipeline["model"]
+        tokens = tokens_of_entries(in_order(model["vocab"], has_gaps=True))
+        return {"vocabulary": tokens, "merges": model["merges"]}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return not pipeline["model"].get("end_of_word_suffix")
+
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        return not _end_words(tokens)
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         require(file, "", pipeline, {"normalizer": (None,)})
-        splitting = {"type": ("ByteLevel",), "add_prefix_space": (False,), "use_regex": (True,)}
+        splitting = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), splitting)
         require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
-        return {}
+        return {"add_prefix_space": pipeline["pre_tokenizer"].get("add_prefix_space", True)}
 
     def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
         import tokenizers
@@ -71,7 +79,7 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text
             after, before = ((token, tokenizer.token_to_id(token)) for token in (end, start))
             backend.post_processor = processors.RobertaProcessing(
-                after, before, trim_offsets=True, add_prefix_space=False
+                after, before, trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space
             )
         return backend
 
@@ -79,6 +87,10 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
 
     def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        if tokenizer.add_prefix_space:
+            raise PresetError(f"KerasHub's {name} puts no space in front of a text: it cannot have `add_prefix_space`.")
+        if "" in tokenizer.vocabulary:
+            raise PresetError(f"KerasHub's {name} needs a token for each id.")
         config, _ = super().to_keras_hub(tokenizer, name)
         whole = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
         return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, whole
@@ -99,10 +111,17 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         merges = read_lines(files[1])
         ids = read_json(files[0].parent, files[0].name)
-        return {"vocabulary": in_order(ids), "merges": merges[merges[0].startswith("#version:") :]}
+        return {"vocabulary": in_order(ids, has_gaps=True), "merges": merges[merges[0].startswith("#version:") :]}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        return {"vocabulary": in_order(pipeline["model"]["vocab"]), "merges": pipeline["model"]["merges"]}
+        model = pipeline["model"]
+        return {"vocabulary": in_order(model["vocab"], has_gaps=True), "merges": model["merges"]}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return bool(pipeline["model"].get("end_of_word_suffix"))
+
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        return _end_words(tokens)
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         cleaning = {
@@ -130,6 +149,10 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
+
+
+def _end_words(tokens: Sequence[str]) -> bool:
+    return any(token.endswith(END_OF_WORD) for token in tokens)
 
 
 def _joined(merges: Sequence[str | Sequence[str]]) -> list[str]:

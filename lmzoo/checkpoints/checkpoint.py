@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import warnings
 from collections.abc import Callable, Collection, Mapping
@@ -15,7 +16,7 @@ from lmzoo.checkpoints.config_table import Arguments, format_keys
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizer_config import longest_sequence
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer_and_packing
 from lmzoo.errors import PresetError
 from lmzoo.family import Family, families_with
 from lmzoo.head_kinds import HasHead, task_of
@@ -118,12 +119,14 @@ class Checkpoint:
     def preprocessor(self) -> Preprocessor:
         """See `Source.preprocessor`."""
         size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
-        family = self.family
-        tokenizer = read_tokenizer(self.directory, family.tokenizer, size, characters, family.special_tokens)
+        tokenizer, packing = read_tokenizer_and_packing(self.directory, self.family, size, characters)
+        has_segments = self.family.packing.segments
+        segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
+        packing = dataclasses.replace(packing, segments=segments, zero_segments=has_segments and not segments)
         positions = self.arguments.get("max_sequence_length", 512)
         stated = self.sequence_length
         length = longest_sequence(self.directory, positions) if stated is None else min(stated, positions)
-        return Preprocessor(tokenizer, family.packing, length)
+        return Preprocessor(tokenizer, packing, length)
 
     def plan(self, model: keras.Model) -> Plan:
         """Plans and checks the loading of a backbone, or of the task whose head is stored, without reading a tensor.

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from lmzoo.family import Family, families_with
-from lmzoo.text import Tokenizer
 
 # Kind of head -> what follows "For" in the name of its class in transformers. One class has two kinds: `problem_type`
 # or the number of classes tells them apart.
@@ -69,14 +68,6 @@ def keras_hub_prefix(family: Family) -> str:
     """Prefix of the names of a family's classes in KerasHub: see `lmzoo.checkpoints.keras_hub.KerasHubLayout`."""
     own: str = family.checkpoints["keras_hub"].prefix
     return own or _prefix(family)
-
-
-def transformers_tokenizers(cls: type[Tokenizer]) -> list[str]:
-    """The names in transformers of the tokenizers of families that use one of our classes."""
-    users = [family for family in families_with("hf") if family.tokenizer is cls]
-    users.sort(key=lambda family: bool(family.special_tokens))  # those with the special tokens of the class first
-    names = [names_in_transformers(family).tokenizer for family in users]
-    return list(dict.fromkeys(names))
 
 
 def keras_hub_tokenizers() -> dict[str, Family]:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lmzoo.checkpoints.byte_pair_format import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.config_table import JsonObject
-from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat, XlnetFormat
+from lmzoo.checkpoints.sentencepiece_format import SentencePieceFormat, XlmRobertaFormat, XlnetFormat
 from lmzoo.checkpoints.sentencepiece_pair_format import MarianFormat
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.vocabulary_files import has_file
@@ -29,6 +29,7 @@ _KNOWN = (
     CharacterPairFormat(),
     SentencePieceFormat(),
     XlnetFormat(),
+    XlmRobertaFormat(),
     MarianFormat(),
 )
 for _format in _KNOWN:

@@ -133,7 +133,10 @@ class SentenceCheckpoint:
         found = self.transformer.preprocessor()
         packing = found.packing
         tokenizer = _lowercased(found.tokenizer, self.directory) if self.do_lower_case else found.tokenizer
-        if getattr(self.backbone_class, "causal", False):  # transformers adds no special token to what decoders read
+        is_own = (
+            packing == self.transformer.family.packing
+        )  # that of a decoder, where transformers adds no special token
+        if is_own and getattr(self.backbone_class, "causal", False):
             packing = dataclasses.replace(packing, end="")
         return Preprocessor(tokenizer, packing, found.sequence_length)
 

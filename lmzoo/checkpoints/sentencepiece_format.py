@@ -8,16 +8,24 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, model_proto, with_clean_up
+from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, with_clean_up
 from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require, template
 from lmzoo.errors import PresetError
-from lmzoo.text import SentencePieceTokenizer, Tokenizer, WordPieceTokenizer, XlnetTokenizer
+from lmzoo.text import (
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    XlmRobertaTokenizer,
+    XlnetTokenizer,
+)
 from lmzoo.text.packing import LAST_SEGMENT
-from lmzoo.text.tokenizers.sentencepiece import SPACE
+from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers import normalizers
 
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # which XLNet has, but does not use
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
@@ -27,11 +35,12 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
     """A file of SentencePiece's own, which says more than `tokenizer.json`."""
 
     tokenizer = SentencePieceTokenizer
-    files = (("spiece.model",), ("30k-clean.model",))
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (("spiece.model",), ("30k-clean.model",))
     written: ClassVar = {"vocabulary.spm": "spiece.model"}
     file_counts = True
     alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
     model_type = "Unigram"
+    special_type: ClassVar[int] = _CONTROL  # the type of special tokens in SentencePiece's model
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
     allowed: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
     # By default, transformers 5 omits the segments.
@@ -54,7 +63,7 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         try:
             for id, (piece, score) in enumerate(model["vocab"]):
                 symbol = id in added and score == 0
-                kind = _CONTROL if piece in special_tokens else _USER_DEFINED if symbol else _NORMAL
+                kind = self.special_type if piece in special_tokens else _USER_DEFINED if symbol else _NORMAL
                 proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else kind)
             proto.trainer_spec.unk_id = model["unk_id"]
             charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
@@ -66,6 +75,9 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = -1
         proto.normalizer_spec.name = "precompiled"
         return {"model": proto.SerializeToString(deterministic=True)}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return _steps(pipeline)[0].get("type") == "Replace"  # of quotes
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         steps = _steps(pipeline)
@@ -79,6 +91,10 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
             known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
         if not known:
             raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
+        self._check_splitting(pipeline, file)
+        return {"lowercase": lowercase, "keep_accents": keep_accents}
+
+    def _check_splitting(self, pipeline: JsonObject, file: Path) -> None:
         splitter = pipeline.get("pre_tokenizer") or {}
         *before, metaspace = splitter.get("pretokenizers") or [splitter]
         if [step.get("type") for step in before] not in ([], ["WhitespaceSplit"]):
@@ -93,20 +109,17 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         }
         require(file, "pre_tokenizer.", metaspace, spaces)
         require(file, "model.", pipeline["model"], {"byte_fallback": (False,)})
-        return {"lowercase": lowercase, "keep_accents": keep_accents}
 
     def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
         """See `TokenizerFormat`. It may choose another segmentation of the same score, and keeps "9," whole."""
         import tokenizers
         from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-        proto = model_proto().FromString(tokenizer.model)
+        proto = read_model(tokenizer.model)
         pieces = [(piece.piece, piece.score) for piece in proto.pieces]
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
         backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
-        steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
-        steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
-        steps += [normalizers.Lowercase()] if tokenizer.lowercase else []
+        steps = self.clean_up(tokenizer)
         charsmap = proto.normalizer_spec.precompiled_charsmap
         backend.normalizer = normalizers.Sequence([*steps, *([normalizers.Precompiled(charsmap)] if charsmap else [])])
         backend.pre_tokenizer = pre_tokenizers.Sequence(
@@ -117,11 +130,19 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         backend.post_processor, backend.decoder = template(tokenizer), decoders.Metaspace(SPACE, "always")
         return backend
 
+    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
+        """Return the steps that clean texts before the model's own."""
+        from tokenizers import normalizers
+
+        steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+        return steps + ([normalizers.Lowercase()] if tokenizer.lowercase else [])
+
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        return {"tokens": [piece.piece for piece in model_proto().FromString(vocabulary["model"]).pieces]}
+        return {"tokens": [piece.piece for piece in read_model(vocabulary["model"]).pieces]}
 
     def symbols(self, tokenizer: SentencePieceTokenizer) -> set[str]:
-        pieces = model_proto().FromString(tokenizer.model).pieces
+        pieces = read_model(tokenizer.model).pieces
         return {piece.piece for piece in pieces if piece.type == _USER_DEFINED}
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
@@ -156,6 +177,56 @@ class XlnetFormat(SentencePieceFormat):
             special_tokens=[(token, tokenizer.token_to_id(token)) for token in (sep, cls)],
         )
         return backend
+
+
+class XlmRobertaFormat(SentencePieceFormat):
+    """The same without a clean-up before the model's own, and with three special tokens in the file."""
+
+    tokenizer: type[SentencePieceTokenizer] = XlmRobertaTokenizer
+    files = (("sentencepiece.bpe.model",),)
+    written: ClassVar = {"vocabulary.spm": "sentencepiece.bpe.model"}
+    file_counts = False
+    alternative = None
+    special_type = _NORMAL
+    settings: ClassVar = {}
+    allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
+    extra_settings: ClassVar = {}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": with_fairseq_ids(files[0].read_bytes())}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return not super().fits(pipeline)
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        for step in _steps(pipeline):
+            # Those behind the model's own change nothing: white space is squeezed.
+            squeezes = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
+            squeezes &= step.get("content") in (" ", SPACE)
+            if not (squeezes or step.get("type") in ("Precompiled", "Strip", None)):
+                raise PresetError(f"{file}: the `normalizer` must be Precompiled, got {step!r:.200}.")
+        self._check_splitting(pipeline, file)
+        return {}
+
+    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
+        return []
+
+    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+        """See `SentencePieceFormat`."""
+        from tokenizers import processors
+
+        backend, (start, end) = super().pipeline(tokenizer), (str(tokenizer.start_token), str(tokenizer.end_token))
+        backend.post_processor = processors.TemplateProcessing(
+            single=f"{start} $A {end}",
+            pair=f"{start} $A {end} {end} $B {end}",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
+        )
+        return backend
+
+    def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
+        """See `TokenizerFormat`. A model with other ids than fairseq's is only written into `tokenizer.json`."""
+        if (model := without_fairseq_ids(tokenizer.model)) is not None:
+            (directory / self.files[0][0]).write_bytes(model)
 
 
 def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:

@@ -32,6 +32,9 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
             f"{PIPELINE_FILE} cannot hold both models of a Marian tokenizer: expected {', '.join(self.files[0])} alone."
         )
 
+    def fits(self, pipeline: JsonObject) -> bool:
+        return False
+
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         return {}
 

@@ -8,18 +8,12 @@ from typing import Any
 
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
+from lmzoo.text.tokenizers.sentencepiece import read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
 
 # The name of the rules in the model. It tells the settings, which would be hard to infer from the rules.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
 _KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
-
-
-def model_proto() -> Any:
-    """The class of SentencePiece's models."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    return sentencepiece_model_pb2.ModelProto
 
 
 def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
@@ -42,7 +36,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     settings = {"lowercase": tokenizer.lowercase, "keep_accents": tokenizer.keep_accents}
     if clean_up_in(tokenizer.model) == settings:
         return tokenizer
-    proto = model_proto().FromString(tokenizer.model)
+    proto = read_model(tokenizer.model)
     spec, characters = proto.normalizer_spec, character_map(**settings)
     own = _normalizer(normalizer_spec=spec)
     sources = [source for source, _ in own.decompile()] if spec.precompiled_charsmap else []
@@ -91,5 +85,5 @@ def _normalizer(**source: Any) -> Any:
 
 def clean_up_in(model: bytes) -> dict[str, bool] | None:
     """The settings of the clean-up that `with_clean_up` put into a model's rules; None if it did not."""
-    match = _KNOWN_NAME.fullmatch(model_proto().FromString(model).normalizer_spec.name)
+    match = _KNOWN_NAME.fullmatch(read_model(model).normalizer_spec.name)
     return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

@@ -13,17 +13,16 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.family_names import transformers_tokenizers
 from lmzoo.checkpoints.known_tokenizers import format_of
+from lmzoo.checkpoints.tokenizer_classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat, require
+from lmzoo.checkpoints.tokenizer_packing import template_of
 from lmzoo.checkpoints.vocabulary_files import has_file
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
-from lmzoo.text import AddedToken, Tokenizer
+from lmzoo.files.preset_files import read_json, write_json
+from lmzoo.text import AddedToken, Packing, Tokenizer
 
-SETTINGS_FILE = "tokenizer_config.json"
 _NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
-_ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # they do exactly what tokenizer.json says
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -36,22 +35,18 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
         PresetError: naming the file and the setting that ours does not support.
     """
     file, config = directory / SETTINGS_FILE, _read(directory, SETTINGS_FILE)
-    classes = transformers_tokenizers(format.tokenizer)
-    stated = config.get("tokenizer_class") or _read(directory, CONFIG_FILE).get("tokenizer_class")
-    name = str(stated or classes[0]).removesuffix("Fast")
-    if name not in (*classes, *_ANY_CLASS):
-        raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
+    _, name = stated_class(directory)
     require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
     found = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
         if key in config and (not isinstance(config[key], bool) and config[key] is not default):
             raise PresetError(f"{file}: `{key}` must be true or false, got {config[key]!r:.60}.")
-        if argument in stored and (name in _ANY_CLASS or key not in config):
+        if argument in stored and (name in ANY_CLASS or key not in config):
             found[argument] = stored[argument]
         elif key in config:
             found[argument] = config[key]
-        theirs = stored.get(argument) if name in _ANY_CLASS else config.get(key, default)
+        theirs = stored.get(argument) if name in ANY_CLASS else config.get(key, default)
         if argument in stored and theirs != stored[argument]:
             warnings.warn(
                 f"{directory / PIPELINE_FILE} says {argument}={stored[argument]!r}, but transformers takes {theirs!r}, "
@@ -194,15 +189,27 @@ def _read(directory: Path, name: str) -> JsonObject:
     return read_json(directory, name) if has_file(directory, name) else {}
 
 
-def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
+def write_settings(
+    tokenizer: Tokenizer,
+    directory: Path,
+    sequence_length: int,
+    peer_class: str | None = None,
+    packing: Packing | None = None,
+) -> None:
     """Writes tokenizer.json and tokenizer_config.json.
 
-    `peer_class` is the class in transformers, by default that of the first family with such a tokenizer.
+    Args:
+        tokenizer: the tokenizer.
+        directory: where to write.
+        sequence_length: the most tokens of a sequence.
+        peer_class: the class in transformers, by default that of the first family with such a tokenizer.
+        packing: how texts are packed, if not as that class does. The class is then one that does what tokenizer.json
+            says.
     """
     format, config = format_of(type(tokenizer)), tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     settings = {
-        "tokenizer_class": peer_class or transformers_tokenizers(type(tokenizer))[0],
+        "tokenizer_class": peer_class or class_of_tokenizer(tokenizer).name,
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
         **{key: config[argument] for key, (argument, _) in format.settings.items()},
@@ -212,6 +219,10 @@ def write_settings(tokenizer: Tokenizer, directory: Path, sequence_length: int, 
     special = [token.content for token in tokenizer.added_tokens if token.special]
     if more := [token for token in special if token not in tokens.values()]:
         settings["additional_special_tokens"] = more
+    pipeline = format.pipeline(tokenizer)
+    if packing is not None and pipeline is not None:
+        settings["tokenizer_class"] = f"{ANY_CLASS[0]}Fast"
+        pipeline.post_processor = template_of(packing, tokenizer)
     write_json(directory, SETTINGS_FILE, settings)
-    if (pipeline := format.pipeline(tokenizer)) is not None:
+    if pipeline is not None:
         pipeline.save(str(directory / PIPELINE_FILE))

@@ -2,29 +2,56 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import re
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer
-from lmzoo.checkpoints.known_tokenizers import format_in, format_of
-from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE, file_that_adds, read_settings, read_tokens, write_settings
+from lmzoo.checkpoints.known_tokenizers import format_of
+from lmzoo.checkpoints.tokenizer_classes import (
+    NO_PACKING,
+    SETTINGS_FILE,
+    TokenizerClass,
+    class_of_family,
+    find_class,
+    tokenizer_classes,
+)
+from lmzoo.checkpoints.tokenizer_config import file_that_adds, read_settings, read_tokens, write_settings
 from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat
+from lmzoo.checkpoints.tokenizer_packing import read_packing
 from lmzoo.checkpoints.vocabulary_files import has_file, naming
 from lmzoo.checkpoints.word_format import read_words, write_words
 from lmzoo.errors import MissingTokenizerError, PresetError
+from lmzoo.family import Family
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
-from lmzoo.text import SpecialTokens, Tokenizer
+from lmzoo.text import Packing, SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
 
 # Tables of embeddings are padded to a multiple of some number, by fewer rows than this.
 _PADDING = 128
 _FAIRSEQ = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
+
+
+class _Stored(NamedTuple):
+    """A tokenizer that was read.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        file: The file of its vocabulary, for messages.
+        found: Its class in transformers, or None if other libraries wrote the files.
+        pipeline: The content of tokenizer.json, if there is one of Hugging Face's.
+    """
+
+    tokenizer: Tokenizer
+    file: Path
+    found: TokenizerClass | None = None
+    pipeline: JsonObject | None = None
 
 
 def read_tokenizer(
@@ -36,13 +63,16 @@ def read_tokenizer(
 ) -> Tokenizer:
     """Reads the tokenizer whose files are in a checkpoint's directory.
 
+    The files decide which tokenizer it is: the class that they name, what tokenizer.json holds, or the names of the
+    vocabulary's files. The family's tokenizer is the default.
+
     If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, except for XLNet, as
     in transformers. With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if
     neither is there, text is lower-cased unless the vocabulary has capital letters.
 
     Args:
         directory: the checkpoint's.
-        cls: the family's tokenizer. For ALBERT's, files of WordPiece are accepted, too.
+        cls: the family's tokenizer.
         vocabulary_size: rows of the model's table of token embeddings. There may be more rows than tokens, as in
             transformers, except for ELMo. None to accept any number, and for an ELMo that reads characters.
         max_characters: characters of a word, for such an ELMo.
@@ -52,22 +82,59 @@ def read_tokenizer(
         PresetError: naming the file and what is wrong: it is missing or damaged, a token is repeated, there are too
             many tokens, special tokens are not ours, or a setting is not supported.
     """
-    words = issubclass(cls, WordLevelTokenizer)
+    return _read_stored(directory, _own_class(cls, special_tokens or {}), vocabulary_size, max_characters).tokenizer
+
+
+def read_tokenizer_and_packing(
+    directory: Path, family: Family, vocabulary_size: int | None = None, max_characters: int = 50
+) -> tuple[Tokenizer, Packing]:
+    """Read the tokenizer of a checkpoint of a family, see `read_tokenizer`, and how it packs texts.
+
+    Decoders' tokenizers add nothing to a text in transformers. Here they add what the family's packing adds, unless
+    their files say otherwise.
+
+    Raises:
+        PresetError: As for `read_tokenizer`; if the files pack texts in a way that is not supported.
+    """
+    own = class_of_family(family)
+    stored = _read_stored(directory, own, vocabulary_size, max_characters)
+    if stored.found is None:
+        return stored.tokenizer, family.packing
+    with naming(directory / PIPELINE_FILE):
+        packing = read_packing(directory, stored.found, own, stored.tokenizer, stored.pipeline)
+    if stored.found.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
+        return stored.tokenizer, family.packing
+    return stored.tokenizer, packing
+
+
+def _own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
+    same = [known for known in tokenizer_classes().values() if known.tokenizer is cls]
+    return next((k for k in same if k.special_tokens == special), TokenizerClass("", cls, special))
+
+
+def _read_stored(directory: Path, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
+    words = issubclass(own.tokenizer, WordLevelTokenizer)
     with naming(directory):
         if words:
-            tokenizer, file = read_words(directory, cls, vocabulary_size, max_characters)
+            stored = _Stored(*read_words(directory, own.tokenizer, vocabulary_size, max_characters))
         else:
-            tokenizer, file = _read(directory, cls, special_tokens or {})
+            stored = _read(directory, own)
     if vocabulary_size is not None:
-        _check_size(directory, tokenizer, vocabulary_size, file, exact=words)
-    return tokenizer
+        _check_size(directory, stored.tokenizer, vocabulary_size, stored.file, exact=words)
+    return stored
 
 
-def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int, peer_class: str | None = None) -> None:
+def write_tokenizer(
+    tokenizer: Tokenizer,
+    directory: Path,
+    sequence_length: int,
+    peer_class: str | None = None,
+    packing: Packing | None = None,
+) -> None:
     """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
 
-    They are vocab.txt, vocab.json and merges.txt, or spiece.model, each with tokenizer.json and tokenizer_config.json
-    (see `write_settings`); for ELMo they are vocab.txt alone, or nothing if it reads characters.
+    They are vocab.txt, vocab.json and merges.txt, or a model of SentencePiece, each with tokenizer.json and
+    tokenizer_config.json (see `write_settings`); for ELMo they are vocab.txt alone, or nothing if it reads characters.
 
     Example:
 
@@ -85,34 +152,32 @@ def write_tokenizer(tokenizer: Tokenizer, directory: Path, sequence_length: int,
     if isinstance(tokenizer, WordLevelTokenizer):
         write_words(tokenizer, directory)
         return
-    tokenizer.save_assets(directory)
-    for ours, theirs in format_of(type(tokenizer)).written.items():
-        (directory / ours).replace(directory / theirs)
-    write_settings(tokenizer, directory, sequence_length, peer_class)
+    format_of(type(tokenizer)).write_vocabulary(tokenizer, directory)
+    write_settings(tokenizer, directory, sequence_length, peer_class, packing)
 
 
-def _read(directory: Path, cls: type[Tokenizer], special: SpecialTokens) -> tuple[Tokenizer, Path]:
-    wanted = format_of(cls)
+def _read(directory: Path, own: TokenizerClass) -> _Stored:
     pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
-    if pipeline is not None and "class_name" in pipeline:
-        tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, special)
-        read = tokenizer
-        tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
-    else:
-        formats = [wanted, *([format_of(wanted.alternative)] if wanted.alternative else [])]
-        tokenizer, file = _read_others(directory, formats, pipeline, special)
-    if type(tokenizer) not in (cls, wanted.alternative):
-        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {cls.__name__}.")
-    return tokenizer, file
+    if pipeline is None or "class_name" not in pipeline:
+        return _read_others(directory, own, pipeline)
+    tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
+    read = tokenizer
+    tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
+    if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
+        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
+    return _Stored(tokenizer, file)
 
 
-def _read_others(
-    directory: Path, formats: Sequence[TokenizerFormat], pipeline: JsonObject | None, special: SpecialTokens
-) -> tuple[Tokenizer, Path]:
-    format, file, vocabulary = _find_vocabulary(directory, formats, pipeline, special)
-    settings = read_settings(directory, format, pipeline)
-    if format is formats[0]:
-        settings = {**special, **settings}
+def _read_others(directory: Path, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
+    found = find_class(directory, own, pipeline)
+    format = format_of(found.tokenizer)
+    file, vocabulary = _find_vocabulary(directory, found, own, pipeline)
+    if own.tokenizer is found.tokenizer and own.special_tokens != found.special_tokens:
+        with naming(file):
+            tokens = format.lists(vocabulary)["tokens"]
+        if own.can_be(tokens) and not found.can_be(tokens):
+            found = dataclasses.replace(found, special_tokens=own.special_tokens)
+    settings = {**found.special_tokens, **read_settings(directory, format, pipeline)}
     if oddities := format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with naming(file):
@@ -120,49 +185,47 @@ def _read_others(
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             settings["lowercase"] = _lowercase(directory, file, tokenizer)
             tokenizer = format.tokenizer(**vocabulary, **settings)
-        if tokens := read_tokens(directory, tokenizer, pipeline):
-            tokenizer = format.tokenizer(**vocabulary, **{**settings, **tokens})
-    return tokenizer, file
+        if added := read_tokens(directory, tokenizer, pipeline):
+            tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
+    return _Stored(tokenizer, file, found, pipeline)
 
 
 def _find_vocabulary(
-    directory: Path, formats: Sequence[TokenizerFormat], pipeline: JsonObject | None, special: SpecialTokens
-) -> tuple[TokenizerFormat, Path, Arguments]:
-    """Finds the format, the file of the vocabulary, and the constructor's arguments that hold it.
+    directory: Path, found: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
+) -> tuple[Path, Arguments]:
+    """Finds the file of the vocabulary, and the constructor's arguments that hold it.
 
     Args:
         directory: the checkpoint's.
-        formats: those to look for, the family's first; the first one whose files are there is taken.
-        pipeline: the content of tokenizer.json, if there is one. Its class and vocabulary then take precedence, as in
+        found: the class of the tokenizer.
+        own: the class of the tokenizers of the model's family, whose files messages name.
+        pipeline: the content of tokenizer.json, if there is one. Its vocabulary then takes precedence, as in
             transformers, except over files that say more. If there are both, and they differ, a warning says so.
-        special: special tokens of the family's format.
 
     Raises:
         PresetError: if there is none, or a file is damaged.
     """
-    family = formats[0]
-    if pipeline is not None:
-        formats = [format_in(pipeline, directory, family)]
-    sets = [(format, names) for format in formats for names in format.files]
-    found = [(format, names) for format, names in sets if all(has_file(directory, name) for name in names)]
-    if not found and pipeline is None:
-        raise MissingTokenizerError(_nothing(directory, [names for _, names in sets]))
-    format = found[0][0] if found else formats[0]
+    format = format_of(found.tokenizer)
+    sets = [names for names in format.files if all(has_file(directory, name) for name in names)]
+    if not sets and pipeline is None:
+        others = [format_of(other) for other in (format_of(own.tokenizer).alternative,) if other]
+        expected = [format, *(others if found.tokenizer is own.tokenizer else [])]
+        raise MissingTokenizerError(_nothing(directory, [names for format in expected for names in format.files]))
     sources: list[tuple[Path, Arguments]] = []
     if pipeline is not None:
         file = directory / PIPELINE_FILE
         blank: Any = format.tokenizer
-        kept = blank(**(special if format is family else {})).special_tokens
+        special_tokens = blank(**found.special_tokens).special_tokens
         with naming(file):
-            sources.append((file, format.vocabulary_of_pipeline(pipeline, kept)))
-    if found:
-        files = [file_in(directory, name) for name in found[0][1]]
+            sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
+    if sets:
+        files = [file_in(directory, name) for name in sets[0]]
         with naming(files[0]):
             sources.append((files[0], format.vocabulary_of_files(files)))
     file, vocabulary = sources[-1 if format.file_counts else 0]
     if len(sources) == 2:
         _compare(format, sources, file)
-    return format, file, vocabulary
+    return file, vocabulary
 
 
 def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
@@ -215,11 +278,11 @@ def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
 
 def _check_size(directory: Path, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
     size = tokenizer.vocabulary_size
-    if len(tokenizer.base_vocabulary) <= vocabulary_size < size:
+    if tokenizer.added_tokens and len(tokenizer.base_vocabulary) <= vocabulary_size < size:
         token = tokenizer.vocabulary[vocabulary_size]
         raise PresetError(
-            f"{file_that_adds(token, directory)} adds the token {token!r}, for which the model has no embedding: it has "
-            f"{vocabulary_size:,}. Remove the token from the files."
+            f"{file_that_adds(token, directory)} adds the token {token!r}, for which the model has no embedding: it "
+            f"has {vocabulary_size:,}. Remove the token from the files."
         )
     counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
     if size > vocabulary_size or (exact and size < vocabulary_size):

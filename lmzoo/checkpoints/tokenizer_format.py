@@ -72,6 +72,20 @@ class TokenizerFormat(ABC, Generic[T]):
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         """Reads the same from the content of `tokenizer.json`, for a tokenizer with these special tokens."""
 
+    def fits(self, pipeline: JsonObject) -> bool:
+        """Return whether `tokenizer.json`, whose model is of `model_type`, may hold such a tokenizer."""
+        return True
+
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        """Return whether these may be the tokens of such a tokenizer, as far as they show."""
+        return True
+
+    def write_vocabulary(self, tokenizer: T, directory: Path) -> None:
+        """Write the files of the vocabulary."""
+        tokenizer.save_assets(directory)
+        for ours, theirs in self.written.items():
+            (directory / ours).replace(directory / theirs)
+
     @abstractmethod
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         """Reads the constructor's other arguments from the content of `tokenizer.json`.

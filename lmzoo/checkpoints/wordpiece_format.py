@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import codecs
-import re
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
@@ -13,12 +12,10 @@ from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, PIPELINE_FILE,
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer, WordPieceTokenizer
-from lmzoo.text.tokenizers.token_lists import in_order
+from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
 
 if TYPE_CHECKING:
     import tokenizers
-
-_GAP = re.compile(r"\[no token \d+\]")  # an entry of tokenizer.json for an id without a token
 
 
 class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
@@ -49,7 +46,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         tokens = in_order(pipeline["model"]["vocab"])
-        return self._arguments(["" if _GAP.fullmatch(token) else token for token in tokens])
+        return self._arguments(tokens_of_entries(tokens))
 
     def _arguments(self, tokens: list[str]) -> Arguments:
         # A file without a word is truncated.

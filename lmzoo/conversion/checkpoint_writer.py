@@ -24,6 +24,7 @@ from lmzoo.checkpoints.keras_hub import with_heads
 from lmzoo.checkpoints.keras_hub_heads import embedder_config, write_embedder_preprocessor
 from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.sentence_modules import MODULES_FILE
+from lmzoo.checkpoints.tokenizer_classes import class_with_packing
 from lmzoo.checkpoints.tokenizer_files import write_tokenizer
 from lmzoo.conversion.sentence_writer import (
     SENTENCE_FILES,
@@ -271,8 +272,11 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 
 
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
-    peer = names_in_transformers(family).tokenizer if "hf" in family.checkpoints else None
-    write_tokenizer(preprocessor.tokenizer, target, preprocessor.sequence_length, peer)
+    tokenizer = preprocessor.tokenizer
+    packing = dataclasses.replace(preprocessor.packing, zero_segments=False)
+    peer = class_with_packing(tokenizer, packing, family)
+    name = None if peer is None else peer.name
+    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if peer is None else None)
     if (target / MODULES_FILE).is_file():
         write_length(target, preprocessor)
 

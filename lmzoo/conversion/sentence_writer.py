@@ -15,6 +15,7 @@ from lmzoo.checkpoints.sentence_transformers import LENGTH_FILES, SETTINGS_FILE
 from lmzoo.checkpoints.tokenizer_config import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
+from lmzoo.family import family_of
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json, write_json_list
 from lmzoo.text import Preprocessor
 
@@ -50,7 +51,8 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
             raise PresetError("The format 'hf' can express `truncate` only at the end of a `projection`.")
         if layer["kind"] == "dense":
             write_activation(layer["activation"])
-    if preprocessor is not None and getattr(model.backbone, "causal", False) and preprocessor.packing.end:
+    is_own = preprocessor is not None and preprocessor.packing.end == family_of(model.backbone).packing.end
+    if preprocessor is not None and is_own and getattr(model.backbone, "causal", False) and preprocessor.packing.end:
         raise PresetError(
             f"The format 'hf' cannot express {preprocessor.packing.end!r} at the end of a text, since tokenizers of "
             f'decoders add no special tokens there: pass a `preprocessor=` whose packing has `end=""`.'

@@ -15,6 +15,7 @@ from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_level import TextWordTokenizer, WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
+from lmzoo.text.tokenizers.xlmr_sentencepiece import XlmRobertaTokenizer
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.text.windows import EncodedWindows
@@ -42,6 +43,7 @@ __all__ = [
     "Tokenizer",
     "WordPieceTokenizer",
     "WordTokenizer",
+    "XlmRobertaTokenizer",
     "XlnetTokenizer",
     "batch_to_ids",
     "split_sentences",

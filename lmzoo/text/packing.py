@@ -23,7 +23,7 @@ class Packing:
         between: tokens between two segments.
         segments: whether the family distinguishes segments by `segment_ids`; `between` belongs to the first one.
         last: token at the very end, a segment of its own, whose id is 2; "" for none.
-        zero_segments: whether the model takes `segment_ids` although the family has no segments: they are all 0.
+        zero_segments: whether the model takes `segment_ids` although its texts have no segments: they are all 0.
 
     Example: see `Preprocessor`.
     """

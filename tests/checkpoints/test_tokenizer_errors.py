@@ -60,7 +60,7 @@ SETTINGS = [
     (WORD, CONFIG, put(do_lower_case="no"), "`do_lower_case` must be true or false, got 'no'"),
     (WORD, CONFIG, put(split_special_tokens=True), "`split_special_tokens` is True"),
     (WORD, CONFIG, put(tokenizer_class="BertJapaneseTokenizer"), "a BertJapaneseTokenizer, .* BertTokenizer or Distil"),
-    (PAIR, CONFIG, put(add_prefix_space=True), "`add_prefix_space` is True"),
+    (PAIR, CONFIG, put(add_prefix_space="yes"), "`add_prefix_space` must be true or false, got 'yes'"),
     (PAIR, CONFIG, put(tokenizer_class="BartTokenizerFast"), "the tokenizer is a BartTokenizer"),
     (SENTENCE, CONFIG, put(remove_space=False), "`remove_space` is False"),
     (SENTENCE, CONFIG, put(keep_accents=2), "`keep_accents` must be true or false, got 2"),
@@ -82,7 +82,7 @@ SETTINGS = [
     (WORD, PIPELINE, put(model__type="WordLevel"), "holds a 'WordLevel' model; supported are WordPiece, BPE, Unigram"),
     (WORD, PIPELINE, put(model=[]), 'must hold an object "model" with a "vocab"'),
     (PAIR, PIPELINE, put(normalizer={"type": "NFC"}), "`normalizer` is {'type': 'NFC'}"),
-    (PAIR, PIPELINE, put(pre_tokenizer__add_prefix_space=True), "`pre_tokenizer.add_prefix_space` is True"),
+    (PAIR, PIPELINE, put(pre_tokenizer__add_prefix_space=2), "`pre_tokenizer.add_prefix_space` is 2"),
     (PAIR, PIPELINE, put(pre_tokenizer__use_regex=False), "`pre_tokenizer.use_regex` is False"),
     (PAIR, PIPELINE, put(pre_tokenizer={"type": "Metaspace"}), "`pre_tokenizer.type` is 'Metaspace'"),
     (PAIR, PIPELINE, put(model__dropout=0.1), "`model.dropout` is 0.1"),
@@ -285,16 +285,20 @@ def test_class_that_only_the_models_configuration_names(directory: Path) -> None
 
 
 def test_another_familys_files(directory: Path) -> None:
-    write_tokenizer(tiny(WORD), directory, 7)
-    with pytest.raises(PresetError, match=r"tokenizer.json is of a WordPieceTokenizer, but the model needs a BytePair"):
-        read_tokenizer(directory, PAIR)
-    assert type(read_tokenizer(directory, SENTENCE)) is WORD  # as for Chinese ALBERT
-    (directory / CONFIG).unlink()
-    write_tokenizer(tiny(SENTENCE), directory, 7)
-    with pytest.raises(
-        PresetError, match=r"spiece.model is of a SentencePieceTokenizer, but the model needs a WordPiece"
-    ):
-        read_tokenizer(directory, WORD)
+    """The files decide, with and without the name of their class and whatever the family."""
+    for written in SIZES:
+        shutil.rmtree(directory)
+        directory.mkdir()
+        write_tokenizer(tiny(written), directory, 7)
+        for left_out in (None, CONFIG, PIPELINE):
+            if left_out is not None:
+                (directory / left_out).unlink()
+            for cls in SIZES:
+                found = read_tokenizer(directory, cls)
+                assert (type(found), found.vocabulary) == (written, tiny(written).vocabulary)
+    (directory / CONFIG).write_text('{"tokenizer_class": "BertTokenizer"}')
+    with pytest.raises(PresetError, match=r"expected tokenizer.json or vocab.txt or vocab_chinese.txt. Pass"):
+        read_tokenizer(directory, SENTENCE)
 
 
 @pytest.mark.parametrize("name", ["vocab.txt", CONFIG, PIPELINE, NAMES, ADDED])

@@ -7,6 +7,7 @@ from lmzoo.text.graphs import (  # noqa: F401 - they register themselves
     sentencepiece_pair,
     wordpiece,
     words_and_characters,
+    xlmr_sentencepiece,
 )
 from lmzoo.text.graphs.detokenization import graph_detokenizer
 from lmzoo.text.graphs.preprocessor import graph_packer

@@ -98,6 +98,10 @@ class CutTextsGraph(tf.Module):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """As `plain_ids`, and the characters that they came from, int32 (n, None, 2)."""
 
+    def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the offsets of whole texts from those of their parts, both int32 (n, None, 2); `ids` are (n, None)."""
+        return spans
+
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
         parts = self._parts(texts)
@@ -110,7 +114,8 @@ class CutTextsGraph(tf.Module):
         begin = tf.gather(parts.span[:, :1], spans.value_rowids())
         spans = spans.with_values(tf.cast(spans.values, tf.int32) + begin)
         rows = tf.size(texts, tf.int64)
-        return _joined(parts, parts.id, ids, rows), _joined(parts, parts.span, spans, rows)
+        ids = _joined(parts, parts.id, ids, rows)
+        return ids, self.finish_spans(ids, _joined(parts, parts.span, spans, rows))
 
     def _parts(self, texts: tf.Tensor) -> _Parts:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.merges import MergesGraph
-from lmzoo.text.graphs.token_ops import EDGE, decode_with_edges, ends_in_bytes, shift
+from lmzoo.text.graphs.token_ops import EDGE, decode_with_edges, ends_in_bytes, indices_in_rows, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
@@ -68,9 +68,10 @@ class BytePairGraph(CutTextsGraph):
         ids = ids_of(tokenizer.base_vocabulary)
         self._starts, self._kinds = character_kinds()
 
+        self._adds_space = tokenizer.add_prefix_space
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
-        data = [tokenizer.bytes_of(token) for token in tokenizer.base_vocabulary]
+        data = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]
         spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
         self._bytes = np.array(spaces, "int64").T  # (3, V): bytes of a token, spaces at its start, at its end
 
@@ -83,6 +84,10 @@ class BytePairGraph(CutTextsGraph):
         size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
         after = ends_in_bytes(letters)  # (l,)
         to_byte = tf.cumsum(size)  # (p,), in all words; tokens consist of their bytes
+        if self._adds_space:
+            begin = tf.gather(place, tf.searchsorted(after, to_byte - size, side="right"))
+            end = tf.gather(place, tf.searchsorted(after, to_byte - 1, side="right")) + 1
+            return ids, ids.with_values(tf.stack([begin, end], axis=1))  # see `finish_spans`
         first = tf.searchsorted(after, to_byte - size + leading, side="right", out_type=tf.int64)
         last = tf.searchsorted(after, to_byte - trailing - 1, side="right", out_type=tf.int64)
         # A token of spaces covers nothing; its span starts where it ends.
@@ -91,6 +96,12 @@ class BytePairGraph(CutTextsGraph):
         end = tf.gather(place, end) + 1
         start = tf.where(empty, end, tf.gather(place, tf.minimum(first, last)))
         return ids, ids.with_values(tf.stack([start, end], axis=1))
+
+    def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
+        if not self._adds_space:
+            return spans
+        _, leading, trailing = (tf.cast(tf.gather(table, ids.values), tf.int32) for table in self._bytes)  # each (p,)
+        return spans.with_values(_trim(ids, spans.values[:, 0], spans.values[:, 1], leading, trailing))
 
     # === Words ===
 
@@ -104,12 +115,15 @@ class BytePairGraph(CutTextsGraph):
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
+        row = rows.value_rowids()  # (c,)
+        if self._adds_space:
+            codes, kinds, place, row = _with_spaces(codes, kinds, place, row)
         begins = _word_begins(codes, kinds)
         inside = kinds != OUTSIDE
         first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (w,)
         letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
         words = tf.strings.unicode_encode(letters, "UTF-8")  # (w,)
-        row = tf.boolean_mask(rows.value_rowids(), begins & inside)  # (w,)
+        row = tf.boolean_mask(row, begins & inside)  # (w,)
         words = tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
         return words, letters.values, tf.boolean_mask(place, inside)
 
@@ -127,6 +141,37 @@ class BytePairGraph(CutTextsGraph):
         ids = tf.gather(self._byte_ids, tf.cast(data, tf.int32))
         ids, word = self._merges(ids, word)
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
+
+
+def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
+    """Put a space in front of each text that begins with something else; all arguments are (c,).
+
+    The space is at the place of the character behind it, and in its text: these are `others`.
+    """
+    lacks = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
+    source = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))  # (d,)
+    added = shift(source, -1, -1) == source  # (d,)
+    codes = tf.where(added, ord(" "), tf.gather(codes, source))
+    kinds = tf.where(added, WHITESPACE, tf.gather(kinds, source))
+    return [codes, kinds, *(tf.gather(values, source) for values in others)]
+
+
+def _trim(ids: tf.RaggedTensor, begin: tf.Tensor, end: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor) -> tf.Tensor:
+    """Return spans, int32 (p, 2), without the spaces at the ends of tokens, as `tokenizers` does if it adds spaces.
+
+    Args:
+        ids: int32 (n, None), the tokens.
+        begin: int32 (p,), where they begin.
+        end: int32 (p,), where they end.
+        leading: int32 (p,), number of spaces that they begin with.
+        trailing: int32 (p,), number of spaces that they end in.
+    """
+    leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library takes it for the one that was added
+    begin = tf.minimum(begin + leading, end)
+    end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
+    is_first = indices_in_rows(ids) == 0
+    begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)  # likewise the space before a mask
+    return tf.stack([begin, end], axis=1)
 
 
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

@@ -22,7 +22,7 @@ class MergesGraph(tf.Module):
         super().__init__()
         pairs = [merge.split(" ") for merge in merges]
         parts = np.array([[ids[token] for token in pair] for pair in pairs], "int64").reshape(-1, 2)  # (merges, 2)
-        self._size = len(ids)
+        self._size = max(ids.values()) + 1
         ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(parts.tolist())}
         self._ranks = table(ranks or {-1: _NEVER}, tf.int64, _NEVER)  # tables must not be empty
         self._merged = np.array([ids["".join(pair)] for pair in pairs], "int32")  # (merges,)

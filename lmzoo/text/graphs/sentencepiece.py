@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -24,8 +24,7 @@ class SentencePieceGraph(CutTextsGraph):
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         self._normalizer = tokenizer.normalizer
         super().__init__(tokenizer)
-        changes = character_map(tokenizer.lowercase, tokenizer.keep_accents).changes()
-        self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in changes.items()})
+        self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in self._changes(tokenizer)})
         # Tokens, and the numbers of characters from the start and the end of each to the end of its piece.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
@@ -35,7 +34,12 @@ class SentencePieceGraph(CutTextsGraph):
         self._tokens = _Expansion(splits)
         self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
         self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
-        self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.int32)
+        self._empty_spaces = tokenizer.empty_spaces
+        self._pieces = tf_text.SentencepieceTokenizer(tokenizer.splitting_model, out_type=tf.int32)
+
+    def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
+        """Return the code points that change before the model cleans texts, with what replaces each."""
+        return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
 
     def normalize_token(self, token: str) -> str:
         return self._normalizer.normalize_str(token)
@@ -43,8 +47,7 @@ class SentencePieceGraph(CutTextsGraph):
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         rows = codes.value_rowids()
         place = tf.range(tf.size(codes.values))
-        values, place, row = _join_quotes(codes.values, tf.stack([place, place], axis=1), rows)
-        values, place, row = self._replace(values, place, row)
+        values, place, row = self._replace(codes.values, tf.stack([place, place], axis=1), rows)
         before = tf.gather(codes.values, place[:, 0])
         values = tf.where((before >= 0x1C) & (before <= 0x1F), before, values)  # which cleaning makes spaces
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 0]
@@ -82,23 +85,24 @@ class SentencePieceGraph(CutTextsGraph):
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         place = indices_in_rows(codes)
         place = tf.stack([place, place + 1], axis=1)
-        values, place, row = self._clean(*_join_quotes(codes.values, place, codes.value_rowids()))
+        values, place, row = self._squeeze(*self._replace(codes.values, place, codes.value_rowids()))
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place
 
-    def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Maps characters; see `lmzoo.text.tokenizers.sentencepiece_text.CharacterMap`."""
-        source, entry = self._characters(codes)
-        changed = tf.gather(self._characters.values[:, 0], tf.maximum(entry, 0))
-        codes = tf.where(entry >= 0, changed, tf.gather(codes, source))
-        return [codes, tf.gather(place, source), tf.gather(part, source)]
+    def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replace quotes and characters, see `lmzoo.text.tokenizers.sentencepiece_text.clean`.
 
-    def _clean(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Maps characters and squeezes whitespace; see `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
-        codes, place, part = self._replace(codes, place, part)
+        `codes` (c,) are the characters of all texts, `place` (c, 2) where they come from, and `part` (c,) is rising.
+        """
+        codes, place, part = _join_quotes(codes, place, part)
+        codes, source, _ = self._characters.replace(codes)
+        return codes, tf.gather(place, source), tf.gather(part, source)
+
+    def _squeeze(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+        """Remove the spaces behind another one, and those at the ends of texts."""
         blank = codes == _BLANK
         extra = blank & (shift(blank, 1, True) | (shift(part, 1, -1) != part))  # after another, or at the start
-        codes, place, part = _without(extra, codes, place, part)
-        return _without((codes == _BLANK) & (shift(part, -1, -1) != part), codes, place, part)
+        codes, place, part = without(extra, codes, place, part)
+        return without((codes == _BLANK) & (shift(part, -1, -1) != part), codes, place, part)
 
     def _characters_of(
         self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor
@@ -113,7 +117,9 @@ class SentencePieceGraph(CutTextsGraph):
         next_ = tf.concat([tf.where(solid)[:, 0], [tf.size(codes, tf.int64)]], axis=0)
         first = tf.gather(next_, tf.gather(tf.cumsum(_padded(tf.cast(solid, tf.int32)), exclusive=True), first))
         # SentencePiece assigns a character that becomes several ones to the last of their pieces.
-        last = tf.where(pieces.values == self._space, first, tf.maximum(last, first + 1))
+        last = tf.maximum(last, first + 1)
+        if self._empty_spaces:
+            last = tf.where(pieces.values == self._space, first, last)
         limit = tf.gather(letters.row_limits(), pieces.value_rowids())
         return tf.minimum(first, limit), tf.minimum(last, limit)
 
@@ -132,12 +138,31 @@ class _Expansion(tf.Module):
 
     def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Replaces int32 (c,): the index of each result's origin, (d,), and its row of `values`, (d,), or -1."""
-        place = tf.minimum(tf.searchsorted(self._keys, integers), len(self._keys) - 1)  # (c,)
-        changes = tf.gather(self._keys, place) == integers  # (c,)
+        changes, place = find(self._keys, integers)  # (c,)
         length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
         begin = tf.where(changes, tf.cast(tf.gather(self._begins, place), tf.int32), -1)  # (c,)
         source = tf.repeat(tf.range(tf.size(integers)), length)  # (d,)
         return source, tf.ragged.range(begin, begin + length).values
+
+    def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replace int32 (c,), each by the rows of one integer that it has, or by itself.
+
+        Returns:
+            The results, int32 (d,); the index of each one's origin, int32 (d,); and its number among those that replace
+            the same one, int32 (d,).
+        """
+        source, entry = self(codes)
+        results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
+        follows = shift(source, 1, -1) == source  # (d,)
+        place = tf.range(tf.size(source))
+        first = tf.boolean_mask(place, ~follows)  # (firsts,)
+        return results, source, place - tf.gather(first, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
+
+
+def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return whether each value is among the sorted keys, bool (c,), and if so its place there, int32 (c,)."""
+    place = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
+    return tf.gather(keys, place) == values, place
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
@@ -150,10 +175,10 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
     first = shift(second, -1, False)
     codes = tf.where(first, ord('"'), codes)
     place += tf.cast(first, tf.int32)[:, None] * [0, 1]
-    return _without(second, codes, place, part)
+    return without(second, codes, place, part)
 
 
-def _without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
+def without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
     """Values (c, ...) without those where `drop`, bool (c,), is true."""
     return [tf.boolean_mask(array, ~drop) for array in values]
 

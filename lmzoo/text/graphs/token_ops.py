@@ -35,4 +35,9 @@ def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
 
 def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
     """The byte offsets at which code points, int32 (c,), end when they are encoded as UTF-8: int64 (c,)."""
-    return tf.cumsum(sum(tf.cast(codes >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000)))
+    return tf.cumsum(size_in_bytes(codes))
+
+
+def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
+    """Return the bytes of code points, int32 (c,), when they are encoded as UTF-8: int64 (c,)."""
+    return sum(tf.cast(codes >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000))

@@ -7,14 +7,14 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Self, Unpack
+from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import AddedToken, special_token
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import ids_of, in_order, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import entries_of, ids_of, in_order, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
@@ -43,19 +43,25 @@ class BytePairTokenizer(RustTokenizer):
     character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The other
     special tokens are recognised in text and never split; `<mask>` absorbs the whitespace before it.
 
+    With `add_prefix_space` each part of a text between special tokens begins with a space: one is put there if the part
+    has none. `detokenize` keeps it. The offsets are those of Hugging Face's tokenizers here too, which count the added
+    space as the first character of the part: behind a special token, that character is not in the span of its token.
+
     Offsets are those of Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
     "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each
     covers it.
 
     Args:
-        vocabulary: token -> id, or tokens in order of their ids; None to read them with `load_assets`.
+        vocabulary: token -> id, or tokens in order of their ids, "" for an id without a token; None to read them with
+            `load_assets`.
         merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
+        add_prefix_space: whether to put a space in front of a text, so that its first word is as any other word.
         **special: special tokens that differ from RoBERTa's, see `lmzoo.text.SpecialTokens`; GPT-2 has only
             `<|endoftext|>`.
 
     Raises:
-        ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, repeats a token or omits an
-            id, or if a merge is malformed or names a token that the vocabulary lacks.
+        ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, or repeats a token, or if a
+            merge is malformed or names a token that the vocabulary lacks.
 
     Example:
 
@@ -70,6 +76,7 @@ class BytePairTokenizer(RustTokenizer):
     start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     space_of_words = " "
+    has_gaps = True
 
     _pairs: Sequence[tuple[str, str]] = ()
     _whole: Collection[str] = ()  # tokens that are not written in the alphabet of bytes
@@ -78,9 +85,11 @@ class BytePairTokenizer(RustTokenizer):
         self,
         vocabulary: Mapping[str, int] | Sequence[str] | None = None,
         merges: Iterable[str | Sequence[str]] | None = None,
+        add_prefix_space: bool = False,
         **special: Unpack[SpecialTokens],
     ) -> None:
         self._set_special_tokens(special)
+        self.add_prefix_space = add_prefix_space
         if vocabulary is not None and merges is not None:
             self._set_vocabulary(vocabulary, merges)
         elif vocabulary is not None or merges is not None:
@@ -92,15 +101,15 @@ class BytePairTokenizer(RustTokenizer):
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-        self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
+        self._set_tokens(in_order(vocabulary, has_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
         missing = [token for token in BYTE_TOKENS if token not in self._ids]
         if missing:
             raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
         self._pairs = read_merges(merges, self._ids, first_line)
-        backend = Tokenizer(models.BPE(ids_of(self.base_vocabulary), self._pairs))
-        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+        backend = Tokenizer(models.BPE(entries_of(self.base_vocabulary), self._pairs))
+        backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.add_prefix_space)
         # It only trims offsets.
-        backend.post_processor = processors.ByteLevel(add_prefix_space=False, trim_offsets=True)
+        backend.post_processor = processors.ByteLevel(add_prefix_space=self.add_prefix_space, trim_offsets=True)
         self._set_backend(backend)
 
     def _found_by_default(self, token: str) -> AddedToken | None:
@@ -184,6 +193,9 @@ class BytePairTokenizer(RustTokenizer):
         """Reads what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
         vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
+
+    def get_config(self) -> dict[str, Any]:
+        return {"add_prefix_space": self.add_prefix_space, **super().get_config()}
 
 
 def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], first_line: int) -> list[tuple[str, str]]:

@@ -49,6 +49,7 @@ class CharacterPairTokenizer(RustTokenizer):
     unk_token = "<unk>"
     roles = ("pad_token", "unk_token", "start_token", "end_token")
     needs_unknown = True
+    has_gaps = True
 
     _pairs: Sequence[tuple[str, str]] = ()
 
@@ -70,7 +71,7 @@ class CharacterPairTokenizer(RustTokenizer):
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-        self._set_tokens(in_order(vocabulary) if isinstance(vocabulary, Mapping) else vocabulary)
+        self._set_tokens(in_order(vocabulary, has_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
         self._pairs = read_merges(merges, self._ids, first_line)
         backend = Tokenizer(
             models.BPE(

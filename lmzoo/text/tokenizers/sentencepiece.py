@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 import keras
 import numpy as np
@@ -57,6 +57,8 @@ class SentencePieceTokenizer(Tokenizer):
     pad_token, unk_token, start_token, end_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
     needs_unknown = True
     takes_added_tokens = True
+    splits_commas: ClassVar[bool] = True  # from digits
+    empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
     def __init__(
         self,
@@ -78,21 +80,22 @@ class SentencePieceTokenizer(Tokenizer):
         from sentencepiece import SentencePieceProcessor
 
         try:
-            proto = _model_proto().FromString(model)
+            proto = read_model(model)
             # The file's parts come in this order. If it was cut between two of them, it can still be parsed.
             if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
                 raise ValueError("it ends too early.")
-            backend = SentencePieceProcessor(model_proto=model)
+            splitting_model = self._splitting_model(model)
+            backend = SentencePieceProcessor(model_proto=splitting_model)
         except Exception as error:  # the library raises errors of several types, none of its own
             raise ValueError(f"{name} is not a complete SentencePiece model ({len(model):,} bytes): {error}") from error
         try:
             self._set_tokens([piece.piece for piece in proto.pieces])
         except ValueError as error:
             raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
-        self._model, self._backend = model, backend
-        self._characters = character_map(self.lowercase, self.keep_accents)
+        self._model, self._split_by, self._backend = model, splitting_model, backend
         self._set_text_tokens()
-        self._parts = {i: self._split_comma(token) for i, token in enumerate(self._tokens) if _ends_in_comma(token)}
+        commas = [i for i, token in enumerate(self._tokens) if self.splits_commas and _ends_in_comma(token)]
+        self._parts = {i: self._split_comma(self._tokens[i]) for i in commas}
         unknown = self._ids[self.unk_token]
         self._splits = {i: [self._ids.get(part, unknown) for part in parts] for i, parts in self._parts.items()}
 
@@ -105,10 +108,27 @@ class SentencePieceTokenizer(Tokenizer):
         from tokenizers import normalizers
 
         self._require_vocabulary()
-        charsmap = _model_proto().FromString(self._model).normalizer_spec.precompiled_charsmap
+        charsmap = read_model(self._model).normalizer_spec.precompiled_charsmap
+        return normalizers.Sequence([*self._steps(), *([normalizers.Precompiled(charsmap)] if charsmap else [])])
+
+    def _steps(self) -> list[Normalizer]:
+        """Return the steps of `normalizer` that come before the model's own rules."""
+        from tokenizers import normalizers
+
         quotes = [normalizers.Replace(quote, '"') for quote in QUOTES]
-        own = [normalizers.Precompiled(charsmap)] if charsmap else []
-        return normalizers.Sequence([*quotes, self._characters.steps, *own])
+        return [*quotes, character_map(self.lowercase, self.keep_accents).steps]
+
+    def _splitting_model(self, model: bytes) -> bytes:
+        """Return the model that splits cleaned texts."""
+        return model
+
+    def _clean(self, text: str) -> str:
+        """Return a text without special tokens as the model splits it."""
+        return clean(text, character_map(self.lowercase, self.keep_accents))
+
+    def _align(self, text: str, begin: int) -> Aligned:
+        """As `_clean`, with offsets, counted from `begin`."""
+        return align(text, character_map(self.lowercase, self.keep_accents), begin)
 
     def _split_comma(self, token: str) -> list[str]:
         """The tokens that replace one like "9,"."""
@@ -145,6 +165,12 @@ class SentencePieceTokenizer(Tokenizer):
         self._require_vocabulary()
         return self._parts
 
+    @property
+    def splitting_model(self) -> bytes:
+        """The SentencePiece model that splits cleaned text."""
+        self._require_vocabulary()
+        return self._split_by
+
     def blanks(self) -> list[str]:
         """The characters that the model's own cleaning turns into spaces or removes."""
         characters = every_character()
@@ -163,7 +189,7 @@ class SentencePieceTokenizer(Tokenizer):
         if size < len(pieces):
             raise ValueError(f"{len(words)} words need a `size` of at least {len(pieces)}, got {size}.")
         # The trainer cannot be made to learn exactly these tokens, but a model is easily written by hand.
-        proto = _model_proto()()
+        proto = model_proto()()
         for index, piece in enumerate([*pieces, *(f"{SPACE}filler{i}" for i in range(size - len(pieces)))]):
             kind = 2 if piece == blank.unk_token else 3 if index < len(blank.special_tokens) else 1  # unknown, control
             proto.pieces.add(piece=piece, score=-1.0 if kind == 1 else 0.0, type=kind)
@@ -182,7 +208,7 @@ class SentencePieceTokenizer(Tokenizer):
         texts = clean_texts(texts)
         cuts = self._cutter.cut(texts)
         plain = [
-            clean(text[part.start : part.end], self._characters)
+            self._clean(text[part.start : part.end])
             for text, parts in zip(texts, cuts, strict=True)
             for part in parts
             if part.id is None
@@ -230,7 +256,7 @@ class SentencePieceTokenizer(Tokenizer):
                     ids.append(part.id)
                     spans.append(np.array([[part.start, part.end]]))
                 else:
-                    more, places = self._plain_spans(align(text[part.start : part.end], self._characters, part.start))
+                    more, places = self._plain_spans(self._align(text[part.start : part.end], part.start))
                     ids += more
                     spans.append(places)
             found.append(ids)
@@ -254,10 +280,12 @@ class SentencePieceTokenizer(Tokenizer):
         # The library also cleans text: character i of what it splits comes from `origin[i]` and what follows, up to the
         # next origin that is another one; several may come from the same one.
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
-        after = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)  # (t,)
+        last = np.maximum(begins, ends - 1)  # (t,); of a space alone, the character behind it
+        after = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
-        spans[:, 1] = np.where(begins < ends, aligned.ends[origin[after] - 1], spans[:, 0])
+        filled = (begins < ends) | (not self.empty_spaces)
+        spans[:, 1] = np.where(filled, aligned.ends[origin[after] - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===
@@ -296,7 +324,13 @@ def _ends_in_comma(token: str) -> bool:
     return len(token) > 1 and token[-1] == "," and token[-2].isdigit()
 
 
-def _model_proto() -> Any:
+def model_proto() -> Any:
+    """Return the class of SentencePiece's models."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto
+
+
+def read_model(model: bytes) -> Any:
+    """Return the parts of a SentencePiece model."""
+    return model_proto().FromString(model)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ import numpy as np
 QUOTES = ("``", "''")  # a double quote in PTB-style text
 _QUOTES = re.compile("|".join(QUOTES))
 _SEPARATOR = "\x01"  # not changed
+WHITE_SPACE = [c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f"]  # Unicode's property
 # The characters that may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
 _SPANS = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
@@ -94,10 +96,21 @@ def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
     for match in _QUOTES.finditer(text):
         after[match.start() : match.end()] = '"', ""
         width[match.start()] = 2
-    source = np.repeat(np.arange(len(text)), list(map(len, after)))  # (c,)
+    return squeeze(after, width, begin)
+
+
+def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
+    """Join what replaces the characters of a text, without extra spaces.
+
+    Args:
+        after: The text that replaces each of c characters; "" if it is removed, or replaced by the one before.
+        width: int64 (c,), the characters that each of `after` replaces.
+        begin: Offset of the first character.
+    """
+    source = np.repeat(np.arange(len(after)), list(map(len, after)))  # (c,)
     codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (c,)
     space = codes == ord(" ")
     kept = ~space | ~np.concatenate([[True], space[:-1]])[: len(space)]
     source, cleaned = source[kept], codes[kept].tobytes().decode("utf-32-le").rstrip(" ")
     starts, ends = begin + source, begin + source + width[source]
-    return Aligned(cleaned, np.concatenate([starts, [begin + len(text)]]), ends[: len(cleaned)])
+    return Aligned(cleaned, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned)])

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from lmzoo.arguments import is_integer
 
+_GAP = re.compile(r"\[no token \d+\]")
 
-def in_order(ids: Mapping[str, int]) -> list[str]:
+
+def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     """The tokens of a token -> id mapping in the order of their ids.
+
+    Args:
+        ids: the mapping.
+        has_gaps: whether ids may be left out, up to half of them; they have the token "".
 
     Raises:
         ValueError: if `ids` is not such a mapping, two tokens share an id, or an id is left out.
@@ -18,6 +26,8 @@ def in_order(ids: Mapping[str, int]) -> list[str]:
     if not all(is_integer(i) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
+    if has_gaps:
+        return _with_gaps(ids, tokens)
     for place, token in enumerate(tokens):
         found, last = ids[token], len(ids) - 1
         if 0 <= found < place:
@@ -28,9 +38,39 @@ def in_order(ids: Mapping[str, int]) -> list[str]:
     return tokens
 
 
+def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
+    """See `in_order`; `tokens` are in the order of their ids."""
+    for first, second in itertools.pairwise(tokens):
+        if ids[first] == ids[second]:
+            raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
+    last = 2 * len(ids) - 1
+    if wrong := next((token for token in tokens if not 0 <= ids[token] <= last), None):
+        raise ValueError(
+            f"{wrong!r} has the id {ids[wrong]}, but {len(ids)} tokens must have ids from 0 to {last}: no more than "
+            "half of them may be left out."
+        )
+    listed = [""] * (ids[tokens[-1]] + 1 if tokens else 0)
+    for token, id in ids.items():
+        listed[id] = token
+    return listed
+
+
 def ids_of(tokens: Iterable[str]) -> dict[str, int]:
     """Return a token -> id mapping for tokens in the order of their ids, without those that are ""."""
     return {token: id for id, token in enumerate(tokens) if token}
+
+
+def entries_of(tokens: Iterable[str]) -> dict[str, int]:
+    """Return a token -> id mapping with an entry for each id, as `tokenizers` needs it to number what is added.
+
+    The entry of an id without a token has spaces in it, and so is no part of a word.
+    """
+    return {token or f"[no token {id}]": id for id, token in enumerate(tokens)}
+
+
+def tokens_of_entries(entries: Iterable[str]) -> list[str]:
+    """Return the tokens whose `entries_of` these are."""
+    return ["" if _GAP.fullmatch(entry) else entry for entry in entries]
 
 
 def check_is_vocabulary(tokens: object) -> None:

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import entries_of, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 VOCABULARY_FILE = "vocabulary.txt"
@@ -66,12 +66,9 @@ class WordPieceTokenizer(RustTokenizer):
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
         self._set_tokens(vocabulary)
-        # An id without a token has an entry, too: the library counts entries to number what is added. No word is split
-        # into one with spaces.
-        entries = {token or f"[no token {id}]": id for id, token in enumerate(vocabulary)}
         backend = Tokenizer(
             models.WordPiece(
-                entries,
+                entries_of(vocabulary),
                 unk_token=self.unk_token,
                 max_input_chars_per_word=self.max_characters_per_word,
                 continuing_subword_prefix=self.continuation_prefix,

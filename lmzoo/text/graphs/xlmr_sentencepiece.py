@@ -1,0 +1,66 @@
+"""XLM-RoBERTa's SentencePiece as TensorFlow ops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import tensorflow as tf
+
+from lmzoo.text.graphs.sentencepiece import SentencePieceGraph, find
+from lmzoo.text.graphs.token_ops import EDGE, shift, size_in_bytes
+from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
+from lmzoo.text.tokenizers.precompiled_rules import CONTROL, EXTEND, MOST_BYTES, PLAIN, PREPEND, character_kinds
+from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
+from lmzoo.text.tokenizers.xlmr_sentencepiece import XlmRobertaTokenizer
+
+_PAIRS = EDGE + 1  # the first of the numbers that stand for pairs of characters
+
+
+class XlmRobertaGraph(SentencePieceGraph):
+    """See `lmzoo.text.graphs.graph_tokenizer`."""
+
+    def __init__(self, tokenizer: XlmRobertaTokenizer) -> None:
+        super().__init__(tokenizer)
+        rules = tokenizer.rules
+        self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
+        numbers = [(ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pairs)]
+        keys, values = zip(*sorted(numbers or [(-1, 0)]), strict=True)
+        self._pair_keys = np.array(keys, "int64")  # (p,)
+        self._pair_numbers = np.array(values, "int32") + _PAIRS  # (p,)
+        self._starts, self._kinds = character_kinds()
+
+    def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
+        assert isinstance(tokenizer, XlmRobertaTokenizer)
+        yield from ((ord(source), after) for source, after in tokenizer.rules.singles.items() if source != after)
+        yield from enumerate(tokenizer.rules.pairs.values(), _PAIRS)
+
+    def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """See `SentencePieceGraph`. The rules also replace short clusters as a whole, see `PrecompiledRules`."""
+        begins = self._begins(codes, part)  # (c,)
+        cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
+        short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
+        several = begins & ~shift(begins, -1, True) & short  # (c,)
+        pair = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
+        is_single, _ = find(self._sources, codes)
+        is_pair, index = find(self._pair_keys, pair)
+        codes = tf.where(several & is_pair & ~is_single, tf.gather(self._pair_numbers, index), codes)
+        replaces = several & (is_single | is_pair)  # (c,)
+        dropped = tf.gather(tf.boolean_mask(replaces, begins), cluster) & ~begins  # (c,)
+        last = tf.math.segment_max(tf.range(tf.size(codes)), cluster)  # (clusters,)
+        kept = tf.where(~dropped)[:, 0]
+        codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~dropped))
+        # The characters of a result come from those of the cluster, one by one; the last one has the others, too.
+        origin = tf.cast(tf.gather(kept, source), tf.int32)  # (d,)
+        limit = tf.where(tf.gather(replaces, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
+        return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)
+
+    def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+        """Where grapheme clusters begin, bool (c,); only those of at most `MOST_BYTES` have to be right."""
+        kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
+        before = shift(kinds, 1, PLAIN)
+        follows = (kinds == EXTEND) & (before != CONTROL) | (before == PREPEND) & (kinds != CONTROL)
+        return ~follows | (shift(part, 1, -1) != part)
+
+
+graph_tokenizer.register(XlmRobertaTokenizer, XlmRobertaGraph)

@@ -1,0 +1,163 @@
+"""A SentencePiece model's own rules for cleaning a text, as Hugging Face's `tokenizers` apply them.
+
+They are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most five
+bytes begins with the source of a rule, its result replaces the whole cluster; otherwise each character is replaced.
+SentencePiece itself, which replaces the longest source at each place, also composes longer clusters, such as Hangul.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, every_character, squeeze
+
+if TYPE_CHECKING:
+    from tokenizers import normalizers
+
+MOST_BYTES = 5  # of a cluster that is replaced as a whole
+# Kinds of characters: the others, those that continue a cluster, that end one, and that the next one belongs to.
+PLAIN, EXTEND, CONTROL, PREPEND = range(4)
+_SPACES = re.compile(f"[{''.join(WHITE_SPACE)}]+")
+
+
+class PrecompiledRules:
+    r"""The rules of a model.
+
+    Args:
+        charsmap: The model's `precompiled_charsmap`; empty if it has no rules.
+
+    Example:
+
+    ```python
+    from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules
+
+    PrecompiledRules(b"").clean(" a\t  b")  # 'a b'
+    ```
+    """
+
+    def __init__(self, charsmap: bytes) -> None:
+        self._charsmap = charsmap
+
+    @functools.cached_property
+    def _normalizer(self) -> normalizers.Precompiled | None:
+        # Imported here so that `import lmzoo` stays as light as Keras.
+        from tokenizers import normalizers
+
+        return normalizers.Precompiled(self._charsmap) if self._charsmap else None
+
+    @functools.cached_property
+    def _rules(self) -> dict[str, str]:
+        return _decompile(self._charsmap) if self._charsmap else {}
+
+    @functools.cached_property
+    def singles(self) -> Mapping[str, str]:
+        """The characters that change, with what replaces each; white space becomes a space."""
+        spaces = dict.fromkeys(WHITE_SPACE, " ")
+        found = spaces | {source: result for source, result in self._rules.items() if len(source) == 1}
+        return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in found.items()}
+
+    @functools.cached_property
+    def sources(self) -> Collection[str]:
+        """The characters that have a rule."""
+        return {source for source in self._rules if len(source) == 1}
+
+    @functools.cached_property
+    def pairs(self) -> Mapping[str, str]:
+        """The pairs of characters that change together if they are in a cluster of at most `MOST_BYTES`."""
+        sources = [s for s in self._rules if len(s) == 2 and len(s.encode()) <= MOST_BYTES and s[0] not in self._rules]
+        return {source: self._rules[source] for source in sources}
+
+    def clean(self, text: str) -> str:
+        """Return a text with the rules applied and white space squeezed."""
+        if self._normalizer is not None:
+            text = self._normalizer.normalize_str(text)
+        return _SPACES.sub(" ", text).strip(" ")
+
+    def align(self, text: str, begin: int = 0) -> Aligned:
+        """As `clean`, with offsets, counted from `begin`."""
+        after = [self.singles.get(character, character) for character in text]
+        for match in _clusters().finditer(text):
+            cluster, size = match[0], len(match[0])
+            result = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
+            if result is not None and len(cluster.encode()) <= MOST_BYTES:
+                # Its characters replace those of the cluster, one by one; the last one gets the others, too.
+                after[match.start() : match.end()] = [*(result[i : i + 1] for i in range(size - 1)), result[size - 1 :]]
+        return squeeze(after, np.ones(len(text), "int64"), begin)
+
+
+precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
+
+
+def _decompile(charsmap: bytes) -> dict[str, str]:
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+
+    spec = sentencepiece_model_pb2.NormalizerSpec(precompiled_charsmap=charsmap)
+    rules = SentencePieceNormalizer(
+        normalizer_spec=spec, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+    )
+    return dict(rules.decompile())
+
+
+@functools.lru_cache(maxsize=1)
+def character_kinds() -> tuple[np.ndarray, np.ndarray]:
+    """The kinds of characters that grapheme clusters consist of, for all code points. Takes two seconds.
+
+    They are measured by running the library's own rules on every code point, so that they always follow its version of
+    Unicode.
+
+    Returns:
+        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
+        `EXTEND`, `CONTROL`, `PREPEND`, else `PLAIN`.
+    """
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2, set_min_log_level
+    from tokenizers import normalizers
+
+    set_min_log_level(1)  # it would log the number of rules
+    try:
+        rules = SentencePieceNormalizer(norm_map=[("½", "x"), ("A\u0300", "B"), ("\u0301\u0301", "z")])
+    finally:
+        set_min_log_level(0)
+    spec = sentencepiece_model_pb2.NormalizerSpec.FromString(rules.serialized_normalizer_spec())
+    normalizer = normalizers.Precompiled(spec.precompiled_charsmap)
+    codes = [code for code in every_character() if code not in "\r\n½"]
+    kinds = np.zeros(0x110000, "int32")
+
+    def results(before: str, behind: str) -> list[str]:
+        """Return what the rules make of each character between two others."""
+        text = "\n".join(f"{before}{code}{behind}" for code in codes)
+        return normalizer.normalize_str(text).split("\n")
+
+    # A character that continues a cluster vanishes with it, or makes it too long to be replaced.
+    short, long = results("½", ""), results("A\u0300", "")
+    for code, of_short, of_long in zip(codes, short, long, strict=True):
+        fits = len(code.encode()) + 2 <= MOST_BYTES
+        if (of_short if fits else of_long) != ("x" if fits else "B") + code:
+            kinds[ord(code)] = EXTEND
+    for code, result in zip(codes, results("", "A\u0300"), strict=True):
+        if not result.endswith("B"):
+            kinds[ord(code)] = PREPEND
+    for code, result in zip(codes, results("", "\u0301\u0301"), strict=True):
+        if result.endswith("z"):
+            kinds[ord(code)] = CONTROL
+    kinds[[ord("\r"), ord("\n")]] = CONTROL
+    starts = np.flatnonzero(np.diff(kinds, prepend=-1))
+    return starts.astype("int32"), kinds[starts]
+
+
+@functools.lru_cache(maxsize=1)
+def _clusters() -> re.Pattern[str]:
+    """Matches clusters of several characters."""
+    starts, kinds = character_kinds()
+    ends = np.append(starts[1:], 0x110000) - 1
+    runs = list(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True))
+
+    def of(wanted: int) -> str:
+        return "".join(f"{re.escape(chr(a))}-{re.escape(chr(b))}" for kind, a, b in runs if kind == wanted)
+
+    extend, prepend, others = of(EXTEND), of(PREPEND), f"[^{of(CONTROL)}{of(PREPEND)}]"
+    return re.compile(f"[{prepend}]+{others}[{extend}]*|{others}[{extend}]+")

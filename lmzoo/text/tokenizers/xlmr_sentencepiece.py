@@ -1,0 +1,135 @@
+"""XLM-RoBERTa's SentencePiece."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, Unpack
+
+import keras
+import numpy as np
+
+from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules, precompiled_rules
+from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, read_model
+from lmzoo.text.tokenizers.sentencepiece_text import Aligned
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+
+if TYPE_CHECKING:
+    from tokenizers.normalizers import Normalizer
+
+_OF_FAIRSEQ = 4  # special tokens in front of the vocabulary, in the place of SentencePiece's own three
+_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece's types of tokens
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class XlmRobertaTokenizer(SentencePieceTokenizer):
+    """XLM-RoBERTa's unigram SentencePiece with the ids of fairseq (Conneau et al., 2020).
+
+    Only the model's own rules clean a text: letters keep their case and accents, quotes stay as they are, and "9," is a
+    token if the model has it. The ids are those of fairseq: `<s>`, `<pad>`, `</s>` and `<unk>` come first, and
+    `<mask>` last.
+
+    Offsets are those of Hugging Face's tokenizer: a token that is only a space has the span of the next character.
+
+    Args:
+        model: The path or the bytes of a SentencePiece model with fairseq's ids; None to read it with `load_assets`.
+            `with_fairseq_ids` makes one of a published `sentencepiece.bpe.model`.
+        **special: Special tokens that differ from XLM-RoBERTa's, see `lmzoo.text.SpecialTokens`.
+
+    Raises:
+        ValueError: If `model` is not a complete SentencePiece model or lacks a special token.
+
+    Example:
+
+    ```python
+    from lmzoo.text import XlmRobertaTokenizer
+
+    tokenizer = XlmRobertaTokenizer.of_words(["Un", "café"], size=11)
+    tokenizer.tokenize(["Un  café", ""])  # [[4, 5], []]
+    ```
+    """
+
+    start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+    roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
+    splits_commas = False
+    empty_spaces = False
+
+    def __init__(self, model: bytes | str | Path | None = None, **special: Unpack[SpecialTokens]) -> None:
+        super().__init__(model, lowercase=False, keep_accents=True, **special)
+
+    @property
+    def rules(self) -> PrecompiledRules:
+        """The model's rules for cleaning texts."""
+        self._require_vocabulary()
+        return self._rules
+
+    def _steps(self) -> list[Normalizer]:
+        return []
+
+    def _splitting_model(self, model: bytes) -> bytes:
+        proto = read_model(model)
+        self._rules = precompiled_rules(proto.normalizer_spec.precompiled_charsmap)
+        proto.normalizer_spec.precompiled_charsmap = b""
+        return proto.SerializeToString(deterministic=True)
+
+    def _clean(self, text: str) -> str:
+        return self._rules.clean(text)
+
+    def _align(self, text: str, begin: int) -> Aligned:
+        return self._rules.align(text, begin)
+
+    @classmethod
+    def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
+        """See `Tokenizer.of_words`.
+
+        Raises:
+            ValueError: If `size` is too small.
+        """
+        proto = read_model(super().of_words(words, size, **special).model)
+        mask = cls(**special).mask_token
+        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # it is the last one
+        del proto.pieces[:]
+        proto.pieces.extend(pieces)
+        return cls(proto.SerializeToString(deterministic=True), **special)
+
+    def word_starts(self) -> np.ndarray:
+        """See `Tokenizer.word_starts`: a token begins a word if it begins with a space or is special."""
+        return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
+
+
+def with_fairseq_ids(model: bytes) -> bytes:
+    """Return a published model, whose first tokens are `<unk>`, `<s>` and `</s>`, with fairseq's ids.
+
+    Raises:
+        ValueError: If they are not its first tokens.
+    """
+    proto = read_model(model)
+    first = [piece.piece for piece in proto.pieces[:3]]
+    if first != ["<unk>", "<s>", "</s>"]:
+        raise ValueError(f"the first tokens must be <unk>, <s> and </s>, got {', '.join(map(repr, first))}.")
+    pieces = list(proto.pieces[3:])
+    del proto.pieces[:]
+    # They are normal tokens, so that full-width letters may also make one, as in transformers.
+    for token in ("<s>", "<pad>", "</s>", "<unk>"):
+        proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _NORMAL)
+    proto.pieces.extend(pieces)
+    proto.pieces.add(piece="<mask>", score=0.0, type=_NORMAL)
+    return proto.SerializeToString(deterministic=True)
+
+
+def without_fairseq_ids(model: bytes) -> bytes | None:
+    """Return the published form of a model with fairseq's ids, or None if it has other ids."""
+    proto = read_model(model)
+    tokens = [piece.piece for piece in proto.pieces]
+    if tokens[:_OF_FAIRSEQ] != ["<s>", "<pad>", "</s>", "<unk>"] or tokens[-1] != "<mask>":
+        return None
+    pieces = list(proto.pieces[_OF_FAIRSEQ:-1])
+    del proto.pieces[:]
+    for token in ("<unk>", "<s>", "</s>"):
+        proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _CONTROL)
+    proto.pieces.extend(pieces)
+    return proto.SerializeToString(deterministic=True)

@@ -1,0 +1,328 @@
+"""The files of a folder decide its tokenizer and how it packs texts, whatever the model's family."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.checkpoints.tokenizer_files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
+from lmzoo.conversion import save_checkpoint
+from lmzoo.errors import PresetError
+from lmzoo.family import families
+from lmzoo.models import CausalLM, TextClassifier
+from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Preprocessor, WordPieceTokenizer, XlmRobertaTokenizer
+from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids
+from tests.checkpoints.model_files import LABELS, peer
+from tests.checkpoints.tokenizer_files import CONFIG, PIPELINE, all_texts, edit_json, put, write_json
+from tests.text.trained import train_byte_pairs, train_xlm_roberta
+
+transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch")
+
+MODEL_FILE = "sentencepiece.bpe.model"
+TEXTS = ["The film's ``good'', 9,200!", "Un café", "", "a <mask> <s>b"]
+
+
+@pytest.fixture(scope="module")
+def published(root: Path) -> bytes:
+    return train_xlm_roberta(root, ["Un café"] * 9)
+
+
+def auto(directory: Path) -> Any:
+    return transformers.AutoTokenizer.from_pretrained(directory)
+
+
+def model_alone(directory: Path) -> None:
+    write_json(directory / CONFIG, {"tokenizer_class": "XLMRobertaTokenizer"})
+
+
+def saved(directory: Path) -> None:
+    model_alone(directory)
+    auto(directory).save_pretrained(directory)
+    (directory / MODEL_FILE).unlink()
+
+
+def pipeline_alone(directory: Path) -> None:
+    saved(directory)
+    (directory / CONFIG).unlink()
+
+
+def generic(directory: Path) -> None:
+    saved(directory)
+    edit_json(directory / CONFIG, put(tokenizer_class="PreTrainedTokenizerFast"))
+
+
+def older(directory: Path) -> None:
+    """As version 4 saved it."""
+    saved(directory)
+    steps = {"type": "Sequence", "normalizers": [
+        json.loads((directory / PIPELINE).read_text("utf-8"))["normalizer"],
+        {"type": "Strip", "strip_left": False, "strip_right": True},
+        {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"},
+    ]}  # fmt: skip
+    splitter = {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True}
+    edit_json(directory / PIPELINE, put(normalizer=steps, pre_tokenizer=splitter))
+    edit_json(directory / CONFIG, put(tokenizer_class="XLMRobertaTokenizerFast"))
+
+
+def bert(directory: Path, published: bytes, write: Callable[[Path], None]) -> tuple[Any, Any]:
+    """Write a BERT with XLM-RoBERTa's tokenizer, as multilingual-e5-small; return both as transformers reads them."""
+    tokens = XlmRobertaTokenizer(with_fairseq_ids(published)).vocabulary_size
+    model = peer("bert", "ForSequenceClassification", directory, vocab_size=tokens + 7)
+    (directory / MODEL_FILE).write_bytes(published)
+    model_alone(directory)
+    tokenizer = auto(directory)
+    write(directory)
+    return model, tokenizer
+
+
+def assert_same_rows(preprocessor: Preprocessor, theirs: Any, texts: list[str] = TEXTS) -> None:
+    for arguments in ((texts,), (texts, texts[::-1])):
+        encoded = preprocessor.encode(*arguments)
+        assert [row.tolist() for row in encoded.by_sequence(encoded.token_ids)] == theirs(*arguments)["input_ids"]
+
+
+@pytest.mark.parametrize("write", [model_alone, saved, pipeline_alone, generic, older])
+def test_xlm_robertas_tokenizer_on_a_bert(published: bytes, tmp_path: Path, write: Callable[[Path], None]) -> None:
+    model, theirs = bert(tmp_path, published, write)
+    task = TextClassifier.from_preset(tmp_path)
+    assert type(task.preprocessor.tokenizer) is XlmRobertaTokenizer
+    assert_same_rows(task.preprocessor, theirs)
+    for x in (TEXTS, (TEXTS, TEXTS[::-1])):
+        arguments = x if isinstance(x, tuple) else (x,)
+        assert not task.preprocessor(*arguments)["segment_ids"].any()
+        with torch.no_grad():
+            expected = model(**theirs(*arguments, padding=True, return_tensors="pt")).logits.numpy()
+        np.testing.assert_allclose(task.predict(x, verbose=0), expected, atol=1e-5)
+
+
+def test_it_is_written_as_it_was_published(published: bytes, tmp_path: Path) -> None:
+    _, theirs = bert(tmp_path / "theirs", published, model_alone)
+    task = TextClassifier.from_preset(tmp_path / "theirs")
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    assert (tmp_path / "ours" / MODEL_FILE).read_bytes() == published
+    written = auto(tmp_path / "ours")
+    assert type(written) is transformers.XLMRobertaTokenizer
+    assert written(TEXTS, TEXTS[::-1])["input_ids"] == theirs(TEXTS, TEXTS[::-1])["input_ids"]
+    again = TextClassifier.from_preset(tmp_path / "ours")
+    assert again.preprocessor.packing == task.preprocessor.packing
+    assert_same_rows(again.preprocessor, theirs)
+
+
+def test_a_task_with_it_everywhere(published: bytes, tmp_path: Path) -> None:
+    bert(tmp_path / "theirs", published, saved)
+    task = TextClassifier.from_preset(tmp_path / "theirs", sequence_length=23)
+    task.fit(TEXTS, LABELS[:4], batch_size=2, verbose=0)
+    expected = task.classify(TEXTS)
+    task.save(tmp_path / "task.keras")
+    assert keras.saving.load_model(tmp_path / "task.keras").classify(TEXTS) == expected
+    task.save_to_preset(tmp_path / "preset")
+    assert TextClassifier.from_preset(tmp_path / "preset").classify(TEXTS) == expected
+    if keras.backend.backend() != "tensorflow":
+        return
+    tf = pytest.importorskip("tensorflow")
+    task.export(tmp_path / "exported")
+    answers = tf.saved_model.load(tmp_path / "exported").signatures["serving_default"](text=tf.constant(TEXTS))
+    for answer, label, scores in zip(expected, answers["label"].numpy(), answers["probabilities"].numpy(), strict=True):
+        assert label.decode() == answer["label"]
+        assert max(scores) == pytest.approx(answer["score"], abs=1e-5)
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_chinese_gpt2(tmp_path: Path, named: bool) -> None:
+    model = peer("gpt2", "LMHeadModel", tmp_path, vocab_size=11)
+    words = [*WordPieceTokenizer.special_tokens, "我", "爱", "北", "京", "film", "##s"]
+    (tmp_path / "vocab.txt").write_text("\n".join(words), "utf-8")
+    write_json(tmp_path / CONFIG, {"tokenizer_class": "BertTokenizer"})
+    theirs = auto(tmp_path)
+    if not named:
+        (tmp_path / CONFIG).unlink()
+    task = CausalLM.from_preset(tmp_path)
+    texts = ["我爱 films", "北京", ""]
+    assert_same_rows(task.preprocessor, theirs, texts)
+    assert set(task.preprocessor(texts)) == {"token_ids", "padding_mask"}
+    ids = torch.tensor(theirs(texts[:1])["input_ids"])
+    with torch.no_grad():
+        expected = model(ids).logits.numpy()
+    found = task.predict(texts[:1], verbose=0)[:, : ids.shape[1]]
+    np.testing.assert_allclose(found, expected, atol=1e-5)
+    assert len(task.generate(texts, max_new_tokens=3)) == 3
+    save_checkpoint(task, tmp_path / "ours", to="hf")
+    assert type(auto(tmp_path / "ours")) is transformers.BertTokenizer
+    assert_same_rows(CausalLM.from_preset(tmp_path / "ours").preprocessor, theirs, texts)
+
+
+# === Packing ===
+
+CLS, SEP = {"SpecialToken": {"id": "[CLS]", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}
+A, B = {"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}
+
+
+def template(single: list[Any], pair: list[Any]) -> dict[str, Any]:
+    tokens = {name: {"id": name, "ids": [id], "tokens": [name]} for name, id in (("[CLS]", 2), ("[SEP]", 3))}
+    return {"type": "TemplateProcessing", "single": single, "pair": pair, "special_tokens": tokens}
+
+
+ANY = "PreTrainedTokenizerFast"
+PACKINGS = [
+    (ANY, template([CLS, A], [CLS, A, SEP, B]), {}),
+    (ANY, template([A, SEP], [A, SEP, SEP, CLS, B, {"SpecialToken": {"id": "[SEP]", "type_id": 1}}]), {}),
+    (ANY, {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]}, {}),
+    (ANY, {"type": "RobertaProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2], "trim_offsets": True,
+           "add_prefix_space": False}, {}),
+    (ANY, {"type": "Sequence", "processors": [template([CLS, A], [CLS, A, B])]}, {}),
+    (ANY, None, {}),
+    (ANY, template([A], [A, B]), {}),
+    ("BertTokenizer", None, {}),
+    ("BertTokenizerFast", None, {"model_input_names": ["input_ids", "attention_mask"]}),
+    ("DistilBertTokenizer", None, {}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "processor", "settings"), PACKINGS)
+def test_packing(tmp_path: Path, name: str, processor: Any, settings: dict[str, Any]) -> None:
+    write_json(tmp_path / "config.json", {"model_type": "bert"})
+    write_tokenizer(WordPieceTokenizer.of_words(["good", "film"], 11), tmp_path, 64)
+    edit_json(tmp_path / CONFIG, put(tokenizer_class=name, **settings))
+    edit_json(tmp_path / PIPELINE, put(post_processor=processor))
+    tokenizer, packing = read_tokenizer_and_packing(tmp_path, families()["bert"])
+    theirs, texts = auto(tmp_path), ["good film", "film", "x"]
+    assert_same_rows(Preprocessor(tokenizer, packing), theirs, texts)
+    types = theirs(texts, texts).get("token_type_ids")
+    if name != ANY:  # by default, version 5 omits the segments that the file gives
+        assert packing.segments == (types is not None)
+    again = tmp_path / "again"
+    again.mkdir()
+    write_tokenizer(tokenizer, again, 64, packing=packing)
+    write_json(again / "config.json", {"model_type": "bert"})
+    assert auto(again)(texts, texts)["input_ids"] == theirs(texts, texts)["input_ids"]
+    assert read_tokenizer_and_packing(again, families()["bert"])[1] == packing
+
+
+def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {"model_type": "bert"})
+    write_tokenizer(WordPieceTokenizer.of_words(["good", "film"], 11), tmp_path, 64)
+    edit_json(tmp_path / PIPELINE, put(post_processor=template([CLS, A], [CLS, A, SEP, B])))
+    message = (
+        r"tokenizer.json: `post_processor` packs texts as '\[CLS\] A \[SEP\] B', but a BertTokenizer of transformers "
+        r"as '\[CLS\] A \[SEP\] B \[SEP\]', which lmzoo follows"
+    )
+    with pytest.warns(UserWarning, match=message):
+        tokenizer, packing = read_tokenizer_and_packing(tmp_path, families()["bert"])
+    assert_same_rows(Preprocessor(tokenizer, packing), auto(tmp_path), ["good film", "x"])
+
+
+@pytest.mark.parametrize(
+    ("processor", "message"),
+    [
+        (template([CLS, CLS, A], [CLS, CLS, A, B]), "packs texts as '.CLS. .CLS. .A' and .* which lmzoo does not"),
+        (template([A, SEP], [A, SEP, B]), "packs texts as '.A .SEP.' and '.A .SEP. .B', which lmzoo does not support"),
+        (template([A], [B, A]), "packs texts as '.A' and '.B .A'"),
+        ({"type": "BertProcessing", "sep": ["[SEP]", 4], "cls": ["[CLS]", 2]}, "gives '.SEP.' the id 4, which is not"),
+        ({"type": "Invented"}, "the `post_processor` is a 'Invented', which lmzoo does not support"),
+    ],
+)
+def test_packing_that_ours_cannot_do(tmp_path: Path, processor: Any, message: str) -> None:
+    write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), tmp_path, 64)
+    edit_json(tmp_path / CONFIG, put(tokenizer_class=ANY))
+    edit_json(tmp_path / PIPELINE, put(post_processor=processor))
+    with pytest.raises(PresetError, match=message):
+        read_tokenizer_and_packing(tmp_path, families()["bert"])
+
+
+# === Byte-level BPE ===
+
+
+@pytest.fixture(scope="module")
+def texts() -> list[str]:
+    return [text for text in all_texts(701) if "<pad>" not in text]  # see `BytePairTokenizer`
+
+
+def assert_same_spans(tokenizer: Any, theirs: Any, texts: list[str], graph: bool) -> None:
+    encoded = theirs(texts, add_special_tokens=False, return_offsets_mapping=True, verbose=False)
+    spans = tokenizer.tokenize_with_offsets(texts)
+    assert tokenizer.tokenize(texts) == encoded["input_ids"]
+    assert [[span[2:] for span in row] for row in spans] == encoded["offset_mapping"]
+    if graph:
+        tf = pytest.importorskip("tensorflow")
+        from lmzoo.text.graphs import graph_tokenizer
+
+        ids, places = graph_tokenizer(tokenizer).with_offsets(tf.constant([text.encode() for text in texts]))
+        assert ids.to_list() == encoded["input_ids"]
+        assert [[tuple(span) for span in row] for row in places.to_list()] == encoded["offset_mapping"]
+
+
+@pytest.mark.parametrize("adds_space", [True, False])
+def test_a_space_in_front_and_gaps_in_the_ids(root: Path, tmp_path: Path, texts: list[str], adds_space: bool) -> None:
+    trained = train_byte_pairs(root, texts)
+    merges = json.loads(trained.to_str())["model"]["merges"]
+    ids = {token: id if id < 907 else id + 7 for token, id in trained.get_vocab().items()}
+    tokenizer = BytePairTokenizer(ids, merges, add_prefix_space=adds_space)
+    assert tokenizer.vocabulary[907:914] == [""] * 7
+    write_json(tmp_path / "config.json", {"model_type": "roberta"})
+    write_tokenizer(tokenizer, tmp_path, 64)
+    mask = transformers.AddedToken("<mask>", lstrip=True, normalized=False, special=True)
+    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path, mask_token=mask)
+    texts = [*texts, " <mask>a", "  <mask> a", "<s> <mask>", "a", " a", "  a", "<s>b"]
+    for kept in ((PIPELINE,), ("vocab.json", "merges.txt")):
+        found = read_tokenizer(tmp_path, BytePairTokenizer, len(tokenizer.vocabulary))
+        assert found.vocabulary == tokenizer.vocabulary, kept
+        assert found.get_config() == {"add_prefix_space": adds_space}
+        (tmp_path / PIPELINE).unlink(missing_ok=True)
+    assert_same_spans(found, theirs, texts, graph=True)
+
+
+def test_gpt2_with_a_space_in_front(tmp_path: Path) -> None:
+    write_json(tmp_path / "config.json", {"model_type": "gpt2"})
+    tokenizer = BytePairTokenizer.of_words(["good", "film"], 271, add_prefix_space=True, **ONLY_END_OF_TEXT)
+    write_tokenizer(tokenizer, tmp_path, 64, "GPT2Tokenizer")
+    theirs, record = auto(tmp_path), families()["gpt2"]
+    again, packing = read_tokenizer_and_packing(tmp_path, record)
+    assert packing == record.packing
+    assert again.tokenize(["good film"]) == tokenizer.tokenize([" good film"]) == [theirs("good film")["input_ids"]]
+    edit_json(tmp_path / CONFIG, put(add_bos_token=True))
+    assert read_tokenizer_and_packing(tmp_path, record)[1] == packing  # transformers ignores it
+    assert auto(tmp_path)("good film")["input_ids"] == theirs("good film")["input_ids"]
+    (tmp_path / PIPELINE).unlink()
+    again, packing = read_tokenizer_and_packing(tmp_path, record)
+    assert_same_rows(Preprocessor(again, packing), auto(tmp_path), ["good film", "x"])
+
+
+def test_gaps_in_the_ids_of_characters(tmp_path: Path) -> None:
+    ids = {"<unk>": 0, "a": 1, "f": 3, "a</w>": 4, "f</w>": 5, "fa</w>": 7}
+    tokenizer = CharacterPairTokenizer(ids, ["f a</w>"])
+    tokenizer.save_assets(tmp_path)
+    again = CharacterPairTokenizer()
+    again.load_assets(tmp_path)
+    assert again.vocabulary == ["<unk>", "a", "", "f", "a</w>", "f</w>", "", "fa</w>"]
+    assert again.tokenize(["fa aaf !"]) == [[7, 1, 1, 5, 0]]
+    tf = pytest.importorskip("tensorflow")
+    from lmzoo.text.graphs import graph_tokenizer
+
+    assert graph_tokenizer(again)(tf.constant(["fa aaf !"])).to_list() == [[7, 1, 1, 5, 0]]
+
+
+def test_too_many_gaps(tmp_path: Path) -> None:
+    write_tokenizer(BytePairTokenizer.of_words(["film"], 271), tmp_path, 64)
+    edit_json(tmp_path / PIPELINE, put(model__vocab__Ġfilm=10**9))
+    with pytest.raises(PresetError, match=r"'Ġfilm' has the id 1000000000, but 271 tokens must have ids from 0 to"):
+        read_tokenizer(tmp_path, BytePairTokenizer)
+    edit_json(tmp_path / PIPELINE, put(model__vocab__Ġfilm=7))
+    with pytest.raises(PresetError, match=r"The id 7 belongs to two tokens, .*'Ġfilm'"):
+        read_tokenizer(tmp_path, BytePairTokenizer)
+
+
+def test_files_that_contradict_each_other(tmp_path: Path) -> None:
+    write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), tmp_path, 64)
+    edit_json(tmp_path / CONFIG, put(tokenizer_class="RobertaTokenizer"))
+    message = "tokenizer_config.json: the tokenizer is a RobertaTokenizer, but tokenizer.json holds one of another kind"
+    for cls in (WordPieceTokenizer, BytePairTokenizer):
+        with pytest.raises(PresetError, match=message):
+            read_tokenizer(tmp_path, cls)
