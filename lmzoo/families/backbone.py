@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -15,6 +15,7 @@ from lmzoo.families.input_checks import check_ids
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
+from lmzoo.layers.adapted import AdaptedLayer, stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
@@ -188,7 +189,8 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
 
-        Files hold the weights with the updates added: a loaded model computes the same, without LoRA.
+        Files hold the weights with the updates added: a loaded model computes the same, without LoRA. Weights of int8
+        stay as they are: their updates are saved, and the loaded model has them.
 
         Args:
             rank: int, rank of the updates.
@@ -204,14 +206,18 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
                 f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. "
                 f"LoRA can adapt {', '.join(sorted(dense)) or 'none of its layers'}: see `target_layer_names`."
             )
+        layers = [layer for layer in sublayers(self) if layer.name in target_layer_names]
+        self._adapt([layer for layer in layers if hasattr(layer, "enable_lora")], rank)
+
+    def _adapt(self, targets: Sequence[keras.layers.Layer], rank: int) -> None:
+        """Freeze the backbone and add updates to some of its layers."""
         self.trainable = True
         self.lora_rank = rank
-        targets = []
         for layer in sublayers(self):
             inside = [*sublayers(layer)]
-            if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
-                targets.append(layer)
-            elif not inside:
+            if layer in targets:
+                continue
+            if not inside:
                 layer.trainable = False
             else:  # its own weights
                 others = {id(weight) for part in inside for weight in part.weights}
@@ -221,6 +227,8 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             frozen = layer.trainable_weights
             with self.device_scope():
                 layer.enable_lora(rank)
+            if isinstance(layer, AdaptedLayer):
+                layer.keeps_updates = True
             for weight in frozen:
                 weight.trainable = False
 
@@ -238,7 +246,9 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         }
         config |= {"remat": True} if self.remat else {}
         config |= {"fine_tuning": stored_recipes(self.fine_tuning)} if self.fine_tuning else {}
-        # With LoRA everything but the updates is frozen, and files do not hold the updates.
+        if self.lora_rank and (adapted := [layer.path for layer in sublayers(self) if stores_updates(layer)]):
+            config["lora"] = {"rank": self.lora_rank, "layers": adapted}
+        # With LoRA everything but the updates is frozen.
         if self.trainable and not self.lora_rank:
             frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
             config |= {"frozen": frozen} if frozen else {}
@@ -249,7 +259,10 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         """Builds a backbone from `get_config`'s output."""
         config = dict(config)
         frozen = set(config.pop("frozen", ()))
+        lora = config.pop("lora", None)
         backbone = cls(**config)
+        if lora:
+            backbone._adapt([layer for layer in sublayers(backbone) if layer.path in lora["layers"]], lora["rank"])
         for layer in sublayers(backbone) if frozen else ():
             if layer.path in frozen:
                 layer.trainable = False

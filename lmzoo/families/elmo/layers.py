@@ -13,6 +13,7 @@ from keras import ops
 
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, GatherPositions
+from lmzoo.layers.adapted import Embedding
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
@@ -47,7 +48,7 @@ class BiLM(keras.layers.Layer):
                 name="encoder",
             )
         else:
-            self.encoder = keras.layers.Embedding(
+            self.encoder = Embedding(
                 config.vocabulary_size,
                 config.projection_dim,
                 embeddings_initializer=zero_first(keras.initializers.GlorotUniform()),
