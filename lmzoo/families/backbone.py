@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
+import numpy as np
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
@@ -100,9 +101,10 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             setattr(self, attribute, layer)
         self.trainable = trainable  # only now, so that Keras passes it on to the layers
         # A layer with the map itself as its policy could be loaded, but not saved again.
-        for layer in sublayers(self):
-            if layer.path in special:
-                layer.dtype_policy = special[layer.path]
+        with np.errstate(all="ignore"):  # what is rounded to int8 may be memory that no weights have been read into yet
+            for layer in sublayers(self):
+                if layer.path in special:
+                    layer.dtype_policy = special[layer.path]
         blocks = [layer for layer in sublayers(self) if hasattr(layer, "remat")]
         if remat and not blocks:
             raise ValueError(f"A {type(self).__name__} has no blocks to compute again: leave `remat` False.")
