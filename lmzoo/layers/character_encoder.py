@@ -134,8 +134,10 @@ class CharacterEncoder(ConfiguredLayer):
             shape = (width, self.embedding_dim, count)
             self.kernels.append(self.add_weight(shape=shape, initializer=initializer, name=f"kernel_{i}"))
             self.biases.append(self.add_weight(shape=(count,), initializer="zeros", name=f"bias_{i}"))
-        for layer in (*self.highways, *([self.projection] if self.projection else [])):
-            layer.build((None, self.num_filters))
+        for highway in self.highways:
+            highway.build((None, self.num_filters))
+        if self.projection is not None:
+            self.projection.build((None, self.num_filters))
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:

@@ -56,9 +56,10 @@ class TokenClassifier(Task):
     num_classes), for all tokens.
 
     `fit` takes for each text one label per word, by name or number; a word with label -100 does not count. For a string
-    it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
-    ("B-PER", "I-PER", "O"). `sample_weight` is a weight for each text or, without `crf`, a list of the weights of its
-    words; `class_weight` weighs words by their labels. The loss is the weighted mean over all words of a batch.
+    it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if most of the model's labels mark
+    spans: in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES. `sample_weight` is a weight for each text or, without
+    `crf`, a list of the weights of its words; `class_weight` weighs words by their labels. The loss is the weighted
+    mean over all words of a batch.
 
     Args:
         backbone: `lmzoo.models.Backbone`.

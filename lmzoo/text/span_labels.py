@@ -91,7 +91,7 @@ class SpanTable(NamedTuple):
 def labels_of_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
     """Return the labels of a span of `length` words: "B-PER", "I-PER", or "B-PER", "E-PER", as the scheme says."""
     if length == 1:
-        return [scheme.find(type_, "S", "B", "I")]
+        return [scheme.find(type_, "S", "B", "E", "I")]
     return [scheme.find(type_, "B", "I"), *[scheme.find(type_, "I")] * (length - 2), scheme.find(type_, "E", "I")]
 
 

@@ -229,7 +229,7 @@ class SavedTask(ReportsNotFinite):
         """A copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
 
         It is compiled with the defaults when that is first needed. Of a task with LoRA its weights have the updates
-        added, and all of them are trained.
+        added, and all of them are trained; to weights of int8 updates are not added, but copied.
 
         Args:
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
