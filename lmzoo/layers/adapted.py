@@ -55,17 +55,21 @@ def stores_updates(layer: keras.layers.Layer) -> bool:
 
 
 # Keras names the entries of files after classes, so the names are those of its own.
+@keras.saving.register_keras_serializable(package="lmzoo")
 class Dense(AdaptedLayer, keras.layers.Dense):
     """`keras.layers.Dense`, saved as `AdaptedLayer` says."""
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class EinsumDense(AdaptedLayer, keras.layers.EinsumDense):
     """`keras.layers.EinsumDense`, saved as `AdaptedLayer` says."""
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class Embedding(AdaptedLayer, keras.layers.Embedding):
     """`keras.layers.Embedding`, saved as `AdaptedLayer` says."""
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ReversibleEmbedding(AdaptedLayer, keras.layers.ReversibleEmbedding):
     """`keras.layers.ReversibleEmbedding`, saved as `AdaptedLayer` says."""

@@ -77,3 +77,5 @@ def test_updates_of_other_weights_are_added(kind):
 def test_files_name_layers_as_those_of_keras(kind):
     layer = make(kind)
     assert isinstance(layer, getattr(keras.layers, type(layer).__name__))
+    clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(clone) is type(layer)  # also in models that users make of a backbone's layers

@@ -11,8 +11,7 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
-from lmzoo.layers import FirstTokenPooler, TransformerBlock
-from lmzoo.layers.adapted import Dense
+from lmzoo.layers import Dense, FirstTokenPooler, TransformerBlock
 from lmzoo.layers.attention import WIDEST_JOINED
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal

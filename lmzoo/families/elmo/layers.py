@@ -12,8 +12,7 @@ import keras
 from keras import ops
 
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
-from lmzoo.layers import Dropout, GatherPositions
-from lmzoo.layers.adapted import Embedding
+from lmzoo.layers import Dropout, Embedding, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows

@@ -9,7 +9,7 @@ import keras
 from keras import ops
 
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
-from lmzoo.layers.adapted import Dense
+from lmzoo.layers import Dense
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.tensor_types import Tensor, Tensors
 
