@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.span_marks import marks_spans
+from lmzoo.span_marks import SpanScheme
 from lmzoo.text.span_labels import spans_of
 
 _LARGEST_CONFUSION = 12  # classes of the largest matrix that fits on a screen
@@ -171,10 +171,13 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     from sklearn import metrics
 
     words = [[label for text in texts for label in text] for texts in (actual, predicted)]  # each (w,)
-    scores, pairs, marked = {"accuracy": float(metrics.accuracy_score(*words))}, words, marks_spans(labels)
-    if marked:
+    scores = {"accuracy": float(metrics.accuracy_score(*words))}
+    pairs = words
+    scheme = SpanScheme.of(labels)
+    if scheme:
         found = [
-            {(i, *span) for i, text in enumerate(texts) for span in spans_of(text)} for texts in (actual, predicted)
+            {(i, *span) for i, text in enumerate(texts) for span in spans_of(text, scheme)}
+            for texts in (actual, predicted)
         ]
         either = list(set.union(*found))
         pairs = [[span[1] if span in side else "" for span in either] for side in found]  # "" if a side lacks the span
@@ -185,8 +188,8 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         by_type = metrics.precision_recall_fscore_support(*pairs, labels=types, zero_division=0)
         total = metrics.precision_recall_fscore_support(*pairs, labels=types, average="micro", zero_division=0)
         averages = dict(zip(averages, map(float, (*total[:3], by_type[2].mean())), strict=True))
-    scores |= {name: value for name, value in averages.items() if marked or name == "macro_f1"}
-    return Report(scores, {"types" if marked else "labels": _table("label", types, by_type)})
+    scores |= {name: value for name, value in averages.items() if scheme or name == "macro_f1"}
+    return Report(scores, {"types" if scheme else "labels": _table("label", types, by_type)})
 
 
 def shortened(text: str, length: int) -> str:

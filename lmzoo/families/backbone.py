@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
+import numpy as np
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
@@ -16,6 +17,7 @@ from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.family import family_of
 from lmzoo.layers import GatherPositions
+from lmzoo.layers.adapted import AdaptedLayer, stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
@@ -100,9 +102,10 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             setattr(self, attribute, layer)
         self.trainable = trainable  # only now, so that Keras passes it on to the layers
         # A layer with the map itself as its policy could be loaded, but not saved again.
-        for layer in sublayers(self):
-            if layer.path in special:
-                layer.dtype_policy = special[layer.path]
+        with np.errstate(all="ignore"):  # what is rounded to int8 may be memory that no weights have been read into yet
+            for layer in sublayers(self):
+                if layer.path in special:
+                    layer.dtype_policy = special[layer.path]
         blocks = [layer for layer in sublayers(self) if hasattr(layer, "remat")]
         if remat and not blocks:
             raise ValueError(f"A {type(self).__name__} has no blocks to compute again: leave `remat` False.")
@@ -189,7 +192,8 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
 
-        Files hold the weights with the updates added: a loaded model computes the same, without LoRA.
+        Files hold the weights with the updates added: a loaded model computes the same, without LoRA. Weights of int8
+        stay as they are: their updates are saved, and the loaded model has them.
 
         Args:
             rank: int, rank of the updates.
@@ -205,14 +209,18 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
                 f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. "
                 f"LoRA can adapt {', '.join(sorted(dense)) or 'none of its layers'}: see `target_layer_names`."
             )
+        layers = [layer for layer in sublayers(self) if layer.name in target_layer_names]
+        self._adapt([layer for layer in layers if hasattr(layer, "enable_lora")], rank)
+
+    def _adapt(self, targets: Sequence[keras.layers.Layer], rank: int) -> None:
+        """Freeze the backbone and add updates to some of its layers."""
         self.trainable = True
         self.lora_rank = rank
-        targets = []
         for layer in sublayers(self):
             inside = [*sublayers(layer)]
-            if layer.name in target_layer_names and hasattr(layer, "enable_lora"):
-                targets.append(layer)
-            elif not inside:
+            if layer in targets:
+                continue
+            if not inside:
                 layer.trainable = False
             else:  # its own weights
                 others = {id(weight) for part in inside for weight in part.weights}
@@ -222,6 +230,8 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             frozen = layer.trainable_weights
             with self.device_scope():
                 layer.enable_lora(rank)
+            if isinstance(layer, AdaptedLayer):
+                layer.keeps_updates = True
             for weight in frozen:
                 weight.trainable = False
 
@@ -275,7 +285,9 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         }
         config |= {"remat": True} if self.remat else {}
         config |= {"fine_tuning": stored_recipes(self.fine_tuning)} if self.fine_tuning else {}
-        # With LoRA everything but the updates is frozen, and files do not hold the updates.
+        if self.lora_rank and (adapted := [layer.path for layer in sublayers(self) if stores_updates(layer)]):
+            config["lora"] = {"rank": self.lora_rank, "layers": adapted}
+        # With LoRA everything but the updates is frozen.
         if self.trainable and not self.lora_rank:
             frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
             config |= {"frozen": frozen} if frozen else {}
@@ -286,7 +298,10 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         """Builds a backbone from `get_config`'s output."""
         config = dict(config)
         frozen = set(config.pop("frozen", ()))
+        lora = config.pop("lora", None)
         backbone = cls(**config)
+        if lora:
+            backbone._adapt([layer for layer in sublayers(backbone) if layer.path in lora["layers"]], lora["rank"])
         for layer in sublayers(backbone) if frozen else ():
             if layer.path in frozen:
                 layer.trainable = False

@@ -1,6 +1,7 @@
 """The layers that families are assembled from."""
 
 from lmzoo.layers.activations import get_activation, get_output_activation
+from lmzoo.layers.adapted import Dense, EinsumDense, Embedding, ReversibleEmbedding
 from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
@@ -28,7 +29,10 @@ from lmzoo.layers.transformer_block import TransformerBlock
 __all__ = [
     "BiLSTMEncoder",
     "ClassificationHead",
+    "Dense",
     "Dropout",
+    "EinsumDense",
+    "Embedding",
     "FirstTokenPooler",
     "GatherPositions",
     "LastTokenPooler",
@@ -41,6 +45,7 @@ __all__ = [
     "RelativeAttention",
     "RelativeBlock",
     "RelativeEncoding",
+    "ReversibleEmbedding",
     "SampledSoftmax",
     "ScalarMix",
     "SelfAttention",

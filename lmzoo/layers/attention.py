@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
@@ -187,7 +188,7 @@ class SelfAttention(ConfiguredLayer):
         self.initializer_range = initializer_range
         self.mask = mask
         self.query, self.key, self.value, self.output_dense = (
-            keras.layers.Dense(
+            Dense(
                 hidden_dim,
                 kernel_initializer=TruncatedNormal(stddev=initializer_range),
                 dtype=self.dtype_policy,

@@ -13,6 +13,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
@@ -42,7 +43,7 @@ class Highway(keras.layers.Layer):
         """Creates the two transforms."""
         width = width_of(input_shape)
         self.carry, self.transform = (
-            keras.layers.Dense(
+            Dense(
                 width,
                 kernel_initializer=_scaled_normal(width),
                 bias_initializer=keras.initializers.Constant(bias),
@@ -116,9 +117,7 @@ class CharacterEncoder(ConfiguredLayer):
         self.projection = None
         if self.num_filters != output_dim:
             initializer = _scaled_normal(self.num_filters)
-            self.projection = keras.layers.Dense(
-                output_dim, kernel_initializer=initializer, dtype=policy, name="projection"
-            )
+            self.projection = Dense(output_dim, kernel_initializer=initializer, dtype=policy, name="projection")
 
     def build(self, input_shape: Shape) -> None:
         """Creates the table, the filters and the sublayers' weights."""
@@ -135,8 +134,10 @@ class CharacterEncoder(ConfiguredLayer):
             shape = (width, self.embedding_dim, count)
             self.kernels.append(self.add_weight(shape=shape, initializer=initializer, name=f"kernel_{i}"))
             self.biases.append(self.add_weight(shape=(count,), initializer="zeros", name=f"bias_{i}"))
-        for layer in (*self.highways, *([self.projection] if self.projection else [])):
-            layer.build((None, self.num_filters))
+        for highway in self.highways:
+            highway.build((None, self.num_filters))
+        if self.projection is not None:
+            self.projection.build((None, self.num_filters))
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:

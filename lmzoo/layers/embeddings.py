@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.adapted import Embedding, ReversibleEmbedding
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
@@ -74,15 +75,13 @@ class TransformerEmbedding(ConfiguredLayer):
         self.normalize = normalize
         self.sinusoidal, self.scale = sinusoidal, scale
         # Reversible: a masked-LM head projects back through the same table.
-        self.token_embedding = self._table(keras.layers.ReversibleEmbedding, vocabulary_size, "token_embedding")
+        self.token_embedding = self._table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = (
-            self._table(keras.layers.Embedding, max_sequence_length + first_position, "position_embedding")
+            self._table(Embedding, max_sequence_length + first_position, "position_embedding")
             if max_sequence_length and not sinusoidal
             else None
         )
-        self.segment_embedding = (
-            self._table(keras.layers.Embedding, num_segments, "segment_embedding") if num_segments else None
-        )
+        self.segment_embedding = self._table(Embedding, num_segments, "segment_embedding") if num_segments else None
         self.layer_norm = (
             LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm") if normalize else None
         )

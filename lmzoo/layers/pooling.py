@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
@@ -29,7 +30,7 @@ class FirstTokenPooler(ConfiguredLayer):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.initializer_range = initializer_range
-        self.dense = keras.layers.Dense(
+        self.dense = Dense(
             hidden_dim,
             activation="tanh",
             kernel_initializer=TruncatedNormal(stddev=initializer_range),

@@ -13,6 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.adapted import EinsumDense
 from lmzoo.layers.attention import MASKED
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
@@ -118,9 +119,7 @@ class RelativeAttention(ConfiguredLayer):
 
     def _dense(self, equation: str, shape: tuple[int | None, ...], name: str) -> keras.layers.EinsumDense:
         initializer = TruncatedNormal(stddev=self.initializer_range)
-        return keras.layers.EinsumDense(
-            equation, shape, kernel_initializer=initializer, dtype=self.dtype_policy, name=name
-        )
+        return EinsumDense(equation, shape, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: Shape) -> None:
         """Creates the projections, the biases and the vectors of the segments."""

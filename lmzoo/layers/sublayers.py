@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import keras
 
+from lmzoo.layers.adapted import stores_updates
 from lmzoo.tensor_types import Tensor
 
 
@@ -23,8 +24,12 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 
 def merged_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
-    """Paths and values of a model's weights, in the order of a model without LoRA, whose updates are added to them."""
+    """Return paths and values of a model's weights as files hold them: with LoRA's updates added, except to int8."""
     adapted = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
-    names = ("kernel", "embeddings")
-    merged = {id(w): getattr(layer, w.name) for layer in adapted for w in layer.weights if w.name in names}
-    return [(w.path, merged.get(id(w), w)) for w in model.weights if not w.name.startswith("lora_")]
+    merged: dict[int, Tensor | None] = {}
+    for layer in adapted:
+        if not stores_updates(layer):
+            merged |= {id(w): None for w in layer.weights if w.name.startswith("lora_")}
+            merged |= {id(w): getattr(layer, w.name) for w in layer.weights if w.name in ("kernel", "embeddings")}
+    values = [(w.path, merged.get(id(w), w)) for w in model.weights]
+    return [(path, value) for path, value in values if value is not None]

@@ -8,6 +8,7 @@ import keras
 from keras import ops
 
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.adapted import Dense
 from lmzoo.layers.attention import Cache, SelfAttention
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
@@ -85,7 +86,7 @@ class TransformerBlock(ConfiguredLayer):
 
         def dense(units: int, name: str) -> keras.layers.Dense:
             initializer = TruncatedNormal(stddev=initializer_range)
-            return keras.layers.Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
+            return Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
 
         def layer_norm(name: str) -> LayerNorm:
             return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)

@@ -15,13 +15,13 @@ from lmzoo.layers import ClassificationHead, TransitionScores
 from lmzoo.layers.crf import decode
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
-from lmzoo.span_marks import marks_spans
+from lmzoo.span_marks import SpanScheme, marks_spans
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
-from lmzoo.tasks.base.word_labels import check_possible, decode_words, labels_of_spans
+from lmzoo.tasks.base.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in_batch
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
@@ -56,9 +56,10 @@ class TokenClassifier(Task):
     num_classes), for all tokens.
 
     `fit` takes for each text one label per word, by name or number; a word with label -100 does not count. For a string
-    it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if the model's labels mark spans
-    ("B-PER", "I-PER", "O"). `sample_weight` is a weight for each text or, without `crf`, a list of the weights of its
-    words; `class_weight` weighs words by their labels. The loss is the weighted mean over all words of a batch.
+    it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if most of the model's labels mark
+    spans: in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES. `sample_weight` is a weight for each text or, without
+    `crf`, a list of the weights of its words; `class_weight` weighs words by their labels. The loss is the weighted
+    mean over all words of a batch.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -109,6 +110,7 @@ class TokenClassifier(Task):
         name: str | None = None,
     ) -> None:
         num_classes, labels = check_classes(num_classes, labels)
+        warn_about_others(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
         head = ClassificationHead(num_classes, vectors.rate(backbone), dtype=backbone.dtype_policy, name="classifier")
         inputs = backbone.input
@@ -287,10 +289,10 @@ class TokenClassifier(Task):
         """
         if aggregation not in ("first", "simple", "none", None):
             raise ValueError(f'`aggregation` must be "first", "simple" or "none", got {aggregation!r}.')
-        spans = marks_spans(self.labels)
+        scheme = SpanScheme.of(self.labels)
         if self.crf and aggregation == "simple":
             raise ValueError('`aggregation="simple"` labels tokens, but with `crf` only words have labels.')
-        if constrained and (not spans or aggregation == "simple"):
+        if constrained and (not scheme or aggregation == "simple"):
             raise ValueError('`constrained` needs labels that mark spans ("B-PER", "O", ...) on words.')
         encoded = self.encode_inputs(texts)
         if not len(encoded):
@@ -302,7 +304,8 @@ class TokenClassifier(Task):
             labels = [self.class_names[k] for k in chosen]
             alone = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])
-            for label, first, end in spans_of(labels) if spans and aggregation in ("first", "simple") else alone:
+            spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else alone
+            for label, first, end in spans:
                 start, stop = places[first][0], places[end - 1][1]
                 score = float(probabilities[first:end].mean())
                 text = encoded.texts[i][start:stop]

@@ -1,29 +1,33 @@
-"""Word labels that mark spans (B-, I-, E-, S- and O), as in named entity recognition."""
+"""Word labels that mark spans, as in named entity recognition: reading, writing and decoding them."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
-from lmzoo.span_marks import OUTSIDE, marks_spans, split_label
+from lmzoo.span_marks import OUTSIDE, SpanScheme
 
 # === Reading spans ===
 
 
-def _continues(before: str, label: str) -> bool:
-    """Whether a word with `label` belongs to the span of the word before it, labelled `before`.
+def _continues(before: tuple[str, str], word: tuple[str, str]) -> bool:
+    """Return whether a word belongs to the span of the word before it; each is given by its mark and type.
 
-    The rule is that of conlleval and of seqeval by default: a span continues until the type changes, "B-" or "S-"
-    begins another one, or "E-" or "S-" has ended it.
+    The rule is that of conlleval and of seqeval by default: a span continues until the type changes, "B" or "S"
+    begins another one, or "E" or "S" has ended it.
     """
-    (mark_before, type_before), (mark, type_) = split_label(before), split_label(label)
+    (mark_before, type_before), (mark, type_) = before, word
     return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
 
 
-def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
-    """The spans that the labels of a text's words mark, as read by conlleval, and by seqeval by default.
+def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tuple[str, int, int]]:
+    """Return the spans that the labels of a text's words mark, as read by conlleval, and by seqeval by default.
+
+    Args:
+        labels: of the words.
+        scheme: of all labels that a word may have; by default of those in `labels`.
 
     Returns:
         `(type, first, end)` for each span; it consists of the words `first` to `end - 1`.
@@ -34,12 +38,16 @@ def spans_of(labels: Sequence[str]) -> list[tuple[str, int, int]]:
     from lmzoo.text.span_labels import spans_of
 
     spans_of(["B-PER", "I-PER", "O", "I-LOC"])  # [("PER", 0, 2), ("LOC", 3, 4)]
+    spans_of(["PER_B", "PER_L", "O", "LOC_U"])  # [("PER", 0, 2), ("LOC", 3, 4)]
     ```
     """
+    scheme = scheme or SpanScheme.of(labels)
+    if scheme is None:
+        return []
+    split = [scheme.split(label) for label in labels]
     spans: list[tuple[str, int, int]] = []
-    for i, label in enumerate(labels):
-        type_ = split_label(label)[1]
-        if i and _continues(labels[i - 1], label):
+    for i, (_, type_) in enumerate(split):
+        if i and _continues(split[i - 1], split[i]):
             spans[-1] = (type_, spans[-1][1], i + 1)
         elif type_:
             spans.append((type_, i, i + 1))
@@ -67,42 +75,39 @@ class SpanTable(NamedTuple):
     @classmethod
     def of(cls, labels: Sequence[str]) -> SpanTable:
         """The table of C labels; if they do not mark spans, every word is a span and its label the type."""
-        marked, count = marks_spans(labels), len(labels)
-        names = [*(split_label(label)[1] if marked else label for label in labels), ""]
+        scheme, count = SpanScheme.of(labels), len(labels)
+        split = [scheme.split(label) if scheme else ("", label) for label in labels]
+        names = [*(type_ for _, type_ in split), ""]
         types = sorted(set(names))
         continues = np.zeros((count + 1, count + 1), bool)
-        if marked:
-            continues[:-1, :-1] = [[_continues(before, label) for label in labels] for before in labels]
-        outside = np.array([*(marked and label == OUTSIDE for label in labels), True])
+        continues[:-1, :-1] = [[_continues(before, word) for word in split] for before in split]
+        outside = np.array([*(scheme is not None and not type_ for _, type_ in split), True])
         return cls(types, np.array([types.index(name) for name in names], "int32"), outside, continues)
 
 
 # === Writing spans ===
 
 
-def labels_of_span(type_: str, length: int, labels: Collection[str]) -> list[str]:
-    """The labels of a span of `length` words in the scheme of all `labels`: "B-PER", "I-PER", or "B-PER", "E-PER"."""
-
-    def first_known(*marks: str) -> str:
-        return next((label for mark in marks if (label := f"{mark}-{type_}") in labels), f"B-{type_}")
-
+def labels_of_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
+    """Return the labels of a span of `length` words: "B-PER", "I-PER", or "B-PER", "E-PER", as the scheme says."""
     if length == 1:
-        return [first_known("S", "B", "I")]
-    return [first_known("B", "I"), *[first_known("I")] * (length - 2), first_known("E", "I")]
+        return [scheme.find(type_, "S", "B", "E", "I")]
+    return [scheme.find(type_, "B", "I"), *[scheme.find(type_, "I")] * (length - 2), scheme.find(type_, "E", "I")]
 
 
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The labels that may follow each of the C labels in their scheme.
+    """Return the labels that may follow each of the C labels in their scheme.
 
-    "I-" and "E-" continue a span of their type that "B-" has begun; for a type without "B-" and "S-", they may also
-    begin one. If there are labels with "E-", a span must end with one, or be an "S-".
+    "I" and "E" continue a span of their type that "B" has begun; for a type without "B" and "S", they may also begin
+    one. If there are labels with "E", a span must end with one, or be an "S". Marks are those of `SpanScheme.marks`.
 
     Returns:
         Bool arrays: (C, C), whether the column's label may follow the row's; (C,), whether a text may begin with a
         label; (C,), whether it may end with it.
     """
+    scheme = SpanScheme.of(labels)
     continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
-    split = [split_label(label) for label in labels]
+    split = [scheme.split(label) if scheme else (OUTSIDE, "") for label in labels]
     begun = {type_ for mark, type_ in split if mark in ("B", "S")}
     bound = np.array([mark in ("I", "E") and type_ in begun for mark, type_ in split])  # (C,), continues a span
     ended = any(mark == "E" for mark, _ in split)

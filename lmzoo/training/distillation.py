@@ -107,7 +107,9 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     lmzoo.training.smaller(teacher, num_layers=2).backbone.num_layers  # 2
     ```
     """
-    config = {name: value for name, value in teacher.backbone.get_config().items() if name not in ("frozen", "name")}
+    config = {
+        name: value for name, value in teacher.backbone.get_config().items() if name not in ("frozen", "lora", "name")
+    }
     there = config["num_layers"]
     wanted = max(1, there // 2) if num_layers is None else num_layers
     require(is_integer(wanted, 1, there), "num_layers", f"an integer from 1 to {there}", wanted)

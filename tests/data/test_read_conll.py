@@ -51,6 +51,46 @@ def test_tabs_keep_spaces_and_empty_words(write):
     assert read_conll(path) == ([["#tag", "New York", "", "\U0001f494"]], [["O", "B-LOC", "O", "O"]])
 
 
+MULTICONER = """# id 5239d808-f300-46ea-aa3b-5093040213a3 domain=en
+
+their _ _ O
+# _ _ B-CW
+1 _ _ I-CW
+
+# id cf0f7ae0-d0e3 domain=en
+# _ _ O
+films _ _ B-CW
+"""
+GERMEVAL = (
+    "#\thttp://de.wikipedia.org/wiki/Troja\t[2009-10-17]\n"
+    "1\tAufgrund\tO\tO\n2\tTroja\tB-LOC\tO\n\n#\thttp://a.de\t[2009-11-05]\n1\t#\tB-LOCderiv\tB-LOC\n"
+)
+
+
+def test_comments(write):
+    words, tags = [["their", "#", "1"], ["#", "films"]], [["O", "B-CW", "I-CW"], ["O", "B-CW"]]
+    assert read_conll(write(MULTICONER)) == (words, tags)
+    assert read_conll(write(MULTICONER), labels=["O", "B-CW", "I-CW"]) == (words, tags)
+    assert read_conll(write(MULTICONER), labelled=False) == (words, None)
+    assert read_conll(write(MULTICONER.replace(" ", "\t"))) == (words, tags)
+    assert read_conll(write("# id 1\n# text = #a\n-DOCSTART- O\n\n#a O\n")) == ([["#a"]], [["O"]])
+    assert read_conll(write("# O\n\n# O\n")) == ([["#"], ["#"]], [["O"], ["O"]])  # nothing but words
+    assert read_conll(write("# id 1\n#\nAda\n\n# id 2\n#\n"), labelled=False) == ([["#", "Ada"], ["#"]], None)
+
+
+def test_numbered_words(write):
+    words = [["Aufgrund", "Troja"], ["#"]]
+    assert read_conll(write(GERMEVAL), label=2) == (words, [["O", "B-LOC"], ["B-LOCderiv"]])
+    assert read_conll(write(GERMEVAL)) == (words, [["O", "O"], ["B-LOC"]])
+    assert read_conll(write(GERMEVAL.replace("\t", " ")), label=2)[0] == words
+    assert read_conll(write(GERMEVAL), word=0, label=2)[0] == [["1", "2"], ["1"]]
+    assert read_conll(write("1\tAda\n2\tcame\n"), labelled=False)[0] == [["Ada", "came"]]
+    counting = write("1 CD O\n2 CD O\n\nAda NNP B-PER\n")
+    assert read_conll(counting)[0] == [["1", "2"], ["Ada"]]
+    assert read_conll(write("1 CD O\n"))[0] == [["1"]]  # too few to tell
+    assert read_conll(write("1 O\n2 O\n"))[0] == [["1", "2"]]
+
+
 def test_words_alone(write):
     assert read_conll(write("Ada\ncame\n\nHi\n"), labelled=False) == ([["Ada", "came"], ["Hi"]], None)
 
@@ -84,6 +124,9 @@ def test_conllu(write):
         (CONLLU, {"label": "upo", "conllu": True}, "CoNLL-U has no column 'upo'. Did you mean 'upos'"),
         ("# text = a\n1\ta\n", {"conllu": True}, "line 2 has 2 columns, other lines have 10"),
         ("\n\n-DOCSTART- O\n", {}, "train.conll holds no words"),
+        ("a O\n# id 1\nb O\n", {}, "train.conll, line 2 has 3 columns, other lines have 2"),
+        ("#a\nb O\n", {}, "train.conll, line 2 has 2 columns, other lines have 1"),
+        ("a O\n# B-X\n", {"labels": ["O"]}, "train.conll, line 2: the label 'B-X' is unknown"),
     ],
 )
 def test_errors(write, text, arguments, message):

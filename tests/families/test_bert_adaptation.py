@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
+
 import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import TextClassifier
+from lmzoo.models import Backbone, TextClassifier
 from lmzoo.training import AdamW
 from tests.reference.weights import (
     difference,
@@ -142,3 +144,48 @@ def test_lora_task_is_saved_with_its_updates_merged(tmp_path):
     loaded = keras.saving.load_model(tmp_path / "lora.keras", compile=False)
     assert difference(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0)) <= 1e-6
     assert not [w.path for w in loaded.weights if "lora" in w.path]
+
+
+@quantizes
+@pytest.mark.parametrize("int8_first", [True, False])
+def test_int8_task_with_lora_is_saved_with_its_updates(tmp_path, int8_first):
+    backbone, batch = tiny_backbone(num_layers=1), padded_batch()
+    for quantize in (int8_first, not int8_first):
+        backbone.quantize("int8") if quantize else backbone.enable_lora(2)
+    model = classifier(backbone)
+    moved = step(model) | step(model)
+    adapted = {path for path in moved if "lora" in path}
+    assert len(adapted) == 4
+    got = model.predict(batch, verbose=0)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "The file holds the weights with LoRA")
+        model.save(tmp_path / "lora.keras")
+        model.save_to_preset(tmp_path / "preset")
+    copies = {
+        "keras": keras.saving.load_model(tmp_path / "lora.keras"),
+        "copy": model.copy_with(dropout=0.1),
+    }
+    for name, copy in copies.items():
+        np.testing.assert_array_equal(copy.predict(batch, verbose=0), got, err_msg=name)
+        assert {w.path for w in copy.trainable_weights} == {w.path for w in model.trainable_weights}
+        assert copy.backbone.lora_rank == 2
+    assert difference(run(Backbone.from_preset(tmp_path / "preset"), batch), run(backbone, batch)) == 0.0
+    loaded = copies["keras"]
+    assert loaded.backbone.get_config() == backbone.get_config()
+    assert step(loaded) == step(model)  # the optimizer's state goes on
+    np.testing.assert_allclose(loaded.predict(batch, verbose=0), model.predict(batch, verbose=0), atol=1e-6)
+
+
+@quantizes
+def test_a_file_of_merged_int8_weights_is_read(tmp_path):
+    """Earlier versions wrote such files."""
+    backbone, batch = tiny_backbone(num_layers=1), padded_batch()
+    backbone.quantize("int8")
+    model = classifier(backbone)
+    model.save(tmp_path / "merged.keras")
+    got = model.predict(batch, verbose=0)
+    loaded = keras.saving.load_model(tmp_path / "merged.keras")
+    loaded.backbone.enable_lora(2)
+    loaded.backbone.get_layer("block_0").attention.query.lora_kernel_b.assign(np.ones((2, 35)))
+    loaded.load_weights(tmp_path / "merged.keras")
+    np.testing.assert_array_equal(loaded.predict(batch, verbose=0), got)

@@ -583,8 +583,8 @@ FAULTS = (
     Fault(
         "blank lines of CoNLL's files end no sentence",
         "data/readers/conll.py",
-        "            inside = False\n            continue\n",
-        "            continue\n",
+        "            inside = False\n        elif",
+        "            pass\n        elif",
     ),
     Fault(
         "a damaged file of a corpus is read as other text",

@@ -19,9 +19,10 @@ pytestmark = [
     pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="graphs are TensorFlow's"),
 ]
 LABELS = ("O", "B-PER", "I-PER", "E-PER", "S-PER", "B-LOC", "I-LOC")
+OTHERS = ("O", "PER_B", "PER_I", "LOC_L", "LOC_U", "X", "LOC_B")
 
 
-@pytest.mark.parametrize(("family", "labels"), list(on_families([LABELS, ("NOUN", "VERB", "DET")])))
+@pytest.mark.parametrize(("family", "labels"), list(on_families([LABELS, OTHERS, ("NOUN", "VERB", "DET")])))
 def test_spans_equal_those_of_python(family: Family, labels: tuple[str, ...]) -> None:
     task = varied_task(TokenClassifier, family, num_classes=len(labels), labels=labels)
     task.preprocessor.sequence_length = 13

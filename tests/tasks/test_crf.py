@@ -114,6 +114,8 @@ def test_served_answers(task, tmp_path, tiny):
         (LABELS, [["O", "I-PER", "O"], ["O"]], r"`y\[0\]\[1\]`: 'I-PER' cannot follow 'O', in the scheme of"),
         (LABELS, [["O", "O", "O"], ["I-LOC"]], r"`y\[1\]\[0\]`: 'I-LOC' cannot begin a text"),
         (LABELS, [["B-PER", -100, "I-LOC"], ["O"]], r"`y\[0\]\[2\]`: 'I-LOC' cannot follow 'B-PER'"),
+        (["O", "B-P", "L-P", "U-P"], [["U-P", "L-P", "O"], ["O"]], r"`y\[0\]\[1\]`: 'L-P' cannot follow 'U-P'"),
+        (["B", "M", "E", "S"], [["B", "M", "E"], ["M"]], r"`y\[1\]\[0\]`: 'M' cannot begin a text"),
         (["O", "B-PER", "E-PER"], [["O", "O", "O"], ["B-PER"]], r"`y\[1\]`: a text cannot end with 'B-PER'"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import keras
 import numpy as np
@@ -33,7 +34,7 @@ def answer(task, monkeypatch, labels, confidence=3.0):
         logits = np.zeros((len(encoded), int(encoded.lengths.max()), task.num_classes), "float32")
         for i, row in enumerate(labels):
             for k, label in enumerate(row):
-                logits[i, 1 + k, LABELS.index(label)] = confidence
+                logits[i, 1 + k, task.class_names.index(label)] = confidence
         return logits
 
     monkeypatch.setattr(task, "predict", predict)
@@ -150,6 +151,32 @@ def test_aggregations(task, monkeypatch):
     assert scores == pytest.approx([np.exp(3) / (np.exp(3) + 4)] * 2, abs=1e-6)
     with pytest.raises(ValueError, match="average"):
         task.tag(WORDS, aggregation="average")
+
+
+def test_labels_of_another_scheme(tiny, monkeypatch):
+    labels = ["O", "PER_B", "PER_I", "PER_L", "PER_U", "X"]
+    with pytest.warns(TextWarning, match="such as 'PER_B' mark spans, but 'X' does not: .* are in no span"):
+        task = TokenClassifier(tiny.backbone(), tiny.preprocessor(), labels=labels)
+    names = [metric.name for metric in task.default_metrics()]
+    assert names == ["accuracy", "span_precision", "span_recall", "span_f1"]
+    texts = ["films was the plot"]
+    rows = [
+        task.encode_examples(texts, [labels_of_text])[1][0].tolist()
+        for labels_of_text in (
+            ["PER_B", "PER_L", "O", "PER_U"],
+            [{"start": 0, "end": 9, "label": "PER"}, {"start": 14, "end": 18, "label": "PER"}],
+        )
+    ]
+    assert rows[0] == rows[1]
+    # By token: film ##s | was | the | plot
+    answer(task, monkeypatch, [["PER_B", "O", "PER_L", "X", "PER_U"]])
+    spans = [(s["text"], s["label"], s["start"], s["end"]) for s in task.tag(texts)[0]]
+    assert spans == [("films was", "PER", 0, 9), ("plot", "PER", 14, 18)]
+    assert task.report(texts, [["PER_B", "PER_L", "O", "PER_U"]], verbose=0).scores["span_f1"] == 1
+    answer(task, monkeypatch, [["PER_L", "O", "PER_I", "O", "PER_B"]])
+    best = [word["label"] for word in task.tag(texts, aggregation="none", constrained=True)[0]]
+    marks = "".join(label[-1] for label in best)
+    assert re.fullmatch("(BI*L|U|O|X)*", marks), marks
 
 
 def test_constrained_labels_are_well_formed(task, monkeypatch):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from lmzoo.span_marks import marks_spans, with_marks
+from lmzoo.span_marks import SpanScheme, marks_spans, with_marks
 from lmzoo.text.span_labels import (
     SpanTable,
     allowed_transitions,
@@ -113,7 +113,7 @@ def test_the_table_of_labels_that_mark_no_spans():
 )
 def test_labels_of_a_span(labels, length, expected):
     labels = [mark if mark == "O" else f"{mark}-PER" for mark in labels]
-    assert labels_of_span("PER", length, labels) == [f"{mark}-PER" for mark in expected]
+    assert labels_of_span("PER", length, SpanScheme.of(labels)) == [f"{mark}-PER" for mark in expected]
 
 
 def test_which_labels_mark_spans():

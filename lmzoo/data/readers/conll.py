@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from lmzoo.data.readers.text_files import (
     Source,
@@ -19,6 +20,8 @@ from lmzoo.errors import NoExamplesError
 
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
+_COMMENT = "#"
+_Line = tuple[int, list[str]]  # its number and its cells
 
 
 def read_conll(
@@ -33,13 +36,16 @@ def read_conll(
     r"""Reads words and their labels from columns.
 
     Columns are separated by tabs in lines that contain tabs, otherwise by spaces. Sentences are separated by blank
-    lines and lines of `-DOCSTART-`. In CoNLL-U, lines that begin with "#" are comments, and the lines of multi-word
-    tokens ("1-2") and empty nodes ("8.1") are left out: the words are the syntactic words.
+    lines and lines of `-DOCSTART-`. Lines before a sentence whose first column is "#" are comments, as MultiCoNER's
+    `# id ...`, unless they are words: of as many columns as other lines, and with a label that also other words have.
+    In CoNLL-U, all lines that begin with "#" are comments, and the lines of multi-word tokens ("1-2") and empty nodes
+    ("8.1") are left out: the words are the syntactic words.
 
     Args:
         path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
         word: column of the words, counted from 0, or from the end if negative; in CoNLL-U also its name. By default the
-            first column, or FORM in CoNLL-U.
+            first column, the second one if the first one numbers the words of each sentence, as in GermEval's files, or
+            FORM in CoNLL-U.
         label: column of the labels, by default the last one, or UPOS in CoNLL-U.
         labelled: False to read words only.
         labels: the allowed labels; None to allow any.
@@ -68,37 +74,77 @@ def read_conll(
     name = name_of(path)
     if conllu is None:
         conllu = suffix_of(path) == ".conllu"
-    word = _number(word, "form" if conllu else 0, conllu)
     label = _number(label, "upos" if conllu else -1, conllu)
-    sentences: list[list[str]] = []
-    tags: list[list[str]] = []
-    width, inside = len(CONLLU) if conllu else None, False
-    for number, line in numbered_lines(lines_of(read_text(path, encoding))):
-        where, cells = f"{name}, line {number}", _split(line)
-        if not line.strip() or (cells[0] == _DOCUMENT and not conllu):
-            inside = False
-            continue
-        if conllu and (line.startswith("#") or re.fullmatch(r"\d+[-.]\d+", cells[0])):
-            continue
-        width = width or len(cells)
-        if len(cells) != width:
-            raise ValueError(f"{where} has {len(cells)} columns, other lines have {width}.")
-        for column in {word, label} if labelled else {word}:
-            if not -width <= column < width:
-                raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
-        if labelled and word % width == label % width:
-            raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-        if not inside:
-            sentences.append([])
-            tags.append([])
-            inside = True
-        sentences[-1].append(cells[word])
-        if labelled:
-            check_label(cells[label], labels, where)
-            tags[-1].append(cells[label])
-    if not sentences:
+    lines = [(number, _split(line)) for number, line in numbered_lines(lines_of(read_text(path, encoding)))]
+    width = len(CONLLU) if conllu else _count_columns(lines)
+    keep = _is_conllu_word if conllu else _word_test(lines, width, label, labels)
+    rows = _group_rows(lines, keep, None if conllu else _DOCUMENT)
+    if not rows:
         raise NoExamplesError(f"{name} holds no words.")
-    return sentences, tags if labelled else None
+    for number, cells in itertools.chain(*rows):
+        if len(cells) != width:
+            raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
+    if word is None and not conllu and width > 1 + labelled and _is_numbered(rows):
+        word = 1
+    word = _number(word, "form" if conllu else 0, conllu)
+    for column in {word, label} if labelled else {word}:
+        if not -width <= column < width:
+            raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
+    sentences = [[cells[word] for _, cells in of_sentence] for of_sentence in rows]
+    if not labelled:
+        return sentences, None
+    if word % width == label % width:
+        raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
+    for number, cells in itertools.chain(*rows):
+        check_label(cells[label], labels, f"{name}, line {number}")
+    return sentences, [[cells[label] for _, cells in of_sentence] for of_sentence in rows]
+
+
+def _count_columns(lines: Sequence[_Line]) -> int:
+    """Return the number of columns of the first line that may hold a word, preferably one that is no comment."""
+    counts = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
+    return counts.get(False, counts.get(True, 0))
+
+
+def _word_test(
+    lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
+) -> Callable[[list[str], bool], bool]:
+    """Return a function that tells a word from a comment, by its cells and whether it is within a sentence."""
+    known = {*(labels or ())}
+    if width > 1 and -width <= label < width:  # in a single column there are words
+        known |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
+
+    def is_word(cells: list[str], inside: bool) -> bool:
+        return inside or cells[0] != _COMMENT or (len(cells) == width and (not known or cells[label] in known))
+
+    return is_word
+
+
+def _is_conllu_word(cells: list[str], inside: bool) -> bool:
+    """Return whether a line of CoNLL-U is a syntactic word."""
+    return not (cells[0].startswith(_COMMENT) or re.fullmatch(r"\d+[-.]\d+", cells[0]))
+
+
+def _group_rows(
+    lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document: str | None
+) -> list[list[_Line]]:
+    """Return the lines of the words of each sentence; blank lines and those of `document` are between sentences."""
+    rows: list[list[_Line]] = []
+    inside = False
+    for number, cells in lines:
+        if not "".join(cells).strip() or cells[0] == document:
+            inside = False
+        elif is_word(cells, inside):
+            rows += [] if inside else [[]]
+            rows[-1].append((number, cells))
+            inside = True
+    return rows
+
+
+def _is_numbered(rows: Sequence[Sequence[_Line]]) -> bool:
+    """Return whether the first column counts the words of each sentence from 1, in sentences of several words."""
+    counts = all(cells[0] == str(i) for of_sentence in rows for i, (_, cells) in enumerate(of_sentence, 1))
+    return counts and max(map(len, rows)) > 1
 
 
 def _number(column: int | str | None, default: int | str, conllu: bool) -> int:

@@ -11,7 +11,7 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
-from lmzoo.layers import FirstTokenPooler, TransformerBlock
+from lmzoo.layers import Dense, FirstTokenPooler, TransformerBlock
 from lmzoo.layers.attention import WIDEST_JOINED
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
@@ -230,7 +230,7 @@ class AlbertBackbone(TransformerBackbone):
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
             initializer = TruncatedNormal(stddev=config.initializer_range)
-            layers["embedding_projection"] = keras.layers.Dense(
+            layers["embedding_projection"] = Dense(
                 config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection"
             )
         names = [f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)]

@@ -12,7 +12,7 @@ import keras
 from keras import ops
 
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
-from lmzoo.layers import Dropout, GatherPositions
+from lmzoo.layers import Dropout, Embedding, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
@@ -47,7 +47,7 @@ class BiLM(keras.layers.Layer):
                 name="encoder",
             )
         else:
-            self.encoder = keras.layers.Embedding(
+            self.encoder = Embedding(
                 config.vocabulary_size,
                 config.projection_dim,
                 embeddings_initializer=zero_first(keras.initializers.GlorotUniform()),

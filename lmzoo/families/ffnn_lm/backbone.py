@@ -9,6 +9,7 @@ import keras
 from keras import ops
 
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
+from lmzoo.layers import Dense
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.tensor_types import Tensor, Tensors
 
@@ -78,7 +79,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
         """The hidden layer, what makes a word's vector of it, and the direct connections."""
 
         def dense(width: int, name: str, **arguments: Any) -> keras.layers.Dense:
-            return keras.layers.Dense(width, dtype=dtype, name=name, **arguments)
+            return Dense(width, dtype=dtype, name=name, **arguments)
 
         return {
             "intermediate_dense": dense(config.intermediate_dim, "intermediate_dense", activation="tanh"),

@@ -14,9 +14,10 @@ import keras
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.archives import unpack
 from lmzoo.files.atomic import atomic_file, check_path
+from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
-from lmzoo.layers.sublayers import merged_weights
+from lmzoo.layers.sublayers import merged_weights, sublayers
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
 from lmzoo.processes import alone
@@ -228,7 +229,7 @@ class SavedTask(ReportsNotFinite):
         """A copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
 
         It is compiled with the defaults when that is first needed. Of a task with LoRA its weights have the updates
-        added, and all of them are trained.
+        added, and all of them are trained; to weights of int8 updates are not added, but copied.
 
         Args:
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
@@ -258,7 +259,8 @@ class SavedTask(ReportsNotFinite):
         save_preset(self, directory, overwrite, self.preprocessor)
 
     def _warn_of_merged_lora(self) -> None:
-        if self.backbone.lora_rank:
+        adapted = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
+        if not all(map(stores_updates, adapted)):
             warnings.warn(
                 "The file holds the weights with LoRA's updates added: a model loaded from it predicts the same, but "
                 "all of its weights are trained until `backbone.enable_lora` is called again.",

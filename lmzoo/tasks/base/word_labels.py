@@ -11,9 +11,21 @@ import numpy as np
 
 from lmzoo.arguments import is_integer
 from lmzoo.layers.crf import decode
-from lmzoo.span_marks import OUTSIDE, marks_spans
+from lmzoo.span_marks import OUTSIDE, SpanScheme
 from lmzoo.text.span_labels import labels_of_span, transition_table
+from lmzoo.text.validate_text import warn
 from lmzoo.training.span_metrics import IGNORED
+
+
+def warn_about_others(labels: Sequence[str] | None) -> None:
+    """Warn if most labels mark spans and some do not, which may be spelling mistakes."""
+    scheme = SpanScheme.of(labels)
+    if scheme and scheme.others:
+        warn(
+            f"Labels such as {next(iter(scheme.marks))!r} mark spans, but {', '.join(map(repr, scheme.others)):.200} "
+            f"{'does' if len(scheme.others) == 1 else 'do'} not: words with other labels are in no span. Rename these "
+            "labels if they are misspelled."
+        )
 
 
 def labels_of_spans(
@@ -36,7 +48,8 @@ def labels_of_spans(
             another; or if the labels do not mark spans.
     """
     spans = [_checked_span(place, span, text) for span in spans]
-    if not marks_spans(labels):
+    scheme = SpanScheme.of(labels)
+    if scheme is None:
         raise ValueError(f"{place} holds spans, but the model's labels do not mark any: {labels}.")
     found, widened = [OUTSIDE] * len(words), 0
     for span in spans:
@@ -46,7 +59,7 @@ def labels_of_spans(
         if any(found[k] != OUTSIDE for k in inside):
             raise ValueError(f"{place}: the span {span!r:.80} shares a word with another one.")
         widened += (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"])
-        for k, label in zip(inside, labels_of_span(span["label"], len(inside), labels or ()), strict=True):
+        for k, label in zip(inside, labels_of_span(span["label"], len(inside), scheme), strict=True):
             found[k] = label
     return found, widened
 

@@ -1,0 +1,75 @@
+"""Layers of Keras whose low-rank updates are saved as they are if the weights under them are of int8."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+
+
+class AdaptedLayer(keras.layers.Layer):
+    """A layer that LoRA can adapt (Hu et al., 2021).
+
+    Keras saves the sum of a layer's weights and its updates. Of int8 weights the sum would be rounded once more, to
+    other numbers than were computed with: then weights and updates are saved, and the layer is loaded with both.
+
+    Attributes:
+        keeps_updates: whether the model that is built from the configuration has the updates if weights are quantized.
+    """
+
+    keeps_updates = False
+    lora_enabled: bool
+
+    def quantize(self, mode: str | None = None, type_check: bool = True, **kwargs: Any) -> None:
+        """Quantize the weights; see `keras.layers.Layer.quantize`. The types that Keras allows are its own alone."""
+        super().quantize(mode, type_check=False, **kwargs)
+
+    def save_own_variables(self, store: Any) -> None:
+        """Save the variables; see `keras.layers.Layer.save_own_variables`."""
+        if not stores_updates(self):
+            super().save_own_variables(store)
+            return
+        self.lora_enabled = False
+        try:
+            super().save_own_variables(store)
+        finally:
+            self.lora_enabled = True
+        for update in self._updates():
+            store[update.name] = update
+
+    def load_own_variables(self, store: Any) -> None:
+        """Load the variables; see `keras.layers.Layer.load_own_variables`."""
+        super().load_own_variables(store)
+        stored = store.keys()
+        for update in self._updates():
+            if update.name in stored:
+                update.assign(store[update.name])
+
+    def _updates(self) -> list[keras.Variable]:
+        return [weight for weight in self.weights if weight.name.startswith("lora_")]
+
+
+def stores_updates(layer: keras.layers.Layer) -> bool:
+    """Return whether files hold a layer's updates, and not the sum of its weights and its updates."""
+    return isinstance(layer, AdaptedLayer) and layer.keeps_updates and layer.quantization_mode is not None
+
+
+# Keras names the entries of files after classes, so the names are those of its own.
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Dense(AdaptedLayer, keras.layers.Dense):
+    """`keras.layers.Dense`, saved as `AdaptedLayer` says."""
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class EinsumDense(AdaptedLayer, keras.layers.EinsumDense):
+    """`keras.layers.EinsumDense`, saved as `AdaptedLayer` says."""
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Embedding(AdaptedLayer, keras.layers.Embedding):
+    """`keras.layers.Embedding`, saved as `AdaptedLayer` says."""
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ReversibleEmbedding(AdaptedLayer, keras.layers.ReversibleEmbedding):
+    """`keras.layers.ReversibleEmbedding`, saved as `AdaptedLayer` says."""

@@ -1,0 +1,81 @@
+"""Layers with LoRA in files: updates of int8 weights are stored as they are, others are added to the weights."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers.adapted import Dense, EinsumDense, Embedding, ReversibleEmbedding
+
+MAKERS = {
+    "dense": lambda dtype: (Dense(7, dtype=dtype), (None, 5)),
+    "einsum": lambda dtype: (EinsumDense("bh,hnd->bnd", (3, 7), dtype=dtype), (None, 5)),
+    "embedding": lambda dtype: (Embedding(11, 7, dtype=dtype), (None,)),
+    "reversible": lambda dtype: (ReversibleEmbedding(11, 7, dtype=dtype), (None,)),
+}
+
+
+def make(kind, dtype=None):
+    layer, shape = MAKERS[kind](dtype)
+    layer.build(shape)
+    return layer
+
+
+def adapt(layer):
+    layer.enable_lora(2)
+    layer.keeps_updates = True
+
+
+def outputs(layer):
+    if isinstance(layer, keras.layers.Embedding):
+        return keras.ops.convert_to_numpy(layer(np.arange(11)))
+    return keras.ops.convert_to_numpy(layer(np.random.default_rng(2).normal(size=(3, 5)).astype("float32")))
+
+
+def saved(layer):
+    store = {}
+    layer.save_own_variables(store)
+    return {name: keras.ops.convert_to_numpy(value) for name, value in store.items()}
+
+
+@pytest.mark.parametrize("mode", ["int8", "int4"])
+@pytest.mark.parametrize("kind", MAKERS)
+def test_updates_of_quantized_weights_are_stored(kind, mode):
+    layer = make(kind)
+    layer.quantize(mode)
+    adapt(layer)
+    for weight in layer.weights:
+        if weight.name.startswith("lora_"):
+            weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    store, expected = saved(layer), outputs(layer)
+    assert sorted(name for name in store if name.startswith("lora_")) == sorted(
+        weight.name for weight in layer.weights if weight.name.startswith("lora_")
+    )
+    clone = make(kind, layer.dtype_policy)
+    adapt(clone)
+    clone.load_own_variables(store)
+    np.testing.assert_array_equal(outputs(clone), expected)
+    layer.load_own_variables(store)  # as at the end of a fit that restores its best weights
+    np.testing.assert_array_equal(outputs(layer), expected)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_updates_of_other_weights_are_added(kind):
+    layer = make(kind)
+    adapt(layer)
+    for weight in layer.weights:
+        weight.assign(np.random.default_rng(3).normal(size=weight.shape))
+    store = saved(layer)
+    assert not [name for name in store if name.startswith("lora_")]
+    clone = make(kind)
+    clone.load_own_variables(store)
+    np.testing.assert_allclose(outputs(clone), outputs(layer), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", MAKERS)
+def test_files_name_layers_as_those_of_keras(kind):
+    layer = make(kind)
+    assert isinstance(layer, getattr(keras.layers, type(layer).__name__))
+    clone = keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(layer))
+    assert type(clone) is type(layer)  # also in models that users make of a backbone's layers
