@@ -227,4 +227,5 @@ class XlmRobertaFormat(SentencePieceFormat):
 
 def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:
     normalizer = pipeline.get("normalizer") or {}
-    return normalizer["normalizers"] if "normalizers" in normalizer else [normalizer]
+    steps: list[dict[str, Any]] = normalizer.get("normalizers", [normalizer])
+    return steps
