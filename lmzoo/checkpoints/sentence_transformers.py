@@ -133,10 +133,8 @@ class SentenceCheckpoint:
         found = self.transformer.preprocessor()
         packing = found.packing
         tokenizer = _lowercased(found.tokenizer, self.directory) if self.do_lower_case else found.tokenizer
-        is_own = (
-            packing == self.transformer.family.packing
-        )  # that of a decoder, where transformers adds no special token
-        if is_own and getattr(self.backbone_class, "causal", False):
+        is_own = packing == self.transformer.family.packing
+        if is_own and getattr(self.backbone_class, "causal", False):  # transformers adds no special token there
             packing = dataclasses.replace(packing, end="")
         return Preprocessor(tokenizer, packing, found.sequence_length)
 

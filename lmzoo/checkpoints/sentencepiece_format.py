@@ -77,7 +77,7 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         return {"model": proto.SerializeToString(deterministic=True)}
 
     def fits(self, pipeline: JsonObject) -> bool:
-        return _steps(pipeline)[0].get("type") == "Replace"  # of quotes
+        return any(step.get("type") == "Replace" for step in _steps(pipeline)[:1])  # of quotes
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         steps = _steps(pipeline)
@@ -231,4 +231,5 @@ class XlmRobertaFormat(SentencePieceFormat):
 
 def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:
     normalizer = pipeline.get("normalizer") or {}
-    return normalizer.get("normalizers") or [normalizer]
+    steps: list[dict[str, Any]] = normalizer.get("normalizers", [normalizer])
+    return steps

@@ -96,8 +96,8 @@ def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing |
         for token, id in (processor["cls"], processor["sep"]):
             _check_id(tokenizer, token, id, file)
         start, end = processor["cls"][0], processor["sep"][0]
-        is_bert = kind == "BertProcessing"
-        return Packing(start, end, (end,) if is_bert else (end, end), segments=is_bert)
+        has_segments = kind == "BertProcessing"
+        return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
     if kind != "TemplateProcessing":
         raise PresetError(f"{file}: the `post_processor` is a {kind!r:.60}, which lmzoo does not support.")
     for token in processor["special_tokens"].values():
