@@ -52,7 +52,7 @@ class FirstTokenPooler(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MeanPooler(keras.layers.Layer):
+class MeanPooler(ConfiguredLayer):
     """The mean of the real tokens' vectors; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
@@ -114,7 +114,7 @@ class LastTokenPooler(MeanPooler):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MaxPooler(keras.layers.Layer):
+class MaxPooler(ConfiguredLayer):
     """The maximum of each feature over the real tokens; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
@@ -133,7 +133,7 @@ class MaxPooler(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class GatherPositions(keras.layers.Layer):
+class GatherPositions(ConfiguredLayer):
     """The vectors at chosen positions.
 
     Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).

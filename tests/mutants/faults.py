@@ -621,8 +621,8 @@ FAULTS = (
     Fault(
         "a loaded .keras file has an optimizer without its state",
         "tasks/base/compilation.py",
-        'built = config.pop("optimizer_built", False)',
-        'built = config.pop("optimizer_built", False) and False',
+        'built = config["optimizer"].get("built", config.get("optimizer_built", False))',
+        "built = False",
     ),
     Fault(
         "the weights of a head are not read from a preset",

@@ -87,7 +87,8 @@ class SharedBlocks(ConfiguredLayer):
     def build(self, input_shape: Shape) -> None:
         """Creates the blocks' weights."""
         for block in self.blocks:
-            block.build(input_shape)
+            if not block.built:  # as Keras leaves them that makes a layer from its configuration
+                block.build(input_shape)
         self.built = True
 
     def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
@@ -216,7 +217,7 @@ class AlbertBackbone(TransformerBackbone):
     config_class = AlbertConfig
 
     # The last application is part of the loop, so computing it for chosen positions would save nothing.
-    vectors_at = Backbone.vectors_at
+    compute_vectors_at = Backbone.compute_vectors_at
 
     @property
     def blocks(self) -> list[TransformerBlock]:

@@ -6,6 +6,7 @@ of a word, D width of an LSTM's memory.
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import keras
@@ -14,13 +15,15 @@ from keras import ops
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 
-class BiLM(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BiLM(ConfiguredLayer):
     """A bidirectional language model without its softmax: words, then `num_layers` LSTMs in each direction.
 
     Call arguments: `inputs`, sentences without markers: characters int32 (B, T-2, W), ids int32 (B, T-2) or word
@@ -161,6 +164,14 @@ class BiLM(keras.layers.Layer):
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
         rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
         return ops.convert_to_tensor(rows)[:, :width]
+
+    def get_config(self) -> dict[str, Any]:
+        return {**super().get_config(), "config": dataclasses.asdict(self.config)}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> BiLM:
+        """Build the layer from `get_config`'s output."""
+        return cls(**{**config, "config": ElmoConfig(**config["config"])})
 
 
 def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:

@@ -95,7 +95,7 @@ class XlnetBackbone(TransformerBackbone):
     config_class = XlnetConfig
     has_pooler = False
 
-    vectors_at = Backbone.vectors_at
+    compute_vectors_at = Backbone.compute_vectors_at
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
