@@ -21,6 +21,7 @@ from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
+from lmzoo.serving.export import export_backbone, file_format
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 
@@ -171,7 +172,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         """Where the tokens of `inputs` are real: int or bool (B, T)."""
         return inputs["padding_mask"]
 
-    def call(  # type: ignore[override] - no other arguments
+    def call(  # type: ignore[override]
         self,
         inputs: Features,
         training: bool | None = None,
@@ -348,6 +349,30 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             overwrite: whether an existing directory may be replaced.
         """
         save_preset(self, directory, overwrite)
+
+    def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:
+        """Write the model for other runtimes: token features in, all outputs out by name.
+
+        Outputs that are tuples become single tensors: `hidden_states_0`, `hidden_states_1` and so on. Other backends
+        than TensorFlow export in a child process, for which TensorFlow must be installed.
+
+        Args:
+            filepath: a directory for a TensorFlow SavedModel, or a file that ends in `.onnx` (needs
+                `pip install 'lmzoo[onnx]'`) or `.tflite`, both for models in float32. If writing fails, an existing one
+                stays as it was.
+            format: "tf_saved_model", "onnx" or "litert", as Keras calls them; by default what the path stands for.
+            verbose: whether to print what was written.
+
+        Raises:
+            ImportError: if a package that writes the format is not installed.
+            NotFiniteError: if weights are NaN or infinite.
+            RuntimeError: if the process that exports for another backend fails.
+            ValueError: if the path holds versions of a model or does not fit the format, or if the format has no op for
+                a part of the model, such as LiteRT for recurrent layers.
+        """
+        of_path = file_format(filepath) or "tf_saved_model"
+        require(format in (None, of_path), "format", f"{of_path!r} for the path {str(filepath)!r}", format)
+        export_backbone(self, filepath, verbose)
 
     @classmethod
     def list_presets(cls) -> dict[str, PresetInfo]:

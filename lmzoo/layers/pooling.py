@@ -124,7 +124,8 @@ class MaxPooler(ConfiguredLayer):
         """Pools `sequence`."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
-        highest = ops.max(ops.where(real, sequence, lowest), axis=1)  # (B, H)
+        # With an initial value Keras takes the maximum of a batch without sequences, too.
+        highest = ops.max(ops.where(real, sequence, lowest), axis=1, initial=-np.inf)  # (B, H)
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:

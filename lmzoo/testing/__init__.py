@@ -47,10 +47,22 @@ from lmzoo.testing.checks import (
     check_task_training,
     check_training,
 )
+from lmzoo.testing.layer_checks import (
+    DTYPE_POLICIES,
+    LAYER_CHECKS,
+    check_layer_config,
+    check_layer_empty_batch,
+    check_layer_files,
+    check_layer_masks,
+    check_layer_outputs,
+    check_layer_training,
+)
 from lmzoo.testing.tiny import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 __all__ = [
+    "DTYPE_POLICIES",
     "FAMILY_CHECKS",
+    "LAYER_CHECKS",
     "TASK_CHECKS",
     "check_backbone_files",
     "check_batches",
@@ -58,6 +70,12 @@ __all__ = [
     "check_config",
     "check_functional_model",
     "check_input_names",
+    "check_layer_config",
+    "check_layer_empty_batch",
+    "check_layer_files",
+    "check_layer_masks",
+    "check_layer_outputs",
+    "check_layer_training",
     "check_padding",
     "check_seed",
     "check_shapes",
