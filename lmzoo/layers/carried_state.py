@@ -128,14 +128,6 @@ class StreamedBackbone(CarriesState):
         width = self.backbone.output["sequence_output"].shape[-1]
         return keras.KerasTensor((*token_ids.shape[:2], width), self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "backbone": keras.saving.serialize_keras_object(self.backbone)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> StreamedBackbone:
-        """Build the layer with a backbone of its own."""
-        return cls(**{**config, "backbone": keras.saving.deserialize_keras_object(config["backbone"])})
-
 
 class _Memory:
     """The state of all sequences, as variables that Keras would save if they were an attribute of the layer."""

@@ -177,16 +177,6 @@ class MaskedLMHead(ConfiguredLayer):
         transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
         return transformed, keras.KerasTensor((count,), self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        table = self.token_embedding
-        return {**super().get_config(), "token_embedding": table and keras.layers.serialize(table)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> MaskedLMHead:
-        """Builds the layer with a word table of its own, if it has one."""
-        table = config["token_embedding"]
-        return cls(**{**config, "token_embedding": table and keras.layers.deserialize(table)})
-
 
 def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
     """Return logits by the rows of a table of embeddings, float32 (..., V).

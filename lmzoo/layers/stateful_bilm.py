@@ -68,11 +68,3 @@ class StreamedBiLM(CarriesState):
         (_, output), *_ = self.bilm.state_spec(ids.shape[0])["forward"]
         shape = (*ids.shape[:2], output.shape[-1])
         return keras.KerasTensor(shape, output.dtype), keras.KerasTensor(shape, output.dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "bilm": keras.layers.serialize(self.bilm)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> StreamedBiLM:
-        """Build the layer with a language model of its own."""
-        return cls(**{**config, "bilm": keras.layers.deserialize(config["bilm"])})

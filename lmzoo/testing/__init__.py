@@ -21,6 +21,23 @@ def test_classifier(check):
     check(TextClassifier, FAMILY)
 ```
 
+Those in `LAYER_CHECKS` take a function that makes a layer in a dtype policy, and one that returns the arguments of a
+call with a number of sequences:
+
+```python
+import numpy as np
+from lmzoo.layers import MeanPooler
+from lmzoo.testing import LAYER_CHECKS
+
+
+@pytest.mark.parametrize("check", LAYER_CHECKS)
+def test_layer(check):
+    check(
+        lambda policy: MeanPooler(dtype=policy),
+        lambda count: [np.ones((count, 5, 7), "float32"), np.ones((count, 5), bool)],
+    )
+```
+
 The tokenizer's `of_words` makes its vocabulary. `tiny` should hold distinct primes, so that swapped axes are found.
 """
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import keras
@@ -70,10 +70,10 @@ def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = ""
     return model, keras.tree.flatten(arguments)
 
 
-def check_layer_outputs(build: Build, arguments: Arguments) -> None:
+def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:
     """In each dtype policy, the declared shapes and dtypes are the computed ones, and all numbers are finite."""
     values = arguments(_BATCH)
-    for policy in DTYPE_POLICIES:
+    for policy in policies:
         layer = _built(build, values, policy)
         computed = _compute(layer, values)
         assert all(np.isfinite(array).all() for array in _arrays(computed)), f"{policy}: not finite"

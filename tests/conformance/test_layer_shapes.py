@@ -25,7 +25,15 @@ from lmzoo.layers.heads import OutputBias
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.tasks.base.query_stream import QueryStream
-from lmzoo.testing import LAYER_CHECKS, check_layer_config, check_layer_files
+from lmzoo.testing import (
+    DTYPE_POLICIES,
+    LAYER_CHECKS,
+    check_layer_config,
+    check_layer_files,
+    check_layer_masks,
+    check_layer_outputs,
+    check_layer_training,
+)
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.training import DistillationLoss
 from tests.conformance.enrolled import subclasses
@@ -178,6 +186,9 @@ CASES = {
 }
 
 
+# Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
+COMPOSED = {SharedBlocks, QueryStream, BiLM, StreamedBackbone, StreamedBiLM, _Scores, lmzoo.compat.allennlp.Elmo}
+COMPILING = {check_layer_masks, check_layer_training}
 # Layers that exist only while something is computed.
 NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
@@ -194,10 +205,25 @@ def declares(cls):
     )
 
 
-@pytest.mark.parametrize("check", LAYER_CHECKS, ids=lambda check: check.__name__)
+@pytest.mark.parametrize("policy", DTYPE_POLICIES)
 @pytest.mark.parametrize("cls", CASES, ids=lambda cls: cls.__name__)
-def test_layer(cls, check):
+def test_outputs(cls, policy):
     assert declares(cls), f"{cls.__name__} leaves its output's shape to be found by tracing"
-    if cls in NOT_SAVED and check in (check_layer_config, check_layer_files):
-        pytest.skip("it is a part of no model")
+    check_layer_outputs(*CASES[cls], policies=[policy])
+
+
+def parameters():
+    """The other checks of every layer; on JAX `make test` leaves those to `make test-all` that compile a model."""
+    on_jax = keras.backend.backend() == "jax"
+    for cls in CASES:
+        for check in LAYER_CHECKS:
+            if check is check_layer_outputs or (cls in NOT_SAVED and check in (check_layer_config, check_layer_files)):
+                continue
+            slow = (on_jax and check is not check_layer_config) or (cls in COMPOSED and check in COMPILING)
+            marks = [pytest.mark.slow] * slow
+            yield pytest.param(cls, check, marks=marks, id=f"{cls.__name__}-{check.__name__}")
+
+
+@pytest.mark.parametrize(("cls", "check"), list(parameters()))
+def test_layer(cls, check):
     check(*CASES[cls])

@@ -621,7 +621,7 @@ FAULTS = (
     Fault(
         "a loaded .keras file has an optimizer without its state",
         "tasks/base/compilation.py",
-        'built = config["optimizer"].get("built", config.get("optimizer_built", False))',
+        'built = isinstance(optimizer, dict) and optimizer.get("built", False)',
         "built = False",
     ),
     Fault(

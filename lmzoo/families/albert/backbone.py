@@ -137,14 +137,6 @@ class SharedBlocks(ConfiguredLayer):
         """The inputs' shape, for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "blocks": [keras.layers.serialize(block) for block in self.blocks]}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> SharedBlocks:
-        """Builds the layer with blocks of its own."""
-        return cls(**{**config, "blocks": [keras.layers.deserialize(block) for block in config["blocks"]]})
-
 
 def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
     """Copies of a block's kernels, given its trainable weights, that are faster to apply repeatedly (TensorFlow only).

@@ -6,7 +6,6 @@ of a word, D width of an LSTM's memory.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import keras
@@ -32,9 +31,9 @@ class BiLM(ConfiguredLayer):
     state after the sentences.
     """
 
-    def __init__(self, config: ElmoConfig, **kwargs: Any) -> None:
+    def __init__(self, config: ElmoConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # otherwise the state's memory would be rounded
-        self.config = config
+        self.config = config = ElmoConfig(**config) if isinstance(config, dict) else config
         policy = self.dtype_policy
         if config.vocabulary_size is None:
             self.encoder = CharacterEncoder(
@@ -50,16 +49,12 @@ class BiLM(ConfiguredLayer):
                 name="encoder",
             )
         else:
+            initializer = zero_first(keras.initializers.GlorotUniform())
             self.encoder = keras.layers.Embedding(
-                config.vocabulary_size,
-                config.projection_dim,
-                embeddings_initializer=zero_first(keras.initializers.GlorotUniform()),
-                dtype=policy,
-                name="token_embedding",
+                config.vocabulary_size, config.projection_dim, initializer, dtype=policy, name="token_embedding"
             )
         sizes = config.lstm_dim, config.projection_dim, config.cell_clip, config.projection_clip
-        names = [f"lstm_{i}" for i in range(config.num_layers)]
-        self.lstms = [BidirectionalLSTM(*sizes, dtype=policy, name=name) for name in names]
+        self.lstms = [BidirectionalLSTM(*sizes, dtype=policy, name=f"lstm_{i}") for i in range(config.num_layers)]
         self.dropout = Dropout(config.dropout, dtype=policy, name="dropout")
         self.gather = GatherPositions(dtype=policy, name="gather_positions")
 
@@ -164,14 +159,6 @@ class BiLM(ConfiguredLayer):
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
         rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
         return ops.convert_to_tensor(rows)[:, :width]
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "config": dataclasses.asdict(self.config)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> BiLM:
-        """Build the layer from `get_config`'s output."""
-        return cls(**{**config, "config": ElmoConfig(**config["config"])})
 
 
 def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:

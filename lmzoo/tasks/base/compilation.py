@@ -211,7 +211,9 @@ class CompiledTask(NamedInputsModel):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
-        built = config["optimizer"].get("built", config.get("optimizer_built", False))  # where older files have it
+        optimizer = config["optimizer"]
+        built = isinstance(optimizer, dict) and optimizer.get("built", False)
+        built = config.get("optimizer_built", built)  # where older files have it
         with self.device_scope():
             config = keras.saving.deserialize_keras_object(config)
         config.pop("optimizer_built", None)

@@ -64,11 +64,3 @@ class QueryStream(ConfiguredLayer):
         if vectors is not None:
             return self.backbone.compute_output_spec(inputs, vectors=vectors, bias=bias)
         return keras.KerasTensor((*positions.shape, self.backbone.config.hidden_dim), self.compute_dtype)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "backbone": keras.saving.serialize_keras_object(self.backbone)}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> QueryStream:
-        """Build the layer with a backbone of its own."""
-        return cls(**{**config, "backbone": keras.saving.deserialize_keras_object(config["backbone"])})
