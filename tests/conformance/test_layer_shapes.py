@@ -188,7 +188,7 @@ CASES = {
 
 # Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
 COMPOSED = {SharedBlocks, QueryStream, BiLM, StreamedBackbone, StreamedBiLM, _Scores, lmzoo.compat.allennlp.Elmo}
-COMPILING = {check_layer_masks, check_layer_training}
+LONGEST = {check_layer_config, check_layer_masks, check_layer_training}
 # Layers that exist only while something is computed.
 NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
@@ -219,7 +219,7 @@ def parameters():
         for check in LAYER_CHECKS:
             if check is check_layer_outputs or (cls in NOT_SAVED and check in (check_layer_config, check_layer_files)):
                 continue
-            slow = (on_jax and check is not check_layer_config) or (cls in COMPOSED and check in COMPILING)
+            slow = (on_jax and check is not check_layer_config) or (cls in COMPOSED and check in LONGEST)
             marks = [pytest.mark.slow] * slow
             yield pytest.param(cls, check, marks=marks, id=f"{cls.__name__}-{check.__name__}")
 

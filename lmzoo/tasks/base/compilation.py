@@ -198,8 +198,8 @@ class CompiledTask(NamedInputsModel):
         with these, such as that of `keras.models.clone_model`.
         """
         config = super().get_compile_config()
-        if config is None:
-            return None
+        if not config:
+            return config
         return {**config, "optimizer": {**config["optimizer"], "built": self.optimizer.built}}
 
     @classmethod
@@ -211,7 +211,7 @@ class CompiledTask(NamedInputsModel):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
-        optimizer = config["optimizer"]
+        optimizer = config.get("optimizer")
         built = isinstance(optimizer, dict) and optimizer.get("built", False)
         built = config.get("optimizer_built", built)  # where older files have it
         with self.device_scope():
