@@ -205,8 +205,16 @@ def declares(cls):
     )
 
 
-@pytest.mark.parametrize("policy", DTYPE_POLICIES)
-@pytest.mark.parametrize("cls", CASES, ids=lambda cls: cls.__name__)
+def policies():
+    """Every layer in every dtype policy; `make test` leaves those out that say little more and take longest."""
+    on_jax = keras.backend.backend() == "jax"
+    for cls in CASES:
+        for policy in DTYPE_POLICIES:
+            slow = (on_jax or cls in COMPOSED) and policy not in ("float32", "mixed_bfloat16")
+            yield pytest.param(cls, policy, marks=[pytest.mark.slow] * slow, id=f"{cls.__name__}-{policy}")
+
+
+@pytest.mark.parametrize(("cls", "policy"), list(policies()))
 def test_outputs(cls, policy):
     assert declares(cls), f"{cls.__name__} leaves its output's shape to be found by tracing"
     check_layer_outputs(*CASES[cls], policies=[policy])
