@@ -69,7 +69,7 @@ def export(
             if not hasattr(task, "max_new_tokens"):
                 raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")
             task.max_new_tokens = max_new_tokens
-        if dtype is not None and is_int8(task):
+        if dtype is not None and is_int8(task.backbone):
             raise ValueError("The weights of this model are int8 already: leave out --dtype.")
         with announced(f"Building the graphs and writing {target}"):
             if dtype is ExportDtype.int8 and file_format(target) == "onnx":

@@ -16,13 +16,15 @@ from lmzoo.families.input_checks import check_ids
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.family import family_of
-from lmzoo.layers import GatherPositions
 from lmzoo.layers.adapted import AdaptedLayer, stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
+from lmzoo.layers.heads import tied_logits
+from lmzoo.layers.rows import at_positions
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
+from lmzoo.serving.export import export_backbone, file_format
 from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 
@@ -133,7 +135,7 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
-        """Call the model, after `check_inputs`."""
+        """Call the model, after `check_inputs`; see `call`."""
         return super().__call__(self.check_inputs(inputs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
@@ -174,14 +176,70 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         """Where the tokens of `inputs` are real: int or bool (B, T)."""
         return inputs["padding_mask"]
 
-    def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
-        """`sequence_output` at chosen positions, int (B, M): a float tensor (B, M, H).
+    def call(  # type: ignore[override]
+        self,
+        inputs: Features,
+        training: bool | None = None,
+        mask: Any = None,
+        positions: Tensor | None = None,
+        outputs: Features | None = None,
+        vectors: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Any:
+        """Compute the outputs, or what else the graphs of tasks take from the model.
 
-        `outputs` are those of the backbone for the inputs, if it has been called already.
+        With `positions` and `outputs`, those of the model for the inputs, this is `vectors_at`; with `vectors` it is
+        `token_logits`. Both are calls of the model, since a layer that is in the model and again next to it becomes two
+        layers when Keras copies or loads a graph.
         """
-        gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
-        outputs = self(inputs) if outputs is None else outputs
-        return gather(outputs["sequence_output"], positions)
+        if vectors is not None:
+            return self.token_logits(vectors, bias)
+        if positions is None or outputs is None:
+            return super().call(inputs, training=training, mask=mask)
+        return self.compute_vectors_at(inputs, positions, outputs)
+
+    def compute_output_spec(
+        self,
+        inputs: Features,
+        training: bool | None = None,
+        mask: Any = None,
+        positions: Tensor | None = None,
+        outputs: Features | None = None,
+        vectors: Tensor | None = None,
+        bias: Tensor | None = None,
+    ) -> Any:
+        """Return the shapes and dtypes of the results of `call`."""
+        if vectors is not None:
+            return keras.KerasTensor((*vectors.shape[:-1], self.config.vocabulary_size), "float32")
+        if positions is None or outputs is None:
+            return super().compute_output_spec(inputs, training=training, mask=mask)
+        return keras.KerasTensor((*positions.shape, outputs["sequence_output"].shape[-1]), self.compute_dtype)
+
+    def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
+        """Return `sequence_output` at chosen positions.
+
+        Args:
+            inputs: the backbone's inputs.
+            positions: int (B, M).
+            outputs: those of the backbone for the inputs, if it has been called already.
+
+        Returns:
+            Float (B, M, H).
+        """
+        return self(inputs, positions=positions, outputs=self(inputs) if outputs is None else outputs)
+
+    def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
+        """Compute `vectors_at` from the model's outputs."""
+        return at_positions(outputs["sequence_output"], positions)
+
+    def token_logits(self, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Return the logits of all tokens by the table of token embeddings, float32 (..., V).
+
+        Args:
+            vectors: float (..., E), of the table's width.
+            bias: float (V,), added to the logits, or None.
+        """
+        return tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
         """Tells the layers whether XLA compiles the model; if not, they may skip repeated words."""
@@ -343,6 +401,30 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
             overwrite: whether an existing directory may be replaced.
         """
         save_preset(self, directory, overwrite)
+
+    def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:
+        """Write the model for other runtimes: token features in, all outputs out by name.
+
+        Outputs that are tuples become single tensors: `hidden_states_0`, `hidden_states_1` and so on. Other backends
+        than TensorFlow export in a child process, for which TensorFlow must be installed.
+
+        Args:
+            filepath: a directory for a TensorFlow SavedModel, or a file that ends in `.onnx` (needs
+                `pip install 'lmzoo[onnx]'`) or `.tflite`, both for models in float32. If writing fails, an existing one
+                stays as it was.
+            format: "tf_saved_model", "onnx" or "litert", as Keras calls them; by default what the path stands for.
+            verbose: whether to print what was written.
+
+        Raises:
+            ImportError: if a package that writes the format is not installed.
+            NotFiniteError: if weights are NaN or infinite.
+            RuntimeError: if the process that exports for another backend fails.
+            ValueError: if the path holds versions of a model or does not fit the format, or if the format has no op for
+                a part of the model, such as LiteRT for recurrent layers.
+        """
+        of_path = file_format(filepath) or "tf_saved_model"
+        require(format in (None, of_path), "format", f"{of_path!r} for the path {str(filepath)!r}", format)
+        export_backbone(self, filepath, verbose)
 
     @classmethod
     def list_presets(cls) -> dict[str, PresetInfo]:

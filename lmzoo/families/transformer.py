@@ -11,6 +11,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.attention import Cache
+from lmzoo.layers.rows import at_positions
 from lmzoo.tensor_types import Features, Tensor
 
 
@@ -157,7 +158,9 @@ class TransformerBackbone(Backbone):
         return self.final_norm(x) if self.norm == "pre" else x, after
 
     def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
-        """See `Backbone.vectors_at`. Compiled code computes the last block only for these positions.
+        """Return the last hidden states at chosen positions; see `Backbone.vectors_at`.
+
+        Compiled code computes the last block only for these positions.
 
         Raises:
             ValueError: if the model is causal.
@@ -167,10 +170,12 @@ class TransformerBackbone(Backbone):
                 f"`vectors_at` lets chosen positions attend to all others, but a {type(self).__name__} is causal: each "
                 "position sees only itself and earlier ones. Take `sequence_output` at the positions instead."
             )
-        before = (self(inputs) if outputs is None else outputs)["hidden_states"][-2]  # (B, T, H)
+        return super().vectors_at(inputs, positions, outputs)
+
+    def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
+        before = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        gather = GatherPositions(dtype=self.dtype_policy, name="gather_positions")
-        vectors = self.blocks[-1](before, mask, gather(before, positions))  # (B, M, H)
+        vectors = self.blocks[-1](before, mask, at_positions(before, positions))  # (B, M, H)
         return self.final_norm(vectors) if self.norm == "pre" else vectors
 
 

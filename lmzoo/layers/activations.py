@@ -10,6 +10,7 @@ import keras
 from lmzoo.tensor_types import Tensor
 
 
+@keras.saving.register_keras_serializable(package="lmzoo", name="gelu")
 def _gelu_erf(x: Tensor) -> Tensor:
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
@@ -31,6 +32,7 @@ def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
     return x * 0.5 * both, gradient  # LiteRT's converter knows it in this form
 
 
+@keras.saving.register_keras_serializable(package="lmzoo", name="gelu_tanh")
 def _gelu_tanh(x: Tensor) -> Tensor:
     return keras.ops.gelu(x, approximate=True)
 
@@ -62,7 +64,7 @@ def get_activation(name: str) -> Callable[[Tensor], Tensor]:
 
 # The activations of layers on top of a backbone, which may also have none, or end in a probability.
 _OUTPUT_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "linear": lambda x: x,
+    "linear": keras.activations.linear,
     "sigmoid": keras.ops.sigmoid,
     **ACTIVATIONS,
 }

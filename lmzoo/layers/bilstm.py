@@ -10,6 +10,7 @@ from keras import ops
 
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.rows import width_of
 from lmzoo.tensor_types import Shape, Tensor
 
@@ -75,7 +76,14 @@ class BiLSTMEncoder(ConfiguredLayer):
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
         # The option for cuDNN switches XLA off, even on CPUs. Without the name, the names of the weights would depend
         # on how many LSTMs were made before.
-        lstm = keras.layers.LSTM(units, return_sequences=True, use_cudnn=False, dtype=policy, name="lstm")
+        lstm = keras.layers.LSTM(
+            units,
+            recurrent_initializer=Orthogonal(),
+            return_sequences=True,
+            use_cudnn=False,
+            dtype=policy,
+            name="lstm",
+        )
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
     def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
@@ -86,6 +94,8 @@ class BiLSTMEncoder(ConfiguredLayer):
 
     def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
         """Encodes the sequence."""
+        if sequence.shape[0] == 0:  # in eager code, Keras' LSTM takes matrices without rows for biases
+            return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
         x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
         x = self.lstm(self.dropout(x, training=training), mask=mask, training=training)  # (B, T, 2U)

@@ -8,13 +8,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.tensor_types import Features, Tensor, Tensors
 
 # Name of the variables of evaluations and predictions, each of which starts from zeros.
 OUTSIDE_TRAINING = "memory_outside_training"
 
 
-class CarriesState(keras.layers.Layer):
+class CarriesState(ConfiguredLayer):
     """Base of layers that continue each sequence where it stopped in the previous batch.
 
     The state after each sequence is kept in variables, one set for training and one for everything else. They are not
@@ -76,6 +77,7 @@ class CarriesState(keras.layers.Layer):
             stored.assign(ops.reshape(new[: memory.count], stored.shape))
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBackbone(CarriesState):
     """The last hidden states of a backbone with `call_with_state`, which continues each sequence.
 
@@ -83,7 +85,7 @@ class StreamedBackbone(CarriesState):
         backbone: a recurrent backbone, whose weights these are.
 
     Call arguments: the backbone's inputs, `token_ids` and `padding_mask`, int32 (B, T), and `goes_on`. Returns float
-    (B, T, H).
+    (B, T, H). With `vectors`, float (B, T, H), it returns the backbone's `token_logits` of these, float32 (B, T, V).
     """
 
     def __init__(self, backbone: Any, **kwargs: Any) -> None:
@@ -95,8 +97,17 @@ class StreamedBackbone(CarriesState):
         """Shapes and dtypes of a state of `batch` sequences."""
         return self.backbone.state_spec(batch)
 
-    def call(self, token_ids: Tensor, padding_mask: Tensor, goes_on: Tensor, training: bool = False) -> Tensor:
-        """Reads a batch."""
+    def call(
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        goes_on: Tensor,
+        vectors: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
+        """Read a batch, or compute logits of vectors."""
+        if vectors is not None:
+            return self.backbone.token_logits(vectors)
         inputs: Features = {"token_ids": token_ids, "padding_mask": padding_mask}
         before = self.state_before(goes_on, training)
         outputs, after = self.backbone.call_with_state(inputs, before, training=training)
@@ -104,9 +115,16 @@ class StreamedBackbone(CarriesState):
         return outputs["sequence_output"]
 
     def compute_output_spec(
-        self, token_ids: Tensor, padding_mask: Tensor, goes_on: Tensor, training: bool = False
+        self,
+        token_ids: Tensor,
+        padding_mask: Tensor,
+        goes_on: Tensor,
+        vectors: Tensor | None = None,
+        training: bool = False,
     ) -> keras.KerasTensor:
-        """Shape and dtype of the result."""
+        """Return the shape and dtype of the result."""
+        if vectors is not None:
+            return self.backbone.compute_output_spec(self.backbone.input, vectors=vectors)
         width = self.backbone.output["sequence_output"].shape[-1]
         return keras.KerasTensor((*token_ids.shape[:2], width), self.compute_dtype)
 

@@ -10,13 +10,14 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.tensor_types import Shape, Tensor
 
 ABSENT = -30_000.0  # below any score of a head: its softmax is 0. Finite in float16, too.
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MergeChoices(keras.layers.Layer):
+class MergeChoices(ConfiguredLayer):
     """Makes each choice of each example a sequence of its own.
 
     Call argument: `x` (B, C, ...). Returns (B·C, ...).
@@ -33,7 +34,7 @@ class MergeChoices(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SplitChoices(keras.layers.Layer):
+class SplitChoices(ConfiguredLayer):
     """Arranges the scores of sequences by example and choice; a choice that is all padding gets -30,000.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -11,13 +12,37 @@ from lmzoo.layers.dropout import Dropout
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer with an attribute for each of its constructor's arguments, for a rate a `Dropout` of that rate."""
+    """A layer with an attribute for each of its constructor's arguments, for a rate a `Dropout` of that rate.
+
+    Arguments may be layers, lists of layers, and dataclasses, which the constructor also takes as dicts.
+    """
 
     def get_config(self) -> dict[str, Any]:
         """The constructor's arguments."""
-        own = {name: getattr(self, name) for name in constructor_arguments(type(self))}
-        rates = {name: value.rate for name, value in own.items() if isinstance(value, Dropout)}
-        return {**super().get_config(), **own, **rates}
+        own = {name: _stored(getattr(self, name)) for name in constructor_arguments(type(self))}
+        return {**super().get_config(), **own}
+
+    @classmethod
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Builds the layer, with new layers where arguments are layers."""
+        return super().from_config({name: _restored(value) for name, value in config.items()})
+
+
+def _stored(value: Any) -> Any:
+    if isinstance(value, Dropout):
+        return value.rate
+    if isinstance(value, keras.layers.Layer):
+        return keras.saving.serialize_keras_object(value)
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return dataclasses.asdict(value)
+    return [_stored(item) for item in value] if isinstance(value, list) else value
+
+
+def _restored(value: Any) -> Any:
+    if isinstance(value, list):
+        return [_restored(item) for item in value]
+    is_object = isinstance(value, dict) and "class_name" in value
+    return keras.saving.deserialize_keras_object(value) if is_object else value
 
 
 def constructor_arguments(cls: type) -> list[str]:

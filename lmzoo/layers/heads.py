@@ -107,26 +107,35 @@ class MaskedLMHead(ConfiguredLayer):
     Without `transform` only the table and the bias (Yang et al., 2019).
 
     Args:
-        token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone.
+        token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone; None to
+            leave the product to `tied_logits`.
         activation: str, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
         transform: bool, whether the vectors are transformed first: dense, activation and LayerNorm.
+        table_shape: (V, E), needed without `token_embedding`.
 
-    Call argument: `vectors` float (B, M, H), those of the masked positions. Returns float32 logits (B, M, V).
+    Call argument: `vectors` float (B, M, H), those of the masked positions. Returns float32 logits (B, M, V). Without
+    `token_embedding` it returns what `tied_logits` takes: the transformed vectors, float (B, M, E), and the bias (V,).
     """
 
     def __init__(
         self,
-        token_embedding: keras.layers.ReversibleEmbedding,
+        token_embedding: keras.layers.ReversibleEmbedding | None = None,
         activation: str = "gelu",
         layer_norm_epsilon: float = 1e-12,
         initializer_range: float = 0.02,
         transform: bool = True,
+        table_shape: tuple[int, int] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
+        if token_embedding is not None:
+            table_shape = token_embedding.input_dim, token_embedding.output_dim
+        if table_shape is None:
+            raise ValueError("Pass `token_embedding` or the shape of the table, `table_shape`.")
         self.token_embedding = token_embedding
+        self.table_shape = (table_shape[0], table_shape[1])
         self.transform = transform
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
@@ -134,7 +143,7 @@ class MaskedLMHead(ConfiguredLayer):
         if not transform:
             return
         self.dense = keras.layers.Dense(
-            token_embedding.output_dim,
+            self.table_shape[1],
             kernel_initializer=TruncatedNormal(stddev=initializer_range),
             dtype=self.dtype_policy,
             name="dense",
@@ -143,34 +152,45 @@ class MaskedLMHead(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Creates the transform and the output bias."""
+        count, width = self.table_shape
         if self.transform:
             self.dense.build(input_shape)
-            self.layer_norm.build((*input_shape[:-1], self.token_embedding.output_dim))
-        self.output_bias = self.add_weight(
-            shape=(self.token_embedding.input_dim,), initializer="zeros", name="output_bias"
-        )
+            self.layer_norm.build((*input_shape[:-1], width))
+        self.output_bias = self.add_weight(shape=(count,), initializer="zeros", name="output_bias")
         self.built = True
 
-    def call(self, vectors: Tensor) -> Tensor:
-        """Computes the logits."""
-        x = as_rows(vectors)  # (B·M, H)
+    def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
+        """Computes the logits, or the arguments of `tied_logits`."""
+        x = vectors
         if self.transform:
+            x = as_rows(x)  # (B·M, H)
             x = self.layer_norm(get_activation(self.activation)(self.dense(x)))  # (B·M, E)
-        logits = self.token_embedding(x, reverse=True)  # (B·M, V)
-        logits = ops.cast(logits, "float32") + ops.cast(self.output_bias, "float32")
-        return ops.reshape(logits, (*ops.shape(vectors)[:2], self.token_embedding.input_dim))  # (B, M, V)
+            x = ops.reshape(x, (*ops.shape(vectors)[:-1], self.table_shape[1]))  # (B, M, E)
+        bias = ops.convert_to_tensor(self.output_bias)  # (V,)
+        return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
 
-    def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor:
-        """Float32 logits, whatever the compute dtype."""
-        return keras.KerasTensor((*vectors.shape[:-1], self.token_embedding.input_dim), "float32")
+    def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
+        """Float32 logits, whatever the compute dtype; without `token_embedding` vectors and a bias of that dtype."""
+        count, width = self.table_shape
+        if self.token_embedding is not None:
+            return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
+        transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
+        return transformed, keras.KerasTensor((count,), self.compute_dtype)
 
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "token_embedding": keras.layers.serialize(self.token_embedding)}
 
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> MaskedLMHead:
-        """Builds the layer with a word table of its own."""
-        return cls(**{**config, "token_embedding": keras.layers.deserialize(config["token_embedding"])})
+def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return logits by the rows of a table of embeddings, float32 (..., V).
+
+    Args:
+        table: of V rows of width E.
+        vectors: float (..., E).
+        bias: float (V,), or None.
+    """
+    if bias is None:
+        return ops.cast(table(vectors, reverse=True), "float32")
+    logits = ops.cast(table(as_rows(vectors), reverse=True), "float32")  # (n, V)
+    logits = logits + ops.cast(bias, "float32")
+    return ops.reshape(logits, (*ops.shape(vectors)[:-1], table.input_dim))  # (..., V)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -40,6 +40,24 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
         return _unset(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Orthogonal(keras.initializers.Orthogonal):
+    """Keras' initializer, an orthogonal matrix, in any dtype; see `skip_initial_values`.
+
+    It is drawn in float32 where the dtype has 16 bits, for which no backend has the decomposition.
+
+    Call arguments: `shape`, `dtype`. Returns a tensor.
+    """
+
+    def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
+        """Draws the values."""
+        if _skipped.get():
+            return _unset(shape, dtype)
+        dtype = keras.backend.standardize_dtype(dtype)
+        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
+        return keras.ops.cast(super().__call__(shape, wide), dtype)
+
+
 def _unset(shape: Shape, dtype: str | None) -> Tensor:
     """A tensor of arbitrary values.
 

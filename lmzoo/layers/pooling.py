@@ -53,7 +53,7 @@ class FirstTokenPooler(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MeanPooler(keras.layers.Layer):
+class MeanPooler(ConfiguredLayer):
     """The mean of the real tokens' vectors; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
@@ -115,7 +115,7 @@ class LastTokenPooler(MeanPooler):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MaxPooler(keras.layers.Layer):
+class MaxPooler(ConfiguredLayer):
     """The maximum of each feature over the real tokens; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
@@ -125,7 +125,8 @@ class MaxPooler(keras.layers.Layer):
         """Pools `sequence`."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
-        highest = ops.max(ops.where(real, sequence, lowest), axis=1)  # (B, H)
+        # With an initial value Keras takes the maximum of a batch without sequences, too.
+        highest = ops.max(ops.where(real, sequence, lowest), axis=1, initial=-np.inf)  # (B, H)
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
@@ -134,7 +135,7 @@ class MaxPooler(keras.layers.Layer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class GatherPositions(keras.layers.Layer):
+class GatherPositions(ConfiguredLayer):
     """The vectors at chosen positions.
 
     Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).

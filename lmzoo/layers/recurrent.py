@@ -12,6 +12,7 @@ from keras import ops
 
 from lmzoo.arguments import require
 from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.lstm import lstm_recurrence, memory_dtype
 from lmzoo.layers.products import matmul
 from lmzoo.layers.rows import as_rows, width_of
@@ -66,7 +67,7 @@ class RecurrentLayer(ConfiguredLayer):
         """Creates the weights. Columns of the kernels: gates r, u, n of a GRU; i, j, f, o of an LSTM."""
         width, columns = self.hidden_dim, CELLS[self.cell] * self.hidden_dim
         self.kernel = self.add_weight((width_of(inputs_shape), columns), "glorot_uniform", name="kernel")
-        self.recurrent_kernel = self.add_weight((width, columns), "orthogonal", name="recurrent_kernel")
+        self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
         self.bias = self.add_weight((columns,), _remembering if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":
             self.candidate_bias = self.add_weight((width,), "zeros", name="candidate_bias")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import re
@@ -10,9 +11,9 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 
@@ -72,8 +73,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         require(dtype == "int8", "dtype", '"int8" or None', dtype)
         _check_int8(task, path)
     on_tensorflow = keras.backend.backend() == "tensorflow"
-    if problem := first_not_finite(task.weights):
-        raise NotFiniteError(f"This {type(task).__name__} cannot be exported: {problem}. Train it again.")
+    _check_finite(task)
     if file_format(path):
         with atomic_file(path) as file:
             (_write_file if on_tensorflow else _write_with_tensorflow)(task, Path(file))
@@ -85,16 +85,76 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
-    if versions := versions_in(Path(path).expanduser()):
-        raise ValueError(
-            f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
-        )
+    _check_no_versions(path)
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
     with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
         (_write_saved_model if on_tensorflow else _write_with_tensorflow)(task, target)
     if verbose:
         print(f"Exported {type(task).__name__} to {path}: strings in, {', '.join(task.served_outputs)} out.")
+
+
+def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = True) -> None:
+    """Writes a model's outputs as a SavedModel, or for another runtime; see `Backbone.export`."""
+    check_path(path)
+    _check_finite(backbone)
+    write = _write_outputs if keras.backend.backend() == "tensorflow" else _write_with_tensorflow
+    if file_format(path):
+        with atomic_file(path) as file:
+            write(backbone, Path(file))
+    else:
+        _check_no_versions(path)
+        with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
+            write(backbone, target)
+    if verbose:
+        names = ", ".join(flat_outputs(backbone.output))
+        print(f"Exported {type(backbone).__name__} to {path}: {', '.join(backbone.input)} in, {names} out.")
+
+
+def flat_outputs(outputs: Features) -> Features:
+    """Return a backbone's outputs by name, the entries of tuples as single tensors such as `hidden_states_0`."""
+    named: Features = {}
+    for name, value in outputs.items():
+        if isinstance(value, (list, tuple)):
+            named |= {f"{name}_{i}": x for i, x in enumerate(value)}
+        else:
+            named[name] = value
+    return named
+
+
+def _check_finite(model: keras.Model | ServedModel) -> None:
+    if problem := first_not_finite(model.weights):
+        raise NotFiniteError(f"This {type(model).__name__} cannot be exported: {problem}. Train it again.")
+
+
+def _check_no_versions(path: str | Path) -> None:
+    if versions := versions_in(Path(path).expanduser()):
+        raise ValueError(
+            f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
+        )
+
+
+def _write_outputs(backbone: keras.Model, target: Path) -> None:
+    format = file_format(target)
+    if format:
+        _check_file(backbone, target)
+    model = keras.Model(backbone.input, flat_outputs(backbone.output))
+    with _fitting_layers(backbone, format):
+        _export(model, target, format or "tf_saved_model", f"A {type(backbone).__name__}")
+
+
+@contextlib.contextmanager
+def _fitting_layers(model: keras.Model, format: str | None) -> Iterator[None]:
+    """Let layers compute each word, which takes no ops that formats lack and, for LiteRT, without loops if they can."""
+    wanted = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
+    before = [(x, name, getattr(x, name)) for x in sublayers(model) for name in wanted if hasattr(x, name)]
+    for layer, name, _ in before:
+        setattr(layer, name, wanted[name])
+    try:
+        yield
+    finally:
+        for layer, name, value in before:
+            setattr(layer, name, value)
 
 
 def _write_saved_model(task: ServedModel, target: Path) -> None:
@@ -117,32 +177,41 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
 
 
 def _write_file(task: ServedModel, file: Path) -> None:
+    _check_file(task.backbone, file)
+    inputs = {name: x for name, x in task.input.items() if name not in _zero_inputs(task)}
+    outputs = task.output if len(inputs) == len(task.input) else task(_with_zeros(task, inputs))
+    model = keras.Model(inputs, {task.output_name: outputs})
+    _export(model, file, FILES[file.suffix], f"A {type(task).__name__} on {task.family.name}")
+
+
+def _check_file(backbone: keras.Model, file: Path) -> None:
     format = file_format(file)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
-    if task.backbone.compute_dtype != "float32":
+    if backbone.compute_dtype != "float32":
         raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
-    if format == "litert" and is_int8(task):
+    if format == "litert" and is_int8(backbone):
         raise ValueError("Keras cannot write quantised weights as .tflite: export the model as it was before.")
-    inputs = {name: x for name, x in task.input.items() if name not in _zero_inputs(task)}
-    outputs = task.output if len(inputs) == len(task.input) else task(_with_zeros(task, inputs))
-    named = keras.Model(inputs, {task.output_name: outputs})
-    named(inputs)  # Keras exports what has been called before
+
+
+def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
+    """Write a functional model as Keras does, and check that the format's runtime has its ops."""
+    model(model.input)  # Keras exports what has been called before
     # tf2onnx exports the tables of others, too, and may fail to; notebooks show where Keras writes a SavedModel first.
     with warnings.catch_warnings(), without_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
-        named.export(str(file), format=format, verbose=False)
-    if unknown := _unknown_ops(file):
+        model.export(str(target), format=format, verbose=False)
+    if target.is_file() and (unknown := _unknown_ops(target)):
         raise ValueError(
-            f"A {type(task).__name__} on {task.family.name} cannot be written as {file.suffix}: the format has nothing "
-            f"for {', '.join(unknown)}. Export a SavedModel."
+            f"{what} cannot be written as {target.suffix}: the format has nothing for {', '.join(unknown)}. Export a "
+            "SavedModel."
         )
 
 
 def _check_int8(task: ServedModel, path: str | Path) -> None:
     if file_format(path) != "onnx":
         raise ValueError('`dtype="int8"` is for .onnx files. For a SavedModel, `quantize("int8")` the task before.')
-    if is_int8(task):
+    if is_int8(task.backbone):
         raise ValueError("The weights of this model are int8 already: leave out `dtype`.")
     if importlib.util.find_spec("onnxruntime") is None:
         raise ImportError("int8 in ONNX files needs onnxruntime: pip install 'lmzoo[onnx]'.")
@@ -161,9 +230,9 @@ def _to_int8(file: Path) -> None:
         quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, **finer)
 
 
-def is_int8(task: ServedModel) -> bool:
+def is_int8(backbone: keras.Model) -> bool:
     """Whether weights of the backbone have been quantised by Keras."""
-    return any(variable.dtype == "int8" for variable in task.backbone.variables)
+    return any(variable.dtype == "int8" for variable in backbone.variables)
 
 
 def _unknown_ops(file: Path) -> list[str]:
@@ -263,12 +332,12 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
     return signature(from_tokens, [specs])
 
 
-def _write_with_tensorflow(task: ServedModel, target: Path) -> None:
+def _write_with_tensorflow(task: Any, target: Path) -> None:
     """Exports in another process, because a process has one backend; `target` is a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
         file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))
         task.save(file)
-        modules = {type(task).__module__, type(task.backbone).__module__} - {"__main__"}
+        modules = {type(model).__module__ for model in (task, getattr(task, "backbone", task))} - {"__main__"}
         result = subprocess.run(
             [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(written), *modules],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},

@@ -96,7 +96,10 @@ class Pretrainer(MaskedTokensTask):
                 return {"masked_lm": logits}
             initializer, policy = TruncatedNormal(stddev=backbone.config.initializer_range), backbone.dtype_policy
             layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
-            return {"masked_lm": logits, "sentence": ops.cast(layer(found["pooled_output"]), "float32")}  # (B, 2)
+            # The second cast changes nothing. With it this layer comes before the other head among the model's layers,
+            # in whose order files hold the state of the optimizer.
+            sentence = ops.cast(ops.cast(layer(found["pooled_output"]), "float32"), "float32")  # (B, 2)
+            return {"masked_lm": logits, "sentence": sentence}
 
         permuted = objective == "plm"
         super().__init__(backbone, preprocessor, masking, activation, layer_norm_epsilon, outputs, name, permuted)

@@ -17,7 +17,6 @@ from lmzoo.layers.heads import OutputBias
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
 from lmzoo.tasks.base.input_kinds import split_segments
-from lmzoo.tasks.base.next_tokens_task import next_token_logits
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
@@ -111,8 +110,9 @@ class Seq2SeqLM(Task):
         fits = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < most)
         require(fits, "max_new_tokens", f"a positive integer below the model's {most} positions", max_new_tokens)
         bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
-        logits = bias(next_token_logits(backbone, backbone(backbone.input)["sequence_output"]))  # (B, S, V)
-        super().__init__(backbone, preprocessor, backbone.input, logits, None, name)
+        inputs = backbone.input
+        logits = bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
+        super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.output_bias = bias
         self.num_beams, self.length_penalty = int(num_beams), float(length_penalty)
         self.max_new_tokens, self.label_smoothing = max_new_tokens, label_smoothing
@@ -344,7 +344,7 @@ class Seq2SeqLM(Task):
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Logits of the tokens that may follow those with these vectors, float (B, S, H): float32 (B, S, V)."""
-        logits = self.output_bias(next_token_logits(self.backbone, vectors))
+        logits = self.output_bias(self.backbone.token_logits(vectors))
         padding = ops.arange(logits.shape[-1]) == self.text_preprocessor.tokenizer.pad_id  # (V,)
         return ops.where(padding, NEVER, logits)
 

@@ -11,7 +11,6 @@ from keras import ops
 
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.next_tokens_task import next_token_logits
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import EncodedTexts
@@ -26,7 +25,7 @@ def scoring_model(backbone: Backbone) -> keras.Model:
     """
     inputs: Features = backbone.input
     vectors, following = backbone(inputs)["sequence_output"][:, :-1], inputs["token_ids"][:, 1:]  # (B, T - 1, H)
-    logits = next_token_logits(backbone, vectors)  # (B, T - 1, V)
+    logits = backbone(inputs, vectors=vectors)  # (B, T - 1, V)
     chosen = ops.take_along_axis(logits, ops.expand_dims(following, 2), axis=2)[:, :, 0]  # (B, T - 1)
     return SeveralDevicesModel(inputs, ops.pad(chosen - ops.logsumexp(logits, axis=2), ((0, 0), (1, 0))))
 

@@ -21,6 +21,23 @@ def test_classifier(check):
     check(TextClassifier, FAMILY)
 ```
 
+Those in `LAYER_CHECKS` take a function that makes a layer in a dtype policy, and one that returns the arguments of a
+call with a number of sequences:
+
+```python
+import numpy as np
+from lmzoo.layers import MeanPooler
+from lmzoo.testing import LAYER_CHECKS
+
+
+@pytest.mark.parametrize("check", LAYER_CHECKS)
+def test_layer(check):
+    check(
+        lambda policy: MeanPooler(dtype=policy),
+        lambda count: [np.ones((count, 5, 7), "float32"), np.ones((count, 5), bool)],
+    )
+```
+
 The tokenizer's `of_words` makes its vocabulary. `tiny` should hold distinct primes, so that swapped axes are found.
 """
 
@@ -31,6 +48,7 @@ from lmzoo.testing.checks import (
     check_batches,
     check_causality,
     check_config,
+    check_functional_model,
     check_input_names,
     check_padding,
     check_seed,
@@ -39,22 +57,42 @@ from lmzoo.testing.checks import (
     check_task_export,
     check_task_files,
     check_task_fit,
+    check_task_functional_model,
     check_task_input_names,
     check_task_predictions,
     check_task_resume,
     check_task_training,
     check_training,
 )
+from lmzoo.testing.layer_checks import (
+    DTYPE_POLICIES,
+    LAYER_CHECKS,
+    check_layer_config,
+    check_layer_empty_batch,
+    check_layer_files,
+    check_layer_masks,
+    check_layer_outputs,
+    check_layer_training,
+)
 from lmzoo.testing.tiny import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 __all__ = [
+    "DTYPE_POLICIES",
     "FAMILY_CHECKS",
+    "LAYER_CHECKS",
     "TASK_CHECKS",
     "check_backbone_files",
     "check_batches",
     "check_causality",
     "check_config",
+    "check_functional_model",
     "check_input_names",
+    "check_layer_config",
+    "check_layer_empty_batch",
+    "check_layer_files",
+    "check_layer_masks",
+    "check_layer_outputs",
+    "check_layer_training",
     "check_padding",
     "check_seed",
     "check_shapes",
@@ -62,6 +100,7 @@ __all__ = [
     "check_task_export",
     "check_task_files",
     "check_task_fit",
+    "check_task_functional_model",
     "check_task_input_names",
     "check_task_predictions",
     "check_task_resume",

@@ -18,6 +18,7 @@ from lmzoo.family import Family
 from lmzoo.tasks import Task
 from lmzoo.tensor_types import Tensors
 from lmzoo.testing.exported_answers import TOLERANCE, assert_answers_agree, assert_same
+from lmzoo.testing.functional_models import assert_copies_agree
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict
 from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
@@ -209,6 +210,11 @@ def check_backbone_files(family: Family) -> None:
         _close(_weights(clone), _weights(backbone), "weights after loading", tolerance=0)
 
 
+def check_functional_model(family: Family) -> None:
+    """A functional model over all outputs stays the same when Keras clones it, reads it from JSON, or loads it."""
+    assert_copies_agree(tiny_backbone(family), _features(family)[0])
+
+
 # === Checks of a task on a family ===
 
 
@@ -232,6 +238,12 @@ def check_task_input_names(task_class: type[Task], family: Family) -> None:
     """Inputs of other models change no bit, and names that no model has are refused."""
     task = tiny_task(task_class, family)
     _check_input_names(task, _task_batch(task)[0])
+
+
+def check_task_functional_model(task_class: type[Task], family: Family) -> None:
+    """A functional model over all outputs stays the same when Keras clones it, reads it from JSON, or loads it."""
+    task = tiny_task(task_class, family)
+    assert_copies_agree(task, _task_batch(task)[0])
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:

@@ -225,7 +225,8 @@ def _predicted(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
     """A task's logits of masked tokens, float (B, M, V), and its vectors of all tokens, float (B, T, H)."""
     features = {name: inputs[name] for name in task.backbone.input}
     found = task.backbone(features)
-    return task.head(task.backbone.vectors_at(features, inputs["mask_positions"], found)), found["sequence_output"]
+    vectors, bias = task.head(task.backbone.vectors_at(features, inputs["mask_positions"], found))
+    return task.backbone(features, vectors=vectors, bias=bias), found["sequence_output"]
 
 
 @contextlib.contextmanager

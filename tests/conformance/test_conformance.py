@@ -17,8 +17,15 @@ TASKS = [
     for task in (getattr(tasks, name) for name in tasks.__all__)
     if issubclass(task, tasks.Task) and task is not tasks.Task
 ]
-# These start other processes or compile training steps: each task on one family sees everything that they look for.
-EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}
+# These start other processes, compile training steps or make many models: each task on one family sees everything that
+# they look for.
+EXPENSIVE = {
+    "check_task_backends",
+    "check_task_export",
+    "check_task_functional_model",
+    "check_task_resume",
+    "check_task_training",
+}
 # Compiling and resuming are the business of what tasks share: those that train in ways of their own are enough.
 OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "Pretrainer", "TextClassifier"}
 # What these export tests/serving compares with their answers in Python.
@@ -35,6 +42,7 @@ def name_of(item):
 # does for them what takes no time; that they compute the right numbers other tests see.
 SIMILAR = {"roberta", "distilbert", "gpt"}
 QUICK = {"check_config", "check_shapes", "check_padding"}
+SLOW_ON_JAX = {"check_config", "check_functional_model", "check_seed"}
 TRAINED = {"albert", "bert", "elmo"}  # on TensorFlow, too: one block in a loop, many blocks, LSTMs
 
 
@@ -47,7 +55,7 @@ def family_parameters():
             on_jax = keras.backend.backend() == "jax"
             slow |= name_of(check) == "check_training" and not on_jax and family.name not in TRAINED
             # On JAX dropout outside of compiled code takes seconds, and so do new models; configurations are the same.
-            slow |= on_jax and name_of(check) in ("check_config", "check_seed") and family.name != "bert"
+            slow |= on_jax and name_of(check) in SLOW_ON_JAX and family.name != "bert"
             yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name_of(check)}")
 
 

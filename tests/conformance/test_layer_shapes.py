@@ -25,12 +25,20 @@ from lmzoo.layers.heads import OutputBias
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.tasks.base.query_stream import QueryStream
+from lmzoo.testing import (
+    DTYPE_POLICIES,
+    LAYER_CHECKS,
+    check_layer_config,
+    check_layer_files,
+    check_layer_masks,
+    check_layer_outputs,
+    check_layer_training,
+)
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.training import DistillationLoss
 from tests.conformance.enrolled import subclasses
 
-B, T, S, N, H, I, V, P, D, W = 3, 5, 2, 7, 21, 17, 11, 13, 19, 6  # see the layers' shape comments  # noqa: E741
-POLICIES = ("float32", "mixed_bfloat16")
+T, S, N, H, I, V, P, D, W = 5, 2, 7, 21, 17, 11, 13, 19, 6  # see the layers' shape comments  # noqa: E741
 RNG = np.random.default_rng(1721)
 
 
@@ -70,105 +78,119 @@ def block(policy):
     return layers.TransformerBlock(N, H, I, dtype=policy)
 
 
-def lstm_state():
-    return [(floats(B, D), floats(B, P)) for _ in range(2)]
+def lstm_state(b):
+    return [(floats(b, D), floats(b, P)) for _ in range(2)]
 
 
-def content():
-    return [floats(B, T, H), floats(2 * T, H), mask(B, T, T), mask(B, T, T)]
+def content(b):
+    return [floats(b, T, H), floats(2 * T, H), mask(b, T, T), mask(b, T, T)]
 
 
-def queries():
-    return [floats(B, S, H), ids(T, B, S), mask(B, S, T), mask(B, S, T)]
+def queries(b):
+    return [floats(b, S, H), ids(T, b, S), mask(b, S, T), mask(b, S, T)]
 
 
-# By class: how to build it, and the arguments of a call.
+# By class: how to build it in a dtype policy, and the arguments of a call with so many sequences.
 CASES = {
-    layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda: [floats(B, T, H)]),
-    layers.LayerNorm: (lambda p: layers.LayerNorm(dtype=p), lambda: [floats(B, T, H)]),
+    layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
+    layers.LayerNorm: (lambda p: layers.LayerNorm(dtype=p), lambda b: [floats(b, T, H)]),
     layers.SelfAttention: (
         lambda p: layers.SelfAttention(N, H, dtype=p),
-        lambda: [floats(B, T, H), mask(B, T), floats(B, S, H)],
+        lambda b: [floats(b, T, H), mask(b, T), floats(b, S, H)],
     ),
-    layers.TransformerBlock: (block, lambda: [floats(B, T, H), mask(B, T), floats(B, S, H)]),
+    layers.TransformerBlock: (block, lambda b: [floats(b, T, H), mask(b, T), floats(b, S, H)]),
     SharedBlocks: (
         lambda p: SharedBlocks([block(p) for _ in range(4)], 2, 3, dtype=p),
-        lambda: [floats(B, T, H), mask(B, T)],
+        lambda b: [floats(b, T, H), mask(b, T)],
     ),
     layers.TransformerEmbedding: (
         lambda p: layers.TransformerEmbedding(V, H, T, dtype=p),
-        lambda: [ids(V, B, T), ids(2, B, T)],
+        lambda b: [ids(V, b, T), ids(2, b, T)],
     ),
-    layers.RelativeEncoding: (lambda p: layers.RelativeEncoding(dtype=p), lambda: [floats(B, T, H - 1)]),
-    layers.RelativeAttention: (lambda p: layers.RelativeAttention(N, H, dtype=p), lambda: [*content(), *queries()]),
-    layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda: [*content(), *queries()]),
+    layers.RelativeEncoding: (lambda p: layers.RelativeEncoding(dtype=p), lambda b: [floats(b, T, H - 1)]),
+    layers.RelativeAttention: (lambda p: layers.RelativeAttention(N, H, dtype=p), lambda b: [*content(b), *queries(b)]),
+    layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda b: [*content(b), *queries(b)]),
     QueryStream: (
         lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
-        lambda: [
-            {"token_ids": ids(V, B, T), "padding_mask": ids(2, B, T), "segment_ids": ids(2, B, T)},
-            ids(T, B, T),
-            ids(T, B, S),
+        lambda b: [
+            {"token_ids": ids(V, b, T), "padding_mask": ids(2, b, T), "segment_ids": ids(2, b, T)},
+            ids(T, b, T),
+            ids(T, b, S),
         ],
     ),
-    layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda: [floats(B, T, H)]),
-    layers.MeanPooler: (lambda p: layers.MeanPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
+    layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda b: [floats(b, T, H)]),
+    layers.MeanPooler: (lambda p: layers.MeanPooler(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
     layers.SquareRootMeanPooler: (
         lambda p: layers.SquareRootMeanPooler(dtype=p),
-        lambda: [floats(B, T, H), mask(B, T)],
+        lambda b: [floats(b, T, H), mask(b, T)],
     ),
-    layers.WeightedMeanPooler: (lambda p: layers.WeightedMeanPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
-    layers.LastTokenPooler: (lambda p: layers.LastTokenPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
-    layers.MaxPooler: (lambda p: layers.MaxPooler(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
-    layers.GatherPositions: (lambda p: layers.GatherPositions(dtype=p), lambda: [floats(B, T, H), ids(T, B, S)]),
-    HashedWordEmbedding: (lambda p: HashedWordEmbedding(V, H, dtype=p), lambda: [ids(262, B, T, W)]),
+    layers.WeightedMeanPooler: (lambda p: layers.WeightedMeanPooler(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
+    layers.LastTokenPooler: (lambda p: layers.LastTokenPooler(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
+    layers.MaxPooler: (lambda p: layers.MaxPooler(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
+    layers.GatherPositions: (lambda p: layers.GatherPositions(dtype=p), lambda b: [floats(b, T, H), ids(T, b, S)]),
+    HashedWordEmbedding: (lambda p: HashedWordEmbedding(V, H, dtype=p), lambda b: [ids(262, b, T, W)]),
     layers.BiLSTMEncoder: (
         lambda p: layers.BiLSTMEncoder(D, P, V, dtype=p),
-        lambda: [floats(B, T, H), ids(262, B, T, W), mask(B, T)],
+        lambda b: [floats(b, T, H), ids(262, b, T, W), mask(b, T)],
     ),
-    Highway: (lambda p: Highway(dtype=p), lambda: [floats(T, H)]),
+    Highway: (lambda p: Highway(dtype=p), lambda b: [floats(T, H)]),
     CharacterEncoder: (
         lambda p: CharacterEncoder(V, D, ((1, 5), (2, 7)), P, 1, "relu", W, padding=V - 1, dtype=p),
-        lambda: [ids(V, T, W)],
+        lambda b: [ids(V, T, W)],
     ),
-    OutputBias: (lambda p: OutputBias(H, dtype=p), lambda: [floats(B, T, H)]),
+    OutputBias: (lambda p: OutputBias(H, dtype=p), lambda b: [floats(b, T, H)]),
     layers.ClassificationHead: (
         lambda p: layers.ClassificationHead(P, activation="tanh", dtype=p),
-        lambda: [floats(B, H)],
+        lambda b: [floats(b, H)],
     ),
-    layers.MaskedLMHead: (lambda p: layers.MaskedLMHead(table(p), dtype=p), lambda: [floats(B, S, D)]),
-    layers.SpanHead: (lambda p: layers.SpanHead(dtype=p), lambda: [floats(B, T, H), mask(B, T)]),
-    layers.TransitionScores: (lambda p: layers.TransitionScores(P, dtype=p), lambda: [floats(B, T, P)]),
+    layers.MaskedLMHead: (lambda p: layers.MaskedLMHead(table(p), dtype=p), lambda b: [floats(b, S, D)]),
+    layers.SpanHead: (lambda p: layers.SpanHead(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
+    layers.TransitionScores: (lambda p: layers.TransitionScores(P, dtype=p), lambda b: [floats(b, T, P)]),
     DistillationLoss: (
         lambda p: DistillationLoss(dtype=p),
-        lambda: [*(floats(B, S, V) for _ in range(2)), *(floats(B, T, H) for _ in range(2)), ids(T, B, S), mask(B, T)],
+        lambda b: [
+            *(floats(b, S, V) for _ in range(2)),
+            *(floats(b, T, H) for _ in range(2)),
+            ids(T, b, S),
+            mask(b, T),
+        ],
     ),
-    MergeChoices: (lambda p: MergeChoices(dtype=p), lambda: [ids(V, B, S, T)]),
-    SplitChoices: (lambda p: SplitChoices(), lambda: [floats(B * S, 1), mask(B, S, T)]),
+    MergeChoices: (lambda p: MergeChoices(dtype=p), lambda b: [ids(V, b, S, T)]),
+    SplitChoices: (lambda p: SplitChoices(), lambda b: [floats(b * S, 1), mask(b, S, T)]),
     layers.ScalarMix: (
         lambda p: layers.ScalarMix("bilm_tf", dtype=p),
-        lambda: [[floats(B, T, H) for _ in range(3)], mask(B, T)],
+        lambda b: [[floats(b, T, H) for _ in range(3)], mask(b, T)],
     ),
-    layers.SampledSoftmax: (lambda p: layers.SampledSoftmax(V, 3, dtype=p), lambda: [floats(B, T, P), ids(V, B, T)]),
+    layers.SampledSoftmax: (lambda p: layers.SampledSoftmax(V, 3, dtype=p), lambda b: [floats(b, T, P), ids(V, b, T)]),
     BidirectionalLSTM: (
         lambda p: BidirectionalLSTM(D, P, 3.0, 3.0, dtype=p),
-        lambda: [floats(T, B, P), floats(T, B, P), lstm_state()],
+        lambda b: [floats(T, b, P), floats(T, b, P), lstm_state(b)],
     ),
     layers.RecurrentLayer: (
         lambda p: layers.RecurrentLayer("lstm", P, dtype=p),
-        lambda: [floats(B, T, H), (floats(B, P), floats(B, P))],
+        lambda b: [floats(b, T, H), (floats(b, P), floats(b, P))],
     ),
-    BiLM: (lambda p: tiny_backbone(ELMO, dtype=p).bilm, lambda: [ids(262, B, T, W), mask(B, T)]),
+    BiLM: (lambda p: tiny_backbone(ELMO, dtype=p).bilm, lambda b: [ids(262, b, T, W), mask(b, T)]),
     _Scores: (
         attention_scores,
-        lambda: [{"token_ids": ids(V, B, T), "padding_mask": mask(B, T).astype("int32"), "segment_ids": ids(2, B, T)}],
+        lambda b: [
+            {"token_ids": ids(V, b, T), "padding_mask": mask(b, T).astype("int32"), "segment_ids": ids(2, b, T)}
+        ],
     ),
     StreamedBackbone: (
         lambda p: StreamedBackbone(tiny_backbone(LSTM_LM, dtype=p), dtype=p),
-        lambda: [ids(V, B, T), np.ones((B, T), "int32"), ids(2, B)],
+        lambda b: [ids(V, b, T), np.ones((b, T), "int32"), ids(2, b)],
     ),
-    StreamedBiLM: (streamed, lambda: [ids(262, B, T, 2, W), ids(2, B)]),
-    lmzoo.compat.allennlp.Elmo: (allennlp_elmo, lambda: [ids(262, B, T, 50)]),
+    StreamedBiLM: (streamed, lambda b: [ids(262, b, T, 2, W), ids(2, b)]),
+    lmzoo.compat.allennlp.Elmo: (allennlp_elmo, lambda b: [ids(262, b, T, 50)]),
 }
+
+
+# Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
+COMPOSED = {SharedBlocks, QueryStream, BiLM, StreamedBackbone, StreamedBiLM, _Scores, lmzoo.compat.allennlp.Elmo}
+LONGEST = {check_layer_config, check_layer_masks, check_layer_training}
+# Layers that exist only while something is computed.
+NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
 
 def test_every_layer_is_a_case():
@@ -183,30 +205,33 @@ def declares(cls):
     )
 
 
-def computed(layer, arguments):
-    """The layer's outputs; on JAX their shapes and dtypes, since every operation would be compiled by itself."""
-    if keras.backend.backend() == "jax":
-        import jax
+def policies():
+    """Every layer in every dtype policy; `make test` leaves those out that say little more and take longest."""
+    on_jax = keras.backend.backend() == "jax"
+    for cls in CASES:
+        for policy in DTYPE_POLICIES:
+            slow = (on_jax or cls in COMPOSED) and policy not in ("float32", "mixed_bfloat16")
+            yield pytest.param(cls, policy, marks=[pytest.mark.slow] * slow, id=f"{cls.__name__}-{policy}")
 
-        return jax.eval_shape(layer, *arguments)
-    return layer(*keras.tree.map_structure(keras.ops.convert_to_tensor, arguments))
 
-
-@pytest.mark.parametrize("policy", POLICIES)
-@pytest.mark.parametrize("cls", CASES, ids=lambda cls: cls.__name__)
-def test_declared_shapes_and_dtypes_are_the_computed_ones(cls, policy):
+@pytest.mark.parametrize(("cls", "policy"), list(policies()))
+def test_outputs(cls, policy):
     assert declares(cls), f"{cls.__name__} leaves its output's shape to be found by tracing"
-    build, arguments = CASES[cls]
-    layer, arguments = build(policy), arguments()
-    for known in (False, True):
-        symbols = keras.tree.map_structure(
-            lambda a, known=known: keras.KerasTensor((a.shape[0] if known else None, *a.shape[1:]), str(a.dtype)),
-            arguments,
-        )
-        declared, found = layer(*symbols), computed(layer, arguments)
-        keras.tree.assert_same_structure(declared, found)
-        for spec, tensor in zip(keras.tree.flatten(declared), keras.tree.flatten(found), strict=True):
-            assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype)
-            sizes = tuple(tensor.shape)
-            assert tuple(size or n for size, n in zip(spec.shape, sizes, strict=True)) == sizes
-            assert None not in spec.shape or not known
+    check_layer_outputs(*CASES[cls], policies=[policy])
+
+
+def parameters():
+    """The other checks of every layer; on JAX `make test` leaves those to `make test-all` that compile a model."""
+    on_jax = keras.backend.backend() == "jax"
+    for cls in CASES:
+        for check in LAYER_CHECKS:
+            if check is check_layer_outputs or (cls in NOT_SAVED and check in (check_layer_config, check_layer_files)):
+                continue
+            slow = (on_jax and check is not check_layer_config) or (cls in COMPOSED and check in LONGEST)
+            marks = [pytest.mark.slow] * slow
+            yield pytest.param(cls, check, marks=marks, id=f"{cls.__name__}-{check.__name__}")
+
+
+@pytest.mark.parametrize(("cls", "check"), list(parameters()))
+def test_layer(cls, check):
+    check(*CASES[cls])

@@ -9,7 +9,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.layers.initializers import TruncatedNormal, skip_initial_values
+from lmzoo.layers.initializers import Orthogonal, TruncatedNormal, skip_initial_values
 from tests.reference.weights import to_numpy
 
 
@@ -32,6 +32,15 @@ def test_what_is_skipped_can_be_assigned(dtype):
     assert (tuple(weight.shape), weight.dtype) == ((7, 11), dtype)
     weight.assign(np.full((7, 11), 3.0, "float32"))
     assert (to_numpy(weight.value) == 3).all()
+
+
+def test_orthogonal_matrices_are_those_of_keras_in_every_dtype():
+    expected = to_numpy(keras.initializers.Orthogonal(seed=7)((5, 11)))
+    np.testing.assert_array_equal(to_numpy(Orthogonal(seed=7)((5, 11))), expected)
+    for dtype in ("float16", "bfloat16"):
+        values = Orthogonal(seed=7)((5, 11), dtype)
+        assert keras.backend.standardize_dtype(values.dtype) == dtype
+        np.testing.assert_allclose(to_numpy(keras.ops.cast(values, "float32")), expected, atol=0.01)
 
 
 @pytest.mark.tf_only

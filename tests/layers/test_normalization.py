@@ -31,6 +31,22 @@ def test_layer_norm_is_that_of_keras(dtype, tolerance):
     assert difference(to_numpy(ours), to_numpy(theirs)) <= tolerance
 
 
+@pytest.mark.parametrize("arguments", [{"axis": [1, 2]}, {"axis": 1}, {"axis": 2}, {"center": False}, {"scale": False}])
+def test_arguments_of_keras_have_the_meaning_of_keras(arguments):
+    x = np.random.default_rng(1).normal(3, 2, (3, 7, 7)).astype("float32")  # square: a wrong axis would fit
+    layer = LayerNorm(epsilon=1e-3, **arguments)
+    layer.build(x.shape)
+    weights = [np.random.default_rng(k).normal(1, 0.5, w.shape).astype("float32") for k, w in enumerate(layer.weights)]
+    layer.set_weights(weights)
+    axes = tuple(np.ravel(arguments.get("axis", -1)))
+    expected = (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-3)
+    shape = [n if k in axes or k - 3 in axes else 1 for k, n in enumerate(x.shape)]
+    scales = dict(zip([w.name for w in layer.weights], weights, strict=True))
+    expected = expected * np.reshape(scales.get("gamma", np.ones(shape)), shape)
+    expected = expected + np.reshape(scales.get("beta", np.zeros(shape)), shape)
+    assert difference(to_numpy(layer(x)), expected) <= 1e-5
+
+
 def slopes(layer):
     """Gradients of a quadratic loss behind a projection and `layer`, by weight."""
     x = np.random.default_rng(2).normal(size=(*SHAPE[:2], 11)).astype("float32")

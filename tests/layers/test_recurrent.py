@@ -7,8 +7,11 @@ import numpy as np
 import pytest
 from keras import ops
 
-from lmzoo.layers import RecurrentLayer
+from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
+from lmzoo.layers import BiLSTMEncoder, RecurrentLayer
 from lmzoo.layers.recurrent import CELLS
+from lmzoo.models import Backbone
+from lmzoo.testing import tiny_backbone
 from tests.reference import left_to_right
 from tests.reference.gradients import gradients
 
@@ -125,3 +128,18 @@ def test_memories_are_not_rounded():
 def test_an_unknown_cell():
     with pytest.raises(ValueError, match="`cell` must be 'rnn' or 'gru' or 'lstm', got 'LSTM'"):
         RecurrentLayer("LSTM", 3)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_recurrent_models_are_built_and_loaded_in_half_precision(dtype, tmp_path):
+    backbone = tiny_backbone(LSTM_LM)
+    backbone.save_to_preset(tmp_path)
+    ids = np.array([[3, 5, 7, 11]], "int32")
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids)}
+    expected = ops.convert_to_numpy(backbone(inputs)["sequence_output"])
+    half = Backbone.from_preset(tmp_path, dtype=dtype)(inputs)["sequence_output"]
+    assert keras.backend.standardize_dtype(half.dtype) == dtype
+    np.testing.assert_allclose(ops.convert_to_numpy(ops.cast(half, "float32")), expected, atol=0.005)
+    encoder = BiLSTMEncoder(5, 3, 13, dtype=dtype)
+    vectors = encoder(ops.cast(half, dtype), ops.convert_to_tensor(ids), ops.ones_like(ids))
+    assert np.isfinite(ops.convert_to_numpy(ops.cast(vectors, "float32"))).all()

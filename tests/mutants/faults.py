@@ -621,8 +621,8 @@ FAULTS = (
     Fault(
         "a loaded .keras file has an optimizer without its state",
         "tasks/base/compilation.py",
-        'built = config.pop("optimizer_built", False)',
-        'built = config.pop("optimizer_built", False) and False',
+        'built = isinstance(optimizer, dict) and optimizer.get("built", False)',
+        "built = False",
     ),
     Fault(
         "the weights of a head are not read from a preset",

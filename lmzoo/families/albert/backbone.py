@@ -87,7 +87,8 @@ class SharedBlocks(ConfiguredLayer):
     def build(self, input_shape: Shape) -> None:
         """Creates the blocks' weights."""
         for block in self.blocks:
-            block.build(input_shape)
+            if not block.built:  # as Keras leaves them that makes a layer from its configuration
+                block.build(input_shape)
         self.built = True
 
     def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
@@ -135,14 +136,6 @@ class SharedBlocks(ConfiguredLayer):
     def compute_output_shape(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> list[Shape]:
         """The inputs' shape, for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
-
-    def get_config(self) -> dict[str, Any]:
-        return {**super().get_config(), "blocks": [keras.layers.serialize(block) for block in self.blocks]}
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> SharedBlocks:
-        """Builds the layer with blocks of its own."""
-        return cls(**{**config, "blocks": [keras.layers.deserialize(block) for block in config["blocks"]]})
 
 
 def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
@@ -216,7 +209,7 @@ class AlbertBackbone(TransformerBackbone):
     config_class = AlbertConfig
 
     # The last application is part of the loop, so computing it for chosen positions would save nothing.
-    vectors_at = Backbone.vectors_at
+    compute_vectors_at = Backbone.compute_vectors_at
 
     @property
     def blocks(self) -> list[TransformerBlock]:

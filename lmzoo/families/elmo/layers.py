@@ -14,13 +14,15 @@ from keras import ops
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, Embedding, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
 from lmzoo.tensor_types import Shape, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 
-class BiLM(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="lmzoo")
+class BiLM(ConfiguredLayer):
     """A bidirectional language model without its softmax: words, then `num_layers` LSTMs in each direction.
 
     Call arguments: `inputs`, sentences without markers: characters int32 (B, T-2, W), ids int32 (B, T-2) or word
@@ -29,9 +31,9 @@ class BiLM(keras.layers.Layer):
     state after the sentences.
     """
 
-    def __init__(self, config: ElmoConfig, **kwargs: Any) -> None:
+    def __init__(self, config: ElmoConfig | dict[str, Any], **kwargs: Any) -> None:
         super().__init__(autocast=False, **kwargs)  # otherwise the state's memory would be rounded
-        self.config = config
+        self.config = config = ElmoConfig(**config) if isinstance(config, dict) else config
         policy = self.dtype_policy
         if config.vocabulary_size is None:
             self.encoder = CharacterEncoder(
@@ -47,16 +49,12 @@ class BiLM(keras.layers.Layer):
                 name="encoder",
             )
         else:
+            initializer = zero_first(keras.initializers.GlorotUniform())
             self.encoder = Embedding(
-                config.vocabulary_size,
-                config.projection_dim,
-                embeddings_initializer=zero_first(keras.initializers.GlorotUniform()),
-                dtype=policy,
-                name="token_embedding",
+                config.vocabulary_size, config.projection_dim, initializer, dtype=policy, name="token_embedding"
             )
         sizes = config.lstm_dim, config.projection_dim, config.cell_clip, config.projection_clip
-        names = [f"lstm_{i}" for i in range(config.num_layers)]
-        self.lstms = [BidirectionalLSTM(*sizes, dtype=policy, name=name) for name in names]
+        self.lstms = [BidirectionalLSTM(*sizes, dtype=policy, name=f"lstm_{i}") for i in range(config.num_layers)]
         self.dropout = Dropout(config.dropout, dtype=policy, name="dropout")
         self.gather = GatherPositions(dtype=policy, name="gather_positions")
 

@@ -95,7 +95,7 @@ class XlnetBackbone(TransformerBackbone):
     config_class = XlnetConfig
     has_pooler = False
 
-    vectors_at = Backbone.vectors_at
+    compute_vectors_at = Backbone.compute_vectors_at
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
@@ -295,4 +295,4 @@ def _views(
         segments = ops.concatenate([ops.zeros_like(ops.cast(held, segments.dtype)), segments], axis=1)
         before = ops.logical_and(held[:, None], ops.ones_like(mask[..., :1]))  # (B, S or 1, P)
         mask = ops.concatenate([before, mask], axis=2)
-    return mask, ops.not_equal(own[..., None], segments[:, None])
+    return mask, ops.not_equal(ops.expand_dims(own, -1), ops.expand_dims(segments, 1))

@@ -153,6 +153,7 @@ class CompiledTask(NamedInputsModel):
             with self.device_scope():
                 if isinstance(optimizer, str) and optimizer == "auto":
                     optimizer = self.default_optimizer()
+                optimizer = keras.optimizers.get(optimizer)
                 if isinstance(loss, str) and loss == "auto":
                     loss = self.default_loss()
                 if isinstance(metrics, str) and metrics == "auto":
@@ -187,12 +188,19 @@ class CompiledTask(NamedInputsModel):
             self.backbone.quantize(mode, **kwargs)
         self.forget_compiled()  # and the optimizer: both know the old weights
         if config is not None:
-            self.compile_from_config({**config, "optimizer_built": False})
+            config["optimizer"]["built"] = False
+            self.compile_from_config(config)
 
     def get_compile_config(self) -> dict[str, Any] | None:
-        """The arguments of `compile`, and whether the optimizer has state yet; None for a task that is not compiled."""
+        """The arguments of `compile`; None for a task that is not compiled.
+
+        The optimizer's says whether it has state yet. It is not an argument of its own, since any model can be compiled
+        with these, such as that of `keras.models.clone_model`.
+        """
         config = super().get_compile_config()
-        return config and {**config, "optimizer_built": self.optimizer.built}
+        if not config:
+            return config
+        return {**config, "optimizer": {**config["optimizer"], "built": self.optimizer.built}}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
@@ -203,9 +211,12 @@ class CompiledTask(NamedInputsModel):
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
         """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
+        optimizer = config.get("optimizer")
+        built = isinstance(optimizer, dict) and optimizer.get("built", False)
+        built = config.get("optimizer_built", built)  # where older files have it
         with self.device_scope():
             config = keras.saving.deserialize_keras_object(config)
-        built = config.pop("optimizer_built", False)
+        config.pop("optimizer_built", None)
         self.compile(**config)
         if built:
             self.build_optimizer()

@@ -67,12 +67,14 @@ class MaskedTokensTask(Task):
         get_activation(activation)  # an error for an unknown one
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
+        table = backbone.embeddings.token_embedding
         head = MaskedLMHead(
-            backbone.embeddings.token_embedding,
+            None,
             activation,
             epsilon,
             config.initializer_range,
             transform=not permuted,
+            table_shape=(table.input_dim, table.output_dim),
             dtype=backbone.dtype_policy,
             name="masked_lm_head",
         )
@@ -81,10 +83,13 @@ class MaskedTokensTask(Task):
         if permuted:
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
             stream = QueryStream(backbone, name="query_stream")
-            logits = head(stream(backbone.input, inputs["order"], positions))  # (B, M, V)
+            arguments = (backbone.input, inputs["order"], positions)
+            vectors, bias = head(stream(*arguments))  # (B, M, E), (V,)
+            logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
         else:
             found = backbone(backbone.input)
-            logits = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, V)
+            vectors, bias = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, E), (V,)
+            logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()

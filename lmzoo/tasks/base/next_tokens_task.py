@@ -7,7 +7,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.families.backbone import Backbone
@@ -34,11 +33,6 @@ from lmzoo.text.batching import stream_steps
 from lmzoo.training.span_metrics import TokenAccuracy
 
 BATCH_SIZE = 32
-
-
-def next_token_logits(backbone: Backbone, vectors: Tensor) -> Tensor:
-    """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
-    return ops.cast(backbone.embeddings.token_embedding(vectors, reverse=True), "float32")
 
 
 class NextTokensTask(Task):
@@ -77,8 +71,11 @@ class NextTokensTask(Task):
         if carries_state:
             inputs = {**inputs, "goes_on": keras.Input((), dtype="int32", name="goes_on")}
             streams = StreamedBackbone(backbone, dtype=backbone.dtype_policy, name="streams")
-        vectors = streams(**inputs) if streams else backbone(inputs)["sequence_output"]  # (B, T, H)
-        super().__init__(backbone, preprocessor, inputs, next_token_logits(backbone, vectors), None, name)
+        if streams:
+            logits = streams(**inputs, vectors=streams(**inputs))  # (B, T, V)
+        else:
+            logits = backbone(inputs, vectors=backbone(inputs)["sequence_output"])  # (B, T, V)
+        super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.streams = streams
         if streams:
             self.independent_rows = self.splits_batches = False
@@ -92,7 +89,7 @@ class NextTokensTask(Task):
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
-        return next_token_logits(self.backbone, vectors)
+        return self.backbone.token_logits(vectors)
 
     @property
     def longest_sequence(self) -> int:

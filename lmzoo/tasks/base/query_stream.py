@@ -8,11 +8,13 @@ import keras
 from keras import ops
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.tensor_types import Features, Tensor
 
 
-class QueryStream(keras.layers.Layer):
+@keras.saving.register_keras_serializable(package="lmzoo")
+class QueryStream(ConfiguredLayer):
     """The last vectors of a backbone's query stream, which all begin with one learned vector (Yang et al., 2019).
 
     It is one layer, since Keras takes a layer for a part of a graph only if its number of results is always the same.
@@ -21,25 +23,44 @@ class QueryStream(keras.layers.Layer):
         backbone: a backbone with `query_stream`, such as `lmzoo.models.XlnetBackbone`.
 
     Call arguments: `inputs`, those of the backbone; `order` int (B, T) and `positions` int (B, M), see
-    `XlnetBackbone.query_stream`. Returns float (B, M, H).
+    `XlnetBackbone.query_stream`. Returns float (B, M, H). With `vectors` and `bias` it is `Backbone.token_logits`,
+    float32 (B, M, V), of the same backbone: see `Backbone.call`.
     """
 
     def __init__(self, backbone: Backbone, **kwargs: Any) -> None:
-        super().__init__(dtype=backbone.dtype_policy, **kwargs)
+        super().__init__(**{"dtype": backbone.dtype_policy, **kwargs})
         self.backbone = backbone
         config = backbone.config
         initializer = TruncatedNormal(stddev=config.initializer_range)
         self.vector = self.add_weight(shape=(1, 1, config.hidden_dim), initializer=initializer, name="vector")
         self.built = True
 
-    def call(self, inputs: Features, order: Tensor, positions: Tensor, training: bool = False) -> Tensor:
-        """Computes them."""
+    def call(
+        self,
+        inputs: Features,
+        order: Tensor,
+        positions: Tensor,
+        vectors: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
+        """Compute the vectors, or logits of vectors."""
+        if vectors is not None:
+            return self.backbone.token_logits(vectors, bias)
         start = ops.cast(self.vector, self.compute_dtype)
         queries = ops.broadcast_to(start, (*ops.shape(positions), start.shape[-1]))  # (B, M, H)
         return self.backbone.query_stream(inputs, order, queries, positions, training=training)[1][-1]
 
     def compute_output_spec(
-        self, inputs: Features, order: Tensor, positions: Tensor, training: bool = False
+        self,
+        inputs: Features,
+        order: Tensor,
+        positions: Tensor,
+        vectors: Tensor | None = None,
+        bias: Tensor | None = None,
+        training: bool = False,
     ) -> keras.KerasTensor:
-        """A vector for each position."""
+        """Return the shape and dtype of the result of `call`."""
+        if vectors is not None:
+            return self.backbone.compute_output_spec(inputs, vectors=vectors, bias=bias)
         return keras.KerasTensor((*positions.shape, self.backbone.config.hidden_dim), self.compute_dtype)

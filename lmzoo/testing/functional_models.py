@@ -1,0 +1,58 @@
+"""Compares functional models that Keras has copied, read from JSON or loaded with the models they come from."""
+
+from __future__ import annotations
+
+import tempfile
+
+import keras
+import numpy as np
+
+from lmzoo.tensor_types import Features, Tensor, Tensors
+from lmzoo.testing.exported_answers import TOLERANCE
+from lmzoo.testing.other_backend import compiles_each_operation
+
+
+def assert_copies_agree(model: keras.Model, features: Features) -> None:
+    """Check that copies of a model's graph, and of a functional model over all of its outputs, compute the same.
+
+    Args:
+        model: a functional model.
+        features: its inputs.
+
+    Raises:
+        AssertionError: If a copy has other weights or outputs.
+    """
+    functional = keras.Model(model.input, [_on_top(x) for x in keras.tree.flatten(model.output)])
+    with tempfile.TemporaryDirectory() as folder:
+        functional.save(f"{folder}/functional.keras")
+        loaded = keras.saving.load_model(f"{folder}/functional.keras")
+    copies = {
+        "load_model": loaded,
+        "clone_model": keras.models.clone_model(functional),
+        "model_from_json": keras.models.model_from_json(functional.to_json()),
+    }
+    expected = _predict(functional, features)
+    for name, copy in copies.items():
+        if copy is not loaded:
+            copy.set_weights(functional.get_weights())
+        _assert_equal(copy, features, expected, f"{name} of a functional model")
+    clone = keras.models.clone_model(model)
+    clone.set_weights(keras.Model(model.input, model.output).get_weights())  # those that the outputs depend on
+    _assert_equal(clone, features, _predict(model, features), "clone_model")
+
+
+def _on_top(output: Tensor) -> Tensor:
+    """A layer on an output: one with weights, if the output's width is known."""
+    layer = keras.layers.Rescaling(0.5) if output.shape[-1] is None else keras.layers.Dense(3)
+    return layer(output)
+
+
+def _predict(model: keras.Model, features: Features) -> Tensors:
+    model.run_eagerly = not compiles_each_operation()
+    return model.predict_on_batch({name: features[name] for name in model.input})
+
+
+def _assert_equal(model: keras.Model, features: Features, expected: Tensors, what: str) -> None:
+    pairs = zip(keras.tree.flatten(_predict(model, features)), keras.tree.flatten(expected), strict=True)
+    for actual, array in pairs:
+        np.testing.assert_allclose(actual, array, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)

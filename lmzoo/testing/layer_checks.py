@@ -1,0 +1,164 @@
+"""The checks of the conformance kit for layers."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.tensor_types import Tensors
+from lmzoo.testing.exported_answers import TOLERANCE
+from lmzoo.testing.other_backend import compiles_each_operation
+from lmzoo.testing.tiny import SEED
+
+DTYPE_POLICIES = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
+
+# From the name of a dtype policy to a new layer.
+Build: TypeAlias = Callable[[str], keras.layers.Layer]
+# From the number of sequences to the arguments of a call: arrays, or lists, tuples and dicts of arrays.
+Arguments: TypeAlias = Callable[[int], list[Any]]
+
+_BATCH = 3
+
+
+def _symbols(arguments: list[Any], known: bool = False) -> list[Any]:
+    """Symbolic inputs like some arrays, whose first axis has no length unless it is `known`."""
+    return keras.tree.map_structure(
+        lambda a: keras.Input(batch_shape=(a.shape[0] if known else None, *a.shape[1:]), dtype=str(a.dtype)), arguments
+    )
+
+
+def _built(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
+    """A layer with weights that are all random."""
+    keras.utils.set_random_seed(SEED)
+    layer = build(policy)
+    layer(*_symbols(arguments))
+    return layer
+
+
+def _compute(layer: Callable[..., Tensors], arguments: list[Any]) -> Tensors:
+    """A layer's outputs; on JAX compiled as a whole, since each operation would be compiled separately."""
+    tensors = keras.tree.map_structure(ops.convert_to_tensor, arguments)
+    if not compiles_each_operation():
+        return layer(*tensors)
+    import jax
+
+    return jax.jit(layer)(*tensors)
+
+
+def _arrays(tensors: Tensors) -> list[np.ndarray]:
+    return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
+
+
+def _assert_close(actual: Tensors, expected: Tensors, what: str) -> None:
+    for a, b in zip(_arrays(actual), _arrays(expected), strict=True):
+        np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
+
+
+def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
+    """A model from a list of inputs to the layer's outputs, whose dtypes contain `kinds`; and arrays as its inputs."""
+    inputs = _symbols(arguments)
+    outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
+    model = keras.Model(keras.tree.flatten(inputs), outputs)
+    model.run_eagerly = not compiles_each_operation()
+    return model, keras.tree.flatten(arguments)
+
+
+def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:
+    """In each dtype policy, the declared shapes and dtypes are the computed ones, and all numbers are finite."""
+    values = arguments(_BATCH)
+    for policy in policies:
+        layer = _built(build, values, policy)
+        computed = _compute(layer, values)
+        assert all(np.isfinite(array).all() for array in _arrays(computed)), f"{policy}: not finite"
+        for known in (False, True):
+            declared = layer(*_symbols(values, known))
+            keras.tree.assert_same_structure(declared, computed)
+            for spec, tensor in zip(keras.tree.flatten(declared), keras.tree.flatten(computed), strict=True):
+                assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype), policy
+                sizes = tuple(tensor.shape)
+                assert tuple(size or n for size, n in zip(spec.shape, sizes, strict=True)) == sizes, policy
+                assert None not in spec.shape or not known
+
+
+def check_layer_config(build: Build, arguments: Arguments) -> None:
+    """In each dtype policy, a layer that is made from its configuration as JSON has the same configuration."""
+    for policy in DTYPE_POLICIES:
+        layer = build(policy)
+        stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+        clone = keras.saving.deserialize_keras_object(stored)
+        assert type(clone) is type(layer)
+        assert json.dumps(clone.get_config()) == json.dumps(layer.get_config()), policy
+        assert clone.dtype_policy.name == layer.dtype_policy.name
+
+
+def check_layer_files(build: Build, arguments: Arguments) -> None:
+    """A functional model of the layer computes the same when it has been saved and loaded."""
+    layer = _built(build, arguments(_BATCH))
+    model, values = _functional(layer, arguments(_BATCH))
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(f"{folder}/layer.keras")
+        loaded = keras.saving.load_model(f"{folder}/layer.keras")
+    loaded.run_eagerly = model.run_eagerly
+    _assert_close(loaded.predict_on_batch(values), model.predict_on_batch(values), "a loaded model")
+
+
+def check_layer_masks(build: Build, arguments: Arguments) -> None:
+    """Masks may be bool or int, and a mask of Keras on the first argument changes no number.
+
+    Keras may warn that the layer does not pass its mask on.
+    """
+    values = arguments(_BATCH)
+    layer = _built(build, values)
+    expected = _compute(layer, values)
+    integers = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
+    _assert_close(_compute(layer, integers), expected, "masks of integers")
+    first = values[0]
+    if isinstance(first, np.ndarray) and first.ndim == 3 and first.dtype == "float32":
+
+        def masked(first: Any, *others: Any) -> Tensors:
+            return layer(keras.layers.Masking(mask_value=1e9)(first), *others)  # which masks nothing
+
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*does not support masking")
+            _assert_close(_compute(masked, values), expected, "an input with a mask of Keras")
+
+
+def check_layer_training(build: Build, arguments: Arguments) -> None:
+    """A training step moves the weights of a layer, and all of them stay finite; passes for a layer without weights."""
+    layer = _built(build, arguments(_BATCH))
+    if not layer.trainable_weights:
+        return
+    model, values = _functional(layer, arguments(_BATCH), "float")
+    model.compile(keras.optimizers.SGD(0.01), loss="mse", run_eagerly=not compiles_each_operation())
+    before = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    targets = [np.ones(x.shape, "float32") for x in keras.tree.flatten(model.predict_on_batch(values))]
+    assert np.isfinite(model.train_on_batch(values, targets)).all()
+    after = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    assert all(np.isfinite(array).all() for array in after), "a gradient is not finite"
+    assert any((a != b).any() for a, b in zip(after, before, strict=True)), "no weight has moved"
+
+
+def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
+    """A batch without sequences gives results without sequences, and all other axes are the same."""
+    layer = _built(build, arguments(_BATCH))
+    pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH))), strict=True)
+    for empty, full in pairs:
+        kept = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]
+        assert kept in ([], [0]), f"shape {empty.shape} for an empty batch, {full.shape} for {_BATCH} sequences"
+
+
+LAYER_CHECKS: tuple[Callable[[Build, Arguments], None], ...] = (
+    check_layer_outputs,
+    check_layer_config,
+    check_layer_files,
+    check_layer_masks,
+    check_layer_training,
+    check_layer_empty_batch,
+)

@@ -1,0 +1,87 @@
+"""Backbones as SavedModels, ONNX and LiteRT files: every output has its number there."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import lmzoo.models  # noqa: F401 - registers the families
+from lmzoo.family import families
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
+
+pytestmark = pytest.mark.tf_only
+
+# In `make test`, one with a loop, one with a state, one with two sequences; all others are similar to one of these.
+QUICK = {("albert", "model.tflite"), ("elmo", "model.onnx"), ("marian", "saved"), ("lstm_lm", "model.tflite")}
+# LiteRT has no loop over steps whose number is not known.
+LOOPS = {"elmo", "lstm_lm"}
+
+
+def parameters():
+    for family in families().values():
+        for name in ("saved", "model.onnx", "model.tflite"):
+            slow = (family.name, name) not in QUICK
+            yield pytest.param(family, name, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name}")
+
+
+def features_of(family):
+    features = tiny_preprocessor(family)(tiny_texts())
+    if family.backbone.reads_source:
+        features |= {f"decoder_{name}": np.roll(values, 1, axis=0) for name, values in features.items()}
+    return features
+
+
+def read(path, features):
+    """The outputs of an exported model."""
+    import tensorflow as tf
+
+    if path.suffix == ".onnx":
+        session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
+        values = session.run(None, {x.name: features[x.name] for x in session.get_inputs()})
+        return dict(zip([x.name for x in session.get_outputs()], values, strict=True))
+    if path.suffix == ".tflite":
+        run = tf.lite.Interpreter(str(path)).get_signature_runner()
+        return run(**{name: features[name] for name in run.get_input_details()})
+    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
+    return {name: x.numpy() for name, x in serve(**{k: tf.constant(v) for k, v in features.items()}).items()}
+
+
+@pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
+@pytest.mark.parametrize(("family", "name"), list(parameters()))
+def test_every_output_has_a_name_and_its_numbers(family, name, tmp_path):
+    if name.endswith("onnx"):
+        pytest.importorskip("tf2onnx")
+    backbone, path = tiny_backbone(family), tmp_path / name
+    if name.endswith("tflite") and family.name in LOOPS:
+        with pytest.raises(
+            ValueError, match=rf"{type(backbone).__name__} cannot be written as \.tflite: .* SavedModel"
+        ):
+            backbone.export(path, verbose=False)
+        assert not path.exists()
+        return
+    settings = [(layer, vars(layer).get("dedupe"), vars(layer).get("unroll")) for layer in backbone.layers]
+    backbone.export(path, verbose=False)
+    assert settings == [(layer, vars(layer).get("dedupe"), vars(layer).get("unroll")) for layer in backbone.layers]
+    features = features_of(family)
+    outputs = backbone.predict_on_batch({name: features[name] for name in backbone.input})
+    expected = {name: x for name, x in outputs.items() if not isinstance(x, (list, tuple))}
+    for name, states in outputs.items():
+        if isinstance(states, (list, tuple)):
+            expected |= {f"{name}_{i}": x for i, x in enumerate(states)}
+    got = read(path, features)
+    assert got.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-4, err_msg=name)
+
+
+def test_a_format_must_fit_the_path(tmp_path):
+    backbone = tiny_backbone(families()["ffnn_lm"])
+    with pytest.raises(ValueError, match=r"`format` must be 'onnx' for the path .*model\.onnx', got 'litert'"):
+        backbone.export(tmp_path / "model.onnx", format="litert")
+    with pytest.raises(ValueError, match=r"a file must end in \.onnx or \.tflite"):
+        backbone.export(tmp_path / "model.keras")
+
+
+def test_only_float32_is_written_for_other_runtimes(tmp_path):
+    with pytest.raises(ValueError, match=r"Only models in float32 can be written as \.tflite"):
+        tiny_backbone(families()["ffnn_lm"], dtype="mixed_bfloat16").export(tmp_path / "model.tflite")

@@ -1,0 +1,72 @@
+"""Keras' functional models over tasks that the conformance kit does not build, and over trained ones."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.family import families
+from lmzoo.models import CausalLM, MaskedLM, TextClassifier, TextEmbedder, TokenClassifier
+from lmzoo.testing import tiny_examples, tiny_task
+from lmzoo.testing.functional_models import assert_copies_agree
+
+ACTIVATIONS = ("gelu", "gelu_tanh", "linear", "relu", "sigmoid", "swish", "tanh")
+DENSE = [{"kind": "dense", "units": 5, "activation": name} for name in ACTIVATIONS]
+CASES = {
+    "carried state": (CausalLM, "lstm_lm", {"carries_state": True}),
+    "LSTMs": (TokenClassifier, "ffnn_lm", {"encoder": "bilstm", "encoder_dim": 5}),
+    "mean": (TextClassifier, "ffnn_lm", {"pooling": "mean"}),
+    "first token": (TextEmbedder, "bert", {"pooling": "cls"}),
+    "projection": (TextEmbedder, "ffnn_lm", {"projection": [*DENSE, {"kind": "layer_norm"}, {"kind": "normalize"}]}),
+    "several poolings": (TextEmbedder, "ffnn_lm", {"pooling": ["mean", "max", "lasttoken"]}),
+}
+
+
+def batch_of(task):
+    examples = task.encode_examples(*tiny_examples(task))
+    lengths = examples.encoded.lengths
+    return task.make_batch(examples, np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.tf_only  # the kit's check compares one task on JAX
+def test_copies_compute_the_same(case):
+    task_class, family, arguments = CASES[case]
+    task = tiny_task(task_class, families()[family], **arguments)
+    assert_copies_agree(task, batch_of(task)[0])
+
+
+@pytest.fixture
+def task():
+    return tiny_task(MaskedLM, families()["bert"])
+
+
+def test_parts_that_share_weights_are_one_layer(task):
+    """The word table is in the backbone and in the head, and so is the last block."""
+    model = keras.Model(task.input, keras.layers.Dense(3)(task.output))
+    count = len(task.weights) - len(task.backbone.pooler.weights)
+    for copy in (keras.models.clone_model(model), keras.models.model_from_json(model.to_json())):
+        assert len(copy.weights) == len(model.weights) >= count
+        assert sum(w.shape == (task.backbone.vocabulary_size, task.backbone.hidden_dim) for w in copy.weights) == 1
+
+
+@pytest.mark.tf_only
+def test_a_trained_model_goes_on_after_loading(task, tmp_path):
+    task.backbone.pooler.trainable = False  # the loss does not reach it, and Keras would warn
+    features, targets, weights = batch_of(task)
+    model = keras.Model(task.input, keras.layers.Softmax()(task.output))
+    model.compile(keras.optimizers.Adam(0.01), "sparse_categorical_crossentropy", run_eagerly=True)
+    losses = [model.train_on_batch(features, targets, weights)]
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    losses += [x.train_on_batch(features, targets, weights) for x in (model, loaded)]
+    assert losses[1] == losses[2] < losses[0]
+
+
+def test_a_clone_of_a_task_is_compiled_as_the_task(task):
+    task.compile("sgd")
+    clone = keras.models.clone_model(task)
+    assert type(clone) is not MaskedLM
+    assert isinstance(clone.optimizer, keras.optimizers.SGD)
+    assert clone.loss.get_config() == task.loss.get_config()
