@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from lmzoo.arguments import is_integer, require
 from lmzoo.families.input_checks import check_ids
-from lmzoo.families.named_inputs import NamedInputsModel
+from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.family import family_of
-from lmzoo.layers.adapted import AdaptedLayer, stores_updates
+from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.heads import tied_logits
 from lmzoo.layers.rows import at_positions
@@ -29,7 +29,7 @@ from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 
 
-class Backbone(ReportsNotFinite, NamedInputsModel):
+class Backbone(ReportsNotFinite, LoraModel):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
@@ -64,7 +64,6 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
     reads_source: ClassVar[bool] = False  # whether an encoder reads another sequence, the source
     # By kind of head, for models that recommend none; for other heads the rate depends on the width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
-    lora_rank: int | None = None
     # Parts that not every backbone has, and that a task may leave untrained.
     pooler: keras.layers.Layer | None = None
     scalar_mix: keras.layers.Layer | None = None
@@ -246,52 +245,6 @@ class Backbone(ReportsNotFinite, NamedInputsModel):
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not compiled
-
-    def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
-        """Freezes the backbone and adds trainable low-rank updates to some projections (Hu et al., 2021).
-
-        Files hold the weights with the updates added: a loaded model computes the same, without LoRA. Weights of int8
-        stay as they are: their updates are saved, and the loaded model has them.
-
-        Args:
-            rank: int, rank of the updates.
-            target_layer_names: names of the Dense layers to adapt.
-
-        Raises:
-            ValueError: for a rank that is not a positive integer, or if there is no Dense layer with these names.
-        """
-        require(is_integer(rank, 1), "rank", "a positive integer", rank)
-        dense = {layer.name for layer in sublayers(self) if hasattr(layer, "enable_lora")}
-        if not dense.intersection(target_layer_names):
-            raise ValueError(
-                f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. "
-                f"LoRA can adapt {', '.join(sorted(dense)) or 'none of its layers'}: see `target_layer_names`."
-            )
-        layers = [layer for layer in sublayers(self) if layer.name in target_layer_names]
-        self._adapt([layer for layer in layers if hasattr(layer, "enable_lora")], rank)
-
-    def _adapt(self, targets: Sequence[keras.layers.Layer], rank: int) -> None:
-        """Freeze the backbone and add updates to some of its layers."""
-        self.trainable = True
-        self.lora_rank = rank
-        for layer in sublayers(self):
-            inside = [*sublayers(layer)]
-            if layer in targets:
-                continue
-            if not inside:
-                layer.trainable = False
-            else:  # its own weights
-                others = {id(weight) for part in inside for weight in part.weights}
-                for weight in layer.trainable_weights:
-                    weight.trainable &= id(weight) in others
-        for layer in targets:
-            frozen = layer.trainable_weights
-            with self.device_scope():
-                layer.enable_lora(rank)
-            if isinstance(layer, AdaptedLayer):
-                layer.keeps_updates = True
-            for weight in frozen:
-                weight.trainable = False
 
     def resize_token_embeddings(self, size: int, seed: int = 0) -> Self:
         """Return a copy of the backbone with embeddings for `size` tokens, such as for those added to its tokenizer.
