@@ -30,6 +30,9 @@ EXPENSIVE = {
 OWN_WAYS = {"BidirectionalLM", "CausalLM", "MaskedLM", "Pretrainer", "TextClassifier"}
 # What these export tests/serving compares with their answers in Python.
 SERVED_ELSEWHERE = {"CausalLM", "MaskedLM", "QuestionAnswerer", "TextClassifier", "TokenClassifier"}
+# What depends on the pair of a task and a family in these, TensorFlow sees: on JAX a process with TensorFlow exports,
+# and graphs and the states of runs are Keras' own.
+ENOUGH_ON_TENSORFLOW = {"check_task_export", "check_task_functional_model", "check_task_resume"}
 # On TensorFlow these compile as well, but run eagerly here: `check_task_training` compares the two.
 EAGER = {"check_task_fit", "check_task_predictions"}
 
@@ -89,6 +92,7 @@ def parameters():
 
     `make test` runs pairs in which every task occurs, and the classifier on families that are not similar to others.
     """
+    on_jax = keras.backend.backend() == "jax"
     for family in FAMILIES:
         for index, task in enumerate(TASKS):
             if not task.supports(family):
@@ -98,6 +102,8 @@ def parameters():
             quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
             own = family is quick[index % len(quick)]
             for check in TASK_CHECKS:
+                if on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW and not own and task is not tasks.TextClassifier:
+                    continue
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
                 if name_of(check) == "check_task_backends":
                     marks.append(pytest.mark.tf_only)  # the same comparison from the other side

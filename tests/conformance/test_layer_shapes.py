@@ -16,6 +16,7 @@ from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.elmo.layers import BiLM
 from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
 from lmzoo.families.xlnet import FAMILY as XLNET
+from lmzoo.layers.adapted import AdaptedLayer, Dense, EinsumDense, Embedding, ReversibleEmbedding
 from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
@@ -177,6 +178,13 @@ CASES = {
             {"token_ids": ids(V, b, T), "padding_mask": mask(b, T).astype("int32"), "segment_ids": ids(2, b, T)}
         ],
     ),
+    Dense: (lambda p: Dense(P, dtype=p), lambda b: [floats(b, T, H)]),
+    EinsumDense: (
+        lambda p: EinsumDense("btd,dnh->btnh", (T, N, P), bias_axes="nh", dtype=p),
+        lambda b: [floats(b, T, H)],
+    ),
+    Embedding: (lambda p: Embedding(V, P, dtype=p), lambda b: [ids(V, b, T)]),
+    ReversibleEmbedding: (lambda p: ReversibleEmbedding(V, P, dtype=p), lambda b: [ids(V, b, T)]),
     StreamedBackbone: (
         lambda p: StreamedBackbone(tiny_backbone(LSTM_LM, dtype=p), dtype=p),
         lambda b: [ids(V, b, T), np.ones((b, T), "int32"), ids(2, b)],
@@ -186,6 +194,10 @@ CASES = {
 }
 
 
+# Layers that do nothing themselves.
+BASES = {AdaptedLayer, CarriesState, ConfiguredLayer}
+# Layers of Keras, which declares their outputs.
+OF_KERAS = {Dense, EinsumDense, Embedding, ReversibleEmbedding}
 # Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
 COMPOSED = {SharedBlocks, QueryStream, BiLM, StreamedBackbone, StreamedBiLM, _Scores, lmzoo.compat.allennlp.Elmo}
 LONGEST = {check_layer_config, check_layer_masks, check_layer_training}
@@ -195,7 +207,7 @@ NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
 
 def test_every_layer_is_a_case():
     ours = {cls for cls in subclasses(keras.layers.Layer) if cls.__module__.startswith("lmzoo.")}
-    assert {cls for cls in ours if not issubclass(cls, keras.Model)} - {CarriesState, ConfiguredLayer} == set(CASES)
+    assert {cls for cls in ours if not issubclass(cls, keras.Model)} - BASES == set(CASES)
 
 
 def declares(cls):

@@ -13,6 +13,10 @@ from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
 PRETRAINING = [f"pretrain_{name}" for name, family in families().items() if not family.backbone.reads_source]
+# On JAX each family is on two meshes, and each task on one: a layout depends on the kinds of layers, most of which
+# several families share.
+MESHES = "8x1", "4x2", "1x8", "2x4"
+FAMILIES = [[*families()][number % 2 :: 2] for number in range(len(MESHES))]
 # TensorFlow does not accumulate gradients on several devices, nor carry the states of a BidirectionalLM.
 ON_TENSORFLOW = [name for name in FUNCTIONS if name not in ("accumulation", "outside")]
 
@@ -35,12 +39,12 @@ def cases(backend: str, devices: str, names: Iterable[str]):
     ("devices", "names"),
     [
         case("jax", "1x2", "token_features", slow=False),
-        *(group for mesh in ("8x1", "4x2", "2x4", "1x8") for group in cases("jax", mesh, families())),
+        *(group for mesh, names in zip(MESHES, FAMILIES, strict=True) for group in cases("jax", mesh, names)),
         *(case("jax", "2x2", name) for name in FUNCTIONS if name != "outside"),
-        *cases("jax", "2x2", TASKS),
-        *cases("jax", "4", TASKS),
-        *cases("jax", "2x2", PRETRAINING),
-        *cases("jax", "2", PRETRAINING),
+        *cases("jax", "2x2", TASKS[::2]),
+        *cases("jax", "4", TASKS[1::2]),
+        *cases("jax", "2x2", PRETRAINING[::2]),
+        *cases("jax", "2", PRETRAINING[1::2]),
         case("tensorflow", "2", "outside", slow=False),
         case("tensorflow", "4", "bert"),
         *cases("tensorflow", "2", families()),
