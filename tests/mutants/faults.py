@@ -642,4 +642,16 @@ FAULTS = (
         "not any(part in v.path for part in self.exclude_from_decay)",
         "not any(part == v.path for part in self.exclude_from_decay)",
     ),
+    Fault(
+        "an added token of single words is found inside of others in graphs",
+        "text/graphs/added_tokens.py",
+        "kept = ~(beside & tf.gather(self._single, number))",
+        "kept = tf.ones_like(beside)",
+    ),
+    Fault(
+        "embeddings of new tokens are zeros",
+        "families/resizing.py",
+        "np.concatenate([values[: shape[axis]], drawn])",
+        "np.concatenate([values[: shape[axis]], 0 * drawn])",
+    ),
 )
