@@ -88,8 +88,9 @@ def is_slow(task, family, check, own):
 
 
 def parameters():
-    """Every task on every family that it supports, with every check.
+    """Every task on every family that it supports, with every check; of the expensive ones, each pair has a third.
 
+    Each of these is there for each task with several families, and for each family with several tasks.
     `make test` runs pairs in which every task occurs, and the classifier on families that are not similar to others.
     """
     on_jax = keras.backend.backend() == "jax"
@@ -101,8 +102,11 @@ def parameters():
             # These take longest: the classifier and the tasks that only they have are enough there.
             quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
             own = family is quick[index % len(quick)]
-            for check in TASK_CHECKS:
-                if on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW and not own and task is not tasks.TextClassifier:
+            shared = own or task is tasks.TextClassifier
+            for number, check in enumerate(TASK_CHECKS):
+                if on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW and not shared:
+                    continue
+                if name_of(check) in EXPENSIVE and not shared and (number + index + FAMILIES.index(family)) % 3:
                     continue
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
                 if name_of(check) == "check_task_backends":
