@@ -81,6 +81,8 @@ def read_conll(
     rows = _group_rows(lines, keep, None if conllu else _DOCUMENT)
     if not rows:
         raise NoExamplesError(f"{name} holds no words.")
+    if labelled and word == label:
+        raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
     for number, cells in itertools.chain(*rows):
         if len(cells) != width:
             raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
