@@ -219,10 +219,9 @@ def declares(cls):
 
 def policies():
     """Every layer in every dtype policy; `make test` leaves those out that say little more and take longest."""
-    on_jax = keras.backend.backend() == "jax"
     for cls in CASES:
         for policy in DTYPE_POLICIES:
-            slow = (on_jax or cls in COMPOSED) and policy not in ("float32", "mixed_bfloat16")
+            slow = policy not in ("float32", "mixed_bfloat16")
             yield pytest.param(cls, policy, marks=[pytest.mark.slow] * slow, id=f"{cls.__name__}-{policy}")
 
 

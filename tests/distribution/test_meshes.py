@@ -14,7 +14,7 @@ from tests.virtual_devices import assert_equal_on_devices
 BACKEND = keras.backend.backend()
 PRETRAINING = [f"pretrain_{name}" for name, family in families().items() if not family.backbone.reads_source]
 # On JAX each family is on two meshes, and each task on one: a layout depends on the kinds of layers, most of which
-# several families share.
+# several families share. TensorFlow splits batches only, in the same way for all: half of the families and tasks do.
 MESHES = "8x1", "4x2", "1x8", "2x4"
 FAMILIES = [[*families()][number % 2 :: 2] for number in range(len(MESHES))]
 # TensorFlow does not accumulate gradients on several devices, nor carry the states of a BidirectionalLM.
@@ -47,10 +47,10 @@ def cases(backend: str, devices: str, names: Iterable[str]):
         *cases("jax", "2", PRETRAINING[1::2]),
         case("tensorflow", "2", "outside", slow=False),
         case("tensorflow", "4", "bert"),
-        *cases("tensorflow", "2", families()),
+        *cases("tensorflow", "2", FAMILIES[0]),
         *(case("tensorflow", "2", name) for name in ON_TENSORFLOW),
-        *cases("tensorflow", "2", TASKS),
-        *cases("tensorflow", "2", (name for name in PRETRAINING if name != "pretrain_elmo")),
+        *cases("tensorflow", "2", TASKS[::2]),
+        *cases("tensorflow", "2", [name for name in PRETRAINING if name != "pretrain_elmo"][::2]),
     ],
 )
 def test_results_equal_those_of_one_device(root, devices, names):
