@@ -165,7 +165,8 @@ def pretraining(family: str) -> Iterator[Any]:
         yield PRETRAINED[record.pretrained_head].from_preset(preset).get_weights()
     assert len(losses) > 3
     yield losses
-    yield scores
+    # The relative error of a perplexity is the error of the loss, which is compared by its own size.
+    yield {name: math.log(score) if "perplexity" in name else score for name, score in scores.items()}
 
 
 def outside() -> Iterator[Any]:
