@@ -93,7 +93,7 @@ $(DEV_STAMP): pyproject.toml | $(BIN)/python
 		echo "seqeval could not be built: the tests that compare with it are skipped"
 	@touch $@ $(QUICKSTART_STAMP) $(DOCS_STAMP)
 
-quickstart: $(QUICKSTART_STAMP)  ## a tour: fill a mask, fine-tune a classifier, save it, serve it (2 to 4 minutes)
+quickstart: $(QUICKSTART_STAMP)  ## a tour: fill a mask, fine-tune a classifier, save it, serve it (2 to 3 minutes)
 	@TF_CPP_MIN_LOG_LEVEL=3 $(BIN)/python examples/quickstart.py
 
 install: $(DEV_STAMP)  ## set up the development environment
