@@ -158,6 +158,22 @@ def test_equal_in_graphs(name, texts):
     assert different == []
 
 
+@pytest.mark.tf_only
+def test_characters_that_are_several_tokens():
+    """A ligature is normalized to two letters, each of which is a token."""
+    from lmzoo.text.graphs import graph_tokenizer
+
+    tokenizer = make("sentencepiece")
+    tokenizer.add_tokens(["f", "i"])
+    texts = ["ﬁ", "a ﬁ f", "ﬁﬁ good", ""]
+    first, second = map(tokenizer.token_to_id, "fi")
+    assert tokenizer.tokenize(texts[:1]) == [[first, second]]
+    ids, spans = graph_tokenizer(tokenizer).with_offsets(texts)
+    expected = tokenizer.tokenize_with_offsets(texts)
+    assert ids.to_list() == [[span.id for span in row] for row in expected]
+    assert spans.to_list() == [[[span.start, span.end] for span in row] for row in expected]
+
+
 @pytest.mark.parametrize(("name", "kind"), [("wordpiece", "BertTokenizer"), ("bytes", "RobertaTokenizer")])
 def test_keras_hub_keeps_special_tokens(name, kind, tmp_path):
     tokenizer = make(name)

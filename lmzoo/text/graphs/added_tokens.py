@@ -39,19 +39,21 @@ class _Found(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The p parts of n texts: added tokens and what is between them.
+    """The p parts of n texts, which end where an added token begins, or where the text ends.
 
     Attributes:
         row: int64 (p,), index of the text.
-        id: int32 (p,), id of the token, or -1.
-        span: int32 (p, 2), the characters of the text, for a token those that its offsets say.
-        texts: `tf.string` (p,), "" for a token.
+        begin: int32 (p,), the character of the text at which the part begins.
+        texts: `tf.string` (p,).
+        id: int32 (p,), id of the token behind the part, or -1.
+        span: int32 (p, 2), the offsets of that token.
     """
 
     row: tf.Tensor
+    begin: tf.Tensor
+    texts: tf.Tensor
     id: tf.Tensor
     span: tf.Tensor
-    texts: tf.Tensor
 
 
 class CutTextsGraph(tf.Module):
@@ -92,30 +94,30 @@ class CutTextsGraph(tf.Module):
 
     @abstractmethod
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts without added tokens, `tf.string` (n,)."""
+        """Return the ids, int32 (n, None), of texts without added tokens, `tf.string` (n,)."""
 
     @abstractmethod
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """As `plain_ids`, and the characters that they came from, int32 (n, None, 2)."""
+        """Return the same ids, and the characters that they came from, int32 (n, None, 2)."""
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the offsets of whole texts from those of their parts, both int32 (n, None, 2); `ids` are (n, None)."""
         return spans
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        """Return the ids, int32 (n, None), of texts, `tf.string` (n,)."""
         parts = self._parts(texts)
-        return _joined(parts, parts.id, self.plain_ids(parts.texts), tf.size(texts, tf.int64))
+        return _join(parts, self.plain_ids(parts.texts), parts.id, tf.size(texts, tf.int64))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        """Return the ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
-        begin = tf.gather(parts.span[:, :1], spans.value_rowids())
+        begin = tf.gather(parts.begin, spans.value_rowids())[:, None]
         spans = spans.with_values(tf.cast(spans.values, tf.int32) + begin)
         rows = tf.size(texts, tf.int64)
-        ids = _joined(parts, parts.id, ids, rows)
-        return ids, self.finish_spans(ids, _joined(parts, parts.span, spans, rows))
+        ids = _join(parts, ids, parts.id, rows)
+        return ids, self.finish_spans(ids, _join(parts, spans, parts.span, rows))
 
     def _parts(self, texts: tf.Tensor) -> _Parts:
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
@@ -126,38 +128,35 @@ class CutTextsGraph(tf.Module):
         return self._cut(codes, found)
 
     def _find_normalized(self, find: _FindTokens, codes: tf.RaggedTensor, found: _Found) -> _Found:
-        """Adds the tokens that are in the normalized parts between those that were found."""
-        starts, token = _starts_of_parts(codes, found)
-        parts = tf.RaggedTensor.from_row_starts(tf.range(tf.size(codes.values)), starts, validate=False)
-        places = tf.ragged.boolean_mask(parts, token < 0)  # (p, None), indices of characters
+        """Add the tokens that are in the normalized parts between those that were found."""
+        places = _places(codes, found)  # (p, None)
         normalized, source = self.normalize(places.with_values(tf.gather(codes.values, places.values)))
         more = find(tf.strings.unicode_encode(normalized, "UTF-8"), normalized)
         # Where characters come from, with one more at both ends. A normalizer puts spaces beside a character that come
         # from it: if one belongs to a token, the character does not.
-        source = tf.pad(tf.cast(tf.gather(places.values, source), tf.int64), [[1, 1]], constant_values=-1)  # (c + 2,)
+        source = tf.pad(tf.gather(places.values, source), [[1, 1]], constant_values=-1)  # (c + 2,)
         first, last = tf.gather(source, more.begin + 1), tf.gather(source, more.end)  # (k,)
         begin = tf.where((more.begin < more.own[:, 0]) & (tf.gather(source, more.begin) == first), first + 1, first)
         end = tf.where((more.end > more.own[:, 1]) & (tf.gather(source, more.end + 1) == last), last, last + 1)
         own = tf.stack([tf.gather(source, more.own[:, 0] + 1), tf.gather(source, more.own[:, 1]) + 1], axis=1)
         # The offsets are those of the library, which count the character as well.
         more = _Found(more.id, begin, end, own, tf.stack([first, last + 1], axis=1))
-        return _Found(*(tf.concat(both, axis=0) for both in zip(found, more, strict=True)))
+        both = [tf.concat(values, axis=0) for values in zip(found, more, strict=True)]
+        # Of a character that is normalized to several, each may be a token: these stay in their order.
+        order = tf.argsort(both[1], stable=True)
+        return _Found(*(tf.gather(values, order) for values in both))
 
     def _cut(self, codes: tf.RaggedTensor, found: _Found) -> _Parts:
-        starts, token = _starts_of_parts(codes, found)  # (p,)
-        parts = tf.RaggedTensor.from_row_starts(codes.values, starts, validate=False)  # (p, None)
-        row = tf.gather(codes.value_rowids(), starts)
-        row_start = tf.gather(codes.row_starts(), row)
-        span = tf.stack([starts, parts.row_limits()], axis=1) - row_start[:, None]
-        at_token = token >= 0
-        token = tf.maximum(token, 0)
-        nothing = tf.size(found.id) == 0
-        pad = tf.cast(nothing, tf.int32)  # so that there is something to gather
-        ids = tf.where(at_token, tf.gather(tf.pad(found.id, [[0, pad]]), token), -1)
-        offsets = tf.pad(found.own if self._trims else found.span, [[0, pad], [0, 0]])
-        span = tf.where(at_token[:, None], tf.gather(offsets, token) - row_start[:, None], span)
-        texts = tf.where(at_token, "", tf.strings.unicode_encode(parts, "UTF-8"))
-        return _Parts(row, ids, tf.cast(span, tf.int32), texts)
+        places = _places(codes, found)  # (p, None)
+        texts = tf.strings.unicode_encode(places.with_values(tf.gather(codes.values, places.values)), "UTF-8")
+        tokens = _in_rows(codes, found, found.id)  # (n, None)
+        ids = tf.concat([tokens, tf.fill([codes.nrows(), 1], -1)], axis=1)
+        row = ids.value_rowids()
+        row_start = tf.gather(codes.row_starts(), row)  # (p,)
+        starts, _ = _edges(codes, found)
+        offsets = tokens.with_values(found.own if self._trims else found.span)  # (n, None, 2)
+        span = tf.concat([offsets, tf.zeros([codes.nrows(), 1, 2], tf.int64)], axis=1).values - row_start[:, None]
+        return _Parts(row, tf.cast(starts.values - row_start, tf.int32), texts, ids.values, tf.cast(span, tf.int32))
 
 
 class _FindTokens(tf.Module):
@@ -180,7 +179,7 @@ class _FindTokens(tf.Module):
         )  # (k,), bool
 
     def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Found:
-        """The tokens in texts, `tf.string` (n,), whose code points are int32 (n, None)."""
+        """Find the tokens in texts, `tf.string` (n,), whose code points are int32 (n, None)."""
         cut = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
         parts = tf.strings.split(cut, _CUT)  # (n, None)
         end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
@@ -200,7 +199,7 @@ class _FindTokens(tf.Module):
         return _Found(tf.gather(self._ids, number), begin, end, own, tf.stack([begin, end], axis=1))
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
-        """Whether there is a character of words at `place`, int64 (k,), which counts where `inside`, bool (k,)."""
+        """Return whether a word character is at `place`, int64 (k,), and `place` is `inside` its text, bool (k,)."""
         starts, kinds = word_characters()
         code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
         return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
@@ -209,7 +208,7 @@ class _FindTokens(tf.Module):
         self, codes: tf.RaggedTensor, number: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
-        """Moves `begin` and `end`, int64 (k,), over whitespace within the text, from `first` to `limit`."""
+        """Move `begin` and `end`, int64 (k,), over whitespace within the text, from `first` to `limit`."""
         solid = tf.where(~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1))[:, 0]  # (s,)
         edges = tf.concat([[-1], solid, [tf.size(codes.values, tf.int64)]], axis=0)
         after = tf.gather(edges, tf.searchsorted(edges, end, side="left"))
@@ -221,7 +220,7 @@ class _FindTokens(tf.Module):
 
 @functools.lru_cache(maxsize=1)
 def word_characters() -> tuple[np.ndarray, np.ndarray]:
-    """The characters beside which a token with `single_word` is not found. Takes a second or two.
+    """Return the characters beside which a token with `single_word` is not found. Takes a second or two.
 
     They are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
 
@@ -244,25 +243,32 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
     return codes[first].astype("int32"), is_word[first]
 
 
-def _starts_of_parts(codes: tf.RaggedTensor, found: _Found) -> tuple[tf.Tensor, tf.Tensor]:
-    """Where parts begin in the c characters, int64 (p,), and the index of the token there, int32 (p,), or -1."""
-    size = tf.size(codes.values, tf.int64)
-    edges = tf.concat([codes.row_starts(), found.begin, found.end], axis=0)
-    edges = tf.boolean_mask(edges, edges < size)[:, None]
-    opens = tf.scatter_nd(edges, tf.ones_like(edges[:, 0]), size[None]) > 0  # (c,)
-    token = 1 + tf.range(tf.size(found.id))
-    token = tf.scatter_nd(found.begin[:, None], token, size[None]) - 1  # (c,)
-    starts = tf.where(opens)[:, 0]
-    return starts, tf.gather(token, starts)
+def _in_rows(codes: tf.RaggedTensor, found: _Found, values: tf.Tensor) -> tf.RaggedTensor:
+    """Return values of tokens, (k, ...), by text: (n, None, ...)."""
+    row = tf.gather(codes.value_rowids(), found.begin)
+    return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False)
 
 
-def _joined(parts: _Parts, of_tokens: tf.Tensor, plain: tf.RaggedTensor, rows: tf.Tensor) -> tf.RaggedTensor:
-    """Puts the values (p, ...) of the parts that are tokens and those of the others, (p, None, ...), into texts."""
-    at_token = parts.id >= 0
+def _edges(codes: tf.RaggedTensor, found: _Found) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Return where the parts between tokens begin and end in the c characters of all texts, two int64 (n, None)."""
+    starts = tf.concat([codes.row_starts()[:, None], _in_rows(codes, found, found.end)], axis=1)
+    ends = tf.concat([_in_rows(codes, found, found.begin), codes.row_limits()[:, None]], axis=1)
+    return starts, ends
+
+
+def _places(codes: tf.RaggedTensor, found: _Found) -> tf.RaggedTensor:
+    """Return the indices of the characters of all parts, int64 (p, None)."""
+    starts, ends = _edges(codes, found)
+    return tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))
+
+
+def _join(parts: _Parts, plain: tf.RaggedTensor, of_tokens: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
+    """Return the values of texts from those of their parts, (p, None, ...), and of the tokens after these, (p, ...)."""
+    has_token = parts.id >= 0
     marks = tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(of_tokens, at_token), tf.cast(at_token, tf.int64), validate=False
+        tf.boolean_mask(of_tokens, has_token), tf.cast(has_token, tf.int64), validate=False
     )
-    values = tf.concat([marks, plain], axis=1)  # (p, None, ...)
+    values = tf.concat([plain, marks], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 
@@ -273,5 +279,5 @@ def _nothing() -> _Found:
 
 
 def _escaped(token: str) -> str:
-    """A pattern of RE2 for a token."""
+    """Return a pattern of RE2 for a token."""
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{ord(c):02x}" for c in token)
