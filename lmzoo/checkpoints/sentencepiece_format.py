@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, with_clean_up
-from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, TokenizerFormat, require, template
+from lmzoo.checkpoints.tokenizer_format import (
+    KERAS_HUB_IGNORED,
+    TokenizerFormat,
+    require,
+    segmented_packing,
+    template_of,
+)
 from lmzoo.errors import PresetError
 from lmzoo.text import (
+    Packing,
     SentencePieceTokenizer,
     Tokenizer,
     WordPieceTokenizer,
     XlmRobertaTokenizer,
     XlnetTokenizer,
 )
-from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
 from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
@@ -127,7 +133,8 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         )
         tokens = sorted(tokenizer.text_tokens, key=lambda token: tokenizer.token_to_id(token.content))
         backend.add_tokens([token.to_library() for token in tokens])
-        backend.post_processor, backend.decoder = template(tokenizer), decoders.Metaspace(SPACE, "always")
+        backend.post_processor = template_of(self.packing(tokenizer), tokenizer)
+        backend.decoder = decoders.Metaspace(SPACE, "always")
         return backend
 
     def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
@@ -137,6 +144,10 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
         steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
         return steps + ([normalizers.Lowercase()] if tokenizer.lowercase else [])
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        """Return how transformers packs texts of such a tokenizer."""
+        return segmented_packing(tokenizer)
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         return {"tokens": [piece.piece for piece in read_model(vocabulary["model"]).pieces]}
@@ -166,17 +177,9 @@ class XlnetFormat(SentencePieceFormat):
     }
     settings: ClassVar = {"do_lower_case": ("lowercase", False), "keep_accents": ("keep_accents", False)}
 
-    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
-        """See `SentencePieceFormat`."""
-        from tokenizers import processors
-
-        backend, (cls, sep) = super().pipeline(tokenizer), (str(tokenizer.start_token), str(tokenizer.end_token))
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"$A:0 {sep}:0 {cls}:{LAST_SEGMENT}",
-            pair=f"$A:0 {sep}:0 $B:1 {sep}:1 {cls}:{LAST_SEGMENT}",
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (sep, cls)],
-        )
-        return backend
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        end = str(tokenizer.end_token)
+        return Packing("", end, (end,), segments=True, last=str(tokenizer.start_token))
 
 
 class XlmRobertaFormat(SentencePieceFormat):
@@ -211,20 +214,12 @@ class XlmRobertaFormat(SentencePieceFormat):
     def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
         return []
 
-    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
-        """See `SentencePieceFormat`."""
-        from tokenizers import processors
-
-        backend, (start, end) = super().pipeline(tokenizer), (str(tokenizer.start_token), str(tokenizer.end_token))
-        backend.post_processor = processors.TemplateProcessing(
-            single=f"{start} $A {end}",
-            pair=f"{start} $A {end} {end} $B {end}",
-            special_tokens=[(token, tokenizer.token_to_id(token)) for token in (start, end)],
-        )
-        return backend
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        end = str(tokenizer.end_token)
+        return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        """See `TokenizerFormat`. A model with other ids than fairseq's is only written into `tokenizer.json`."""
+        """Write the published form of the model; one with other ids than fairseq's is in `tokenizer.json` alone."""
         if (model := without_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 

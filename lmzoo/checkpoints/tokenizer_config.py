@@ -15,8 +15,7 @@ from typing import Any
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.known_tokenizers import format_of
 from lmzoo.checkpoints.tokenizer_classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
-from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat, require
-from lmzoo.checkpoints.tokenizer_packing import template_of
+from lmzoo.checkpoints.tokenizer_format import PIPELINE_FILE, TokenizerFormat, require, template_of
 from lmzoo.checkpoints.vocabulary_files import has_file
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json, write_json
@@ -76,7 +75,7 @@ def longest_sequence(directory: Path, positions: int) -> int:
 
 
 def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
-    """Reads the arguments of our constructor for the special and added tokens that the files name.
+    """Read the constructor's arguments for the special and added tokens that the files name.
 
     They are missing for tokens that the tokenizer, which was made without them, finds as the files say.
 
@@ -137,31 +136,30 @@ def file_that_adds(token: str, directory: Path) -> Path:
 
 
 def _added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
-    """A token that a file names, with the flags of an earlier mention if this one has none."""
-    given = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
-    if earlier is not None and len(given) == 1:
+    """Return a token that a file names, with the flags of an earlier mention if this one has none."""
+    stated = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
+    if earlier is not None and len(stated) == 1:
         return replace(earlier, special=special or earlier.special)
-    special = special or bool(given.get("special"))
-    return AddedToken(**{"normalized": not special, **given, "special": special})
+    special = special or bool(stated.get("special"))
+    return AddedToken(**{"normalized": not special, **stated, "special": special})
 
 
 def _in_order_of_ids(
     added: Mapping[str, AddedToken], new_ids: Mapping[str, tuple[int, Path]], ids: Mapping[str, int], size: int
 ) -> list[AddedToken]:
-    """The tokens in an order that gives those that the vocabulary, of `size`, lacks the ids that the files say.
+    """Sort the tokens so that those missing from the vocabulary, of `size`, get the ids that the files state.
 
     Raises:
         PresetError: if ids are left out.
     """
-    known = [content for content in added if content in ids]
-    stated = [content for content in new_ids if content not in ids]
-    stated.sort(key=new_ids.__getitem__)
-    others = [content for content in added if content not in {*known, *stated}]
-    for expected, content in enumerate(stated, size):
+    in_vocabulary = [content for content in added if content in ids]
+    with_id = sorted(new_ids.keys() - ids.keys(), key=new_ids.__getitem__)
+    without_id = [content for content in added if content not in {*in_vocabulary, *with_id}]
+    for expected, content in enumerate(with_id, size):
         id, file = new_ids[content]
         if id != expected:
             raise PresetError(f"{file} adds the token {content!r} with the id {id}, but {expected} is the next one.")
-    return [added[content] for content in (*known, *stated, *others)]
+    return [added[content] for content in (*in_vocabulary, *with_id, *without_id)]
 
 
 def _named_tokens(directory: Path, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:

@@ -193,7 +193,7 @@ def _read_others(directory: Path, own: TokenizerClass, pipeline: JsonObject | No
 def _find_vocabulary(
     directory: Path, found: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
 ) -> tuple[Path, Arguments]:
-    """Finds the file of the vocabulary, and the constructor's arguments that hold it.
+    """Find the file of the vocabulary, and the constructor's arguments that hold it.
 
     Args:
         directory: the checkpoint's.

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.errors import PresetError
-from lmzoo.text import AddedToken, Tokenizer
+from lmzoo.text import AddedToken, Packing, Tokenizer
+from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.tokenizers.added_tokens import special_token
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """A special token with the flags that a file gives it, as far as they change ids."""
+        """Return a special token with the flags in a file that change ids."""
         given: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
         return replace(token, **given)
 
@@ -149,12 +150,24 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
             )
 
 
-def template(tokenizer: Tokenizer) -> TemplateProcessing:
-    """The step of `tokenizers` that adds the start and end tokens to one text or two."""
+def segmented_packing(tokenizer: Tokenizer) -> Packing:
+    """Return the packing of two segments with the start and end tokens of a tokenizer."""
+    end = tokenizer.end_token or ""
+    return Packing(tokenizer.start_token or "", end, (end,) if end else (), segments=True)
+
+
+def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
+    """Return the step of `tokenizers` that packs texts in a way."""
     from tokenizers import processors
 
-    start, end = tokenizer.start_token, tokenizer.end_token
-    before, after = f"{start}:0 " if start else "", (f" {end}:0", f" {end}:1") if end else ("", "")
-    ids = {token: tokenizer.token_to_id(token) for token in (start, end) if token}
-    single = f"{before}$A:0{after[0]}"
-    return processors.TemplateProcessing(single=single, pair=f"{single} $B:1{after[1]}", special_tokens=[*ids.items()])
+    second = int(packing.segments)
+    before = [f"{packing.start}:0"] if packing.start else []
+    ends = [[f"{packing.end}:{segment}"] if packing.end else [] for segment in (0, second)]
+    last = [f"{packing.last}:{LAST_SEGMENT}"] if packing.last else []
+    between = [f"{token}:0" for token in packing.between]
+    tokens = dict.fromkeys(filter(None, (packing.start, *packing.between, *packing.closing)))
+    return processors.TemplateProcessing(
+        single=[*before, "$A:0", *ends[0], *last],
+        pair=[*before, "$A:0", *between, f"$B:{second}", *ends[1], *last],
+        special_tokens=[(token, tokenizer.token_to_id(token)) for token in tokens],
+    )

@@ -6,7 +6,7 @@ import dataclasses
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizer_classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
@@ -16,9 +16,6 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import Packing, Tokenizer
 from lmzoo.text.packing import LAST_SEGMENT
-
-if TYPE_CHECKING:
-    from tokenizers.processors import TemplateProcessing
 
 
 class _Item(NamedTuple):
@@ -162,20 +159,3 @@ def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | No
 def _describe(packing: Packing) -> str:
     parts = (packing.start, "A", *packing.between, "B", *packing.closing)
     return repr(" ".join(filter(None, parts)))
-
-
-def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
-    """Return the step of `tokenizers` that packs texts in a way."""
-    from tokenizers import processors
-
-    second = int(packing.segments)
-    before = [f"{packing.start}:0"] if packing.start else []
-    ends = [[f"{packing.end}:{segment}"] if packing.end else [] for segment in (0, second)]
-    last = [f"{packing.last}:{LAST_SEGMENT}"] if packing.last else []
-    between = [f"{token}:0" for token in packing.between]
-    tokens = dict.fromkeys(filter(None, (packing.start, *packing.between, *packing.closing)))
-    return processors.TemplateProcessing(
-        single=[*before, "$A:0", *ends[0], *last],
-        pair=[*before, "$A:0", *between, f"$B:{second}", *ends[1], *last],
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in tokens],
-    )

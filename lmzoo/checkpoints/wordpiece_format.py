@@ -8,7 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.tokenizer_format import KERAS_HUB_IGNORED, PIPELINE_FILE, TokenizerFormat, require, template
+from lmzoo.checkpoints.tokenizer_format import (
+    KERAS_HUB_IGNORED,
+    PIPELINE_FILE,
+    TokenizerFormat,
+    require,
+    segmented_packing,
+    template_of,
+)
 from lmzoo.checkpoints.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.text import Tokenizer, WordPieceTokenizer
@@ -89,7 +96,8 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         from tokenizers import decoders
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-        backend.post_processor, backend.decoder = template(tokenizer), decoders.WordPiece(tokenizer.continuation_prefix)
+        backend.post_processor = template_of(segmented_packing(tokenizer), tokenizer)
+        backend.decoder = decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
 
     def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:

@@ -73,9 +73,9 @@ def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> 
         if not inside:
             layer.trainable = False
         else:  # its own weights
-            others = {id(weight) for part in inside for weight in part.weights}
+            inner_ids = {id(weight) for part in inside for weight in part.weights}
             for weight in layer.trainable_weights:
-                weight.trainable &= id(weight) in others
+                weight.trainable &= id(weight) in inner_ids
 
 
 def add_updates(layer: keras.layers.Layer, rank: int) -> None:

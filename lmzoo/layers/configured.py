@@ -24,7 +24,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds the layer, with new layers where arguments are layers."""
+        """Build the layer, with new layers where arguments are layers."""
         return super().from_config({name: _restored(value) for name, value in config.items()})
 
 

@@ -160,7 +160,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.built = True
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Computes the logits, or the arguments of `tied_logits`."""
+        """Compute the logits, or the arguments of `tied_logits`."""
         x = vectors
         if self.transform:
             x = as_rows(x)  # (B·M, H)
@@ -170,7 +170,7 @@ class MaskedLMHead(ConfiguredLayer):
         return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Float32 logits, whatever the compute dtype; without `token_embedding` vectors and a bias of that dtype."""
+        """Return the spec of float32 logits, or of vectors and a bias if there is no `token_embedding`."""
         count, width = self.table_shape
         if self.token_embedding is not None:
             return keras.KerasTensor((*vectors.shape[:-1], count), "float32")

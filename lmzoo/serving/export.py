@@ -95,7 +95,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
 
 
 def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = True) -> None:
-    """Writes a model's outputs as a SavedModel, or for another runtime; see `Backbone.export`."""
+    """Write a model's outputs as a SavedModel, or for another runtime; see `Backbone.export`."""
     check_path(path)
     _check_finite(backbone)
     write = _write_outputs if keras.backend.backend() == "tensorflow" else _write_with_tensorflow
@@ -145,7 +145,7 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
 
 @contextlib.contextmanager
 def _fitting_layers(model: keras.Model, format: str | None) -> Iterator[None]:
-    """Let layers compute each word, which takes no ops that formats lack and, for LiteRT, without loops if they can."""
+    """Avoid ops that formats lack: compute each word and, for LiteRT, unroll loops where layers can."""
     wanted = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
     before = [(x, name, getattr(x, name)) for x in sublayers(model) for name in wanted if hasattr(x, name)]
     for layer, name, _ in before:

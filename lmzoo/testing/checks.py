@@ -211,7 +211,7 @@ def check_backbone_files(family: Family) -> None:
 
 
 def check_functional_model(family: Family) -> None:
-    """A functional model over all outputs stays the same when Keras clones it, reads it from JSON, or loads it."""
+    """Check that a functional model over all outputs stays the same when cloned, read from JSON, or loaded."""
     assert_copies_agree(tiny_backbone(family), _features(family)[0])
 
 
@@ -241,7 +241,7 @@ def check_task_input_names(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_functional_model(task_class: type[Task], family: Family) -> None:
-    """A functional model over all outputs stays the same when Keras clones it, reads it from JSON, or loads it."""
+    """Check that a functional model over all outputs stays the same when cloned, read from JSON, or loaded."""
     task = tiny_task(task_class, family)
     assert_copies_agree(task, _task_batch(task)[0])
 

@@ -42,7 +42,7 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
 
 
 def _on_top(output: Tensor) -> Tensor:
-    """A layer on an output: one with weights, if the output's width is known."""
+    """Put a layer on an output: one with weights, if the output's width is known."""
     layer = keras.layers.Rescaling(0.5) if output.shape[-1] is None else keras.layers.Dense(3)
     return layer(output)
 

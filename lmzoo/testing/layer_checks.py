@@ -28,14 +28,14 @@ _BATCH = 3
 
 
 def _symbols(arguments: list[Any], known: bool = False) -> list[Any]:
-    """Symbolic inputs like some arrays, whose first axis has no length unless it is `known`."""
+    """Return symbolic inputs like some arrays, whose first axis has no length unless it is `known`."""
     return keras.tree.map_structure(
         lambda a: keras.Input(batch_shape=(a.shape[0] if known else None, *a.shape[1:]), dtype=str(a.dtype)), arguments
     )
 
 
 def _built(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
-    """A layer with weights that are all random."""
+    """Build a layer with weights that are all random."""
     keras.utils.set_random_seed(SEED)
     layer = build(policy)
     layer(*_symbols(arguments))
@@ -43,7 +43,7 @@ def _built(build: Build, arguments: list[Any], policy: str = "float32") -> keras
 
 
 def _compute(layer: Callable[..., Tensors], arguments: list[Any]) -> Tensors:
-    """A layer's outputs; on JAX compiled as a whole, since each operation would be compiled separately."""
+    """Compute a layer's outputs; on JAX compiled as a whole, since each operation would be compiled separately."""
     tensors = keras.tree.map_structure(ops.convert_to_tensor, arguments)
     if not compiles_each_operation():
         return layer(*tensors)
@@ -62,7 +62,7 @@ def _assert_close(actual: Tensors, expected: Tensors, what: str) -> None:
 
 
 def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
-    """A model from a list of inputs to the layer's outputs, whose dtypes contain `kinds`; and arrays as its inputs."""
+    """Return a model from inputs to the layer's outputs, whose dtypes contain `kinds`, and arrays as its inputs."""
     inputs = _symbols(arguments)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
@@ -71,7 +71,7 @@ def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = ""
 
 
 def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:
-    """In each dtype policy, the declared shapes and dtypes are the computed ones, and all numbers are finite."""
+    """Check that declared shapes and dtypes are the computed ones, and numbers finite, in each dtype policy."""
     values = arguments(_BATCH)
     for policy in policies:
         layer = _built(build, values, policy)
@@ -88,7 +88,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
 
 
 def check_layer_config(build: Build, arguments: Arguments) -> None:
-    """In each dtype policy, a layer that is made from its configuration as JSON has the same configuration."""
+    """Check that a layer made from its configuration as JSON has the same configuration, in each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
         stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
@@ -99,7 +99,7 @@ def check_layer_config(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_files(build: Build, arguments: Arguments) -> None:
-    """A functional model of the layer computes the same when it has been saved and loaded."""
+    """Check that a functional model of the layer computes the same after it was saved and loaded."""
     layer = _built(build, arguments(_BATCH))
     model, values = _functional(layer, arguments(_BATCH))
     with tempfile.TemporaryDirectory() as folder:
@@ -110,7 +110,7 @@ def check_layer_files(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
-    """Masks may be bool or int, and a mask of Keras on the first argument changes no number.
+    """Check that masks may be bool or int, and that a mask of Keras on the first argument changes no number.
 
     Keras may warn that the layer does not pass its mask on.
     """
@@ -131,7 +131,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
-    """A training step moves the weights of a layer, and all of them stay finite; passes for a layer without weights."""
+    """Check that a training step moves the weights of a layer, if it has any, and that all stay finite."""
     layer = _built(build, arguments(_BATCH))
     if not layer.trainable_weights:
         return
@@ -146,7 +146,7 @@ def check_layer_training(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
-    """A batch without sequences gives results without sequences, and all other axes are the same."""
+    """Check that an empty batch gives empty results, with all other axes as they are."""
     layer = _built(build, arguments(_BATCH))
     pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH))), strict=True)
     for empty, full in pairs:

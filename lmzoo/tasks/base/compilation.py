@@ -192,7 +192,7 @@ class CompiledTask(NamedInputsModel):
             self.compile_from_config(config)
 
     def get_compile_config(self) -> dict[str, Any] | None:
-        """The arguments of `compile`; None for a task that is not compiled.
+        """Return the arguments of `compile`, or None for a task that is not compiled.
 
         The optimizer's says whether it has state yet. It is not an argument of its own, since any model can be compiled
         with these, such as that of `keras.models.clone_model`.

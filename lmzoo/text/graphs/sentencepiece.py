@@ -53,7 +53,7 @@ class SentencePieceGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 0]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Texts, `tf.string` (n,), cleaned by `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
+        """Clean texts, `tf.string` (n,), as `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
         return tf.strings.unicode_encode(self._letters(texts)[0], "UTF-8")
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -81,7 +81,7 @@ class SentencePieceGraph(CutTextsGraph):
         return found, found.with_values(tf.stack([first, last], axis=1))
 
     def _letters(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """The cleaned characters of texts, int32 (n, None), and those that they come from, int32 (l, 2)."""
+        """Return the cleaned characters of texts, int32 (n, None), and the originals of each, int32 (l, 2)."""
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         place = indices_in_rows(codes)
         place = tf.stack([place, place + 1], axis=1)

@@ -36,7 +36,7 @@ class XlmRobertaGraph(SentencePieceGraph):
         yield from enumerate(tokenizer.rules.pairs.values(), _PAIRS)
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """See `SentencePieceGraph`. The rules also replace short clusters as a whole, see `PrecompiledRules`."""
+        """Replace characters and, as a whole, short clusters; see `PrecompiledRules`."""
         begins = self._begins(codes, part)  # (c,)
         cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
         short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
@@ -56,7 +56,7 @@ class XlmRobertaGraph(SentencePieceGraph):
         return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)
 
     def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-        """Where grapheme clusters begin, bool (c,); only those of at most `MOST_BYTES` have to be right."""
+        """Return where grapheme clusters begin, bool (c,), exactly for those of at most `MOST_BYTES`."""
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         before = shift(kinds, 1, PLAIN)
         follows = (kinds == EXTEND) & (before != CONTROL) | (before == PREPEND) & (kinds != CONTROL)

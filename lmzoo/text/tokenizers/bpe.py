@@ -173,7 +173,7 @@ class BytePairTokenizer(RustTokenizer):
         return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def bytes_of(self, token: str) -> bytes:
-        """The UTF-8 that a token stands for."""
+        """Return the UTF-8 that a token stands for."""
         return token.encode() if token in self._whole else as_bytes(token)
 
     def word_starts(self) -> np.ndarray:

@@ -79,7 +79,7 @@ class PrecompiledRules:
         return _SPACES.sub(" ", text).strip(" ")
 
     def align(self, text: str, begin: int = 0) -> Aligned:
-        """As `clean`, with offsets, counted from `begin`."""
+        """Clean a text and return it with offsets, counted from `begin`."""
         after = [self.singles.get(character, character) for character in text]
         for match in _clusters().finditer(text):
             cluster, size = match[0], len(match[0])
@@ -105,7 +105,7 @@ def _decompile(charsmap: bytes) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """The kinds of characters that grapheme clusters consist of, for all code points. Takes two seconds.
+    """Return the kinds of characters that grapheme clusters consist of, for all code points. Takes two seconds.
 
     They are measured by running the library's own rules on every code point, so that they always follow its version of
     Unicode.
@@ -151,7 +151,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.lru_cache(maxsize=1)
 def _clusters() -> re.Pattern[str]:
-    """Matches clusters of several characters."""
+    """Return a pattern of clusters of several characters."""
     starts, kinds = character_kinds()
     ends = np.append(starts[1:], 0x110000) - 1
     runs = list(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True))

@@ -28,7 +28,7 @@ def _encode(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
 
 
 def _threads() -> int:
-    """Number of threads that `tokenizers` uses."""
+    """Return the number of threads that `tokenizers` uses."""
     limit = os.environ.get("RAYON_NUM_THREADS", "")
     return int(limit) if limit.isdecimal() and int(limit) else os.cpu_count() or 1
 
@@ -50,7 +50,7 @@ class RustTokenizer(Tokenizer):
         self._has_words = not any(map(self._crosses_words, tokens))
 
     def _crosses_words(self, token: AddedToken) -> bool:
-        """Whether a token may be found across the end of a word."""
+        """Return whether a token may be found across the end of a word."""
         normalizer = self._backend.normalizer if token.normalized else None
         content = token.content if normalizer is None else normalizer.normalize_str(token.content)
         return any(map(str.isspace, content))
@@ -72,7 +72,7 @@ class RustTokenizer(Tokenizer):
         return _encode(self._backend, cleaned)
 
     def _words_of(self, text: str) -> list[str]:
-        """Parts of a text whose ids, joined, are those of the text if no special token holds whitespace."""
+        """Split a text where the ids of its parts, joined, are its own if no special token holds whitespace."""
         return [text]
 
     @paused_collection()

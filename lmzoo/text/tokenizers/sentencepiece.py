@@ -127,7 +127,7 @@ class SentencePieceTokenizer(Tokenizer):
         return clean(text, character_map(self.lowercase, self.keep_accents))
 
     def _align(self, text: str, begin: int) -> Aligned:
-        """As `_clean`, with offsets, counted from `begin`."""
+        """Clean a text and return it with offsets, counted from `begin`."""
         return align(text, character_map(self.lowercase, self.keep_accents), begin)
 
     def _split_comma(self, token: str) -> list[str]:

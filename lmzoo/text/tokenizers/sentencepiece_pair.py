@@ -243,5 +243,5 @@ def _backend(model: bytes, name: str) -> SentencePieceProcessor:
 
 
 def _special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Matches special tokens in text; the longest where one begins with another."""
+    """Return a pattern of special tokens; the longest matches where one begins with another."""
     return re.compile("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")")

@@ -39,7 +39,7 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
 
 
 def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
-    """See `in_order`; `tokens` are in the order of their ids."""
+    """List the tokens by id, with "" for each id that is left out; `tokens` are in the order of their ids."""
     for first, second in itertools.pairwise(tokens):
         if ids[first] == ids[second]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")

@@ -232,7 +232,7 @@ class Tokenizer(ABC):
         return tuple({token.content: token for token in (*special, *self.added_tokens)}.values())
 
     def _found_by_default(self, token: str) -> AddedToken | None:
-        """How a special token is found in texts, None if it is text there."""
+        """Return how a special token is found in texts, or None if it is text there."""
         return special_token(token)
 
     def add_tokens(self, tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
@@ -265,7 +265,7 @@ class Tokenizer(ABC):
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 
     def _set_text_tokens(self) -> None:
-        """Prepares finding `text_tokens` in texts, for tokenizers that take added tokens."""
+        """Prepare finding `text_tokens` in texts, for tokenizers that take added tokens."""
         raise NotImplementedError
 
     # === Text to tokens ===

@@ -93,7 +93,7 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
         return cls(proto.SerializeToString(deterministic=True), **special)
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: a token begins a word if it begins with a space or is special."""
+        """Return which tokens begin a word: those that begin with a space, and special ones."""
         return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
 
     def get_config(self) -> dict[str, Any]:
