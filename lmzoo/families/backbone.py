@@ -250,7 +250,7 @@ class Backbone(ReportsNotFinite, LoraModel):
         """Return a copy of the backbone with embeddings for `size` tokens, such as for those added to its tokenizer.
 
         New rows are drawn from normal distributions, with the mean and the variance of each column of the old rows.
-        Parts of a task that have a weight for each token, such as the bias of a masked language model, begin anew.
+        A task has a method of the same name, which keeps its head.
 
         Args:
             size: number of tokens; if it is lower than before, the last rows are left out.
@@ -265,11 +265,8 @@ class Backbone(ReportsNotFinite, LoraModel):
         ```python
         import lmzoo
 
-        classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
-        tokenizer = classifier.preprocessor.tokenizer
-        tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True)  # 2
-        backbone = classifier.backbone.resize_token_embeddings(tokenizer.vocabulary_size)
-        classifier = lmzoo.models.TextClassifier(backbone, classifier.preprocessor, num_classes=2)
+        backbone = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased")
+        larger = backbone.resize_token_embeddings(backbone.vocabulary_size + 2)
         ```
         """
         require(is_integer(size, 1), "size", "a positive integer", size)

@@ -14,7 +14,7 @@ from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer, wri
 from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.family import families, family_of
-from lmzoo.models import BertBackbone, RobertaBackbone, TextClassifier
+from lmzoo.models import BertBackbone, MaskedLM, RobertaBackbone, TextClassifier
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.text import (
     AddedToken,
@@ -265,6 +265,26 @@ def test_resized_embeddings(size):
     if size > 31:
         assert abs(rows[31:].mean() - 5) < 0.01
         assert 0.003 < rows[31:].std() < 0.03
+
+
+def test_a_resized_task_keeps_its_head():
+    """The logits of old tokens stay, those of new ones get embeddings and biases of their own."""
+    tokenizer = make("wordpiece")
+    backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
+    task = MaskedLM(backbone, Preprocessor(tokenizer, family_of(BertBackbone).packing, 17))
+    rng = np.random.default_rng(5)
+    task.set_weights([rng.normal(0.5, 0.1, weight.shape) for weight in task.weights])
+    expected = task.predict(["good [MASK]"], verbose=0)
+    tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True)
+    resized = task.resize_token_embeddings(28)
+    logits = resized.predict(["good [MASK]"], verbose=0)
+    assert logits.shape == (1, 1, 28)
+    np.testing.assert_allclose(logits[..., :26], expected, rtol=1e-5)
+    bias = keras.ops.convert_to_numpy(resized.head.output_bias)
+    assert bias.shape == (28,)
+    assert bias[26:].min() > 0.1
+    with pytest.raises(ValueError, match=r"call `backbone.resize_token_embeddings\(28\)`"):
+        task.resize_token_embeddings(27)
 
 
 def test_embeddings_that_cannot_be_resized():

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 import keras
 
 from lmzoo.families.backbone import Backbone
+from lmzoo.families.resizing import copy_weights
 from lmzoo.files.archives import unpack
 from lmzoo.files.atomic import atomic_file, check_path
 from lmzoo.layers.adapted import stores_updates
@@ -247,6 +248,35 @@ class SavedTask(ReportsNotFinite):
         copy = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
         copy.set_weights([keras.ops.convert_to_numpy(value) for _, value in merged_weights(self)])
         return copy
+
+    def resize_token_embeddings(self, size: int, seed: int = 0) -> Self:
+        """Return a copy of the task with embeddings for `size` tokens, such as for those added to its tokenizer.
+
+        The head keeps its weights. Weights with an axis of tokens, such as the bias of a masked language model, get new
+        entries as the embeddings do: see `Backbone.resize_token_embeddings`. The copy is compiled with the defaults
+        when that is first needed.
+
+        Args:
+            size: number of tokens; if it is lower than before, the last rows are left out.
+            seed: seed of the new rows.
+
+        Raises:
+            ValueError: as for `Backbone.resize_token_embeddings`, or if the tokenizer has another number of tokens.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        model = lmzoo.models.MaskedLM.from_preset("bert_nano_en_uncased")
+        model.preprocessor.tokenizer.add_tokens(["mRNA"])  # 1
+        model = model.resize_token_embeddings(model.preprocessor.tokenizer.vocabulary_size)
+        ```
+        """
+        backbone = self.backbone.resize_token_embeddings(size, seed)
+        resized = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
+        copy_weights(self, resized, seed)
+        return resized
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
         """Writes backbone, head, labels and vocabulary as a preset.
