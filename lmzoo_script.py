@@ -34,8 +34,8 @@ def postpone() -> None:
 def main() -> None:
     """Runs the command line."""
     postpone()
-    import lmzoo.tensorflow_kernels
-    import lmzoo.tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
+    import lmzoo.common.tensorflow_kernels
+    import lmzoo.common.tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
     from lmzoo.cli.main import app
 
     app()

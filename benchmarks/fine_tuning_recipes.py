@@ -29,11 +29,11 @@ from benchmarks.common import RESULTS, SHARED, console, save
 from benchmarks.quality import DATASETS, SEEDS, Dataset, Examples, take
 from lmzoo.data.readers import read_table
 from lmzoo.errors import NotFiniteError
-from lmzoo.family import families
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
 from lmzoo.presets.catalog import open_preset
 from lmzoo.pretraining.card import recipe_table
+from lmzoo.registry.family import families
 from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import stored_recipes
 

@@ -70,7 +70,7 @@ def training(size: dict[str, int]) -> Callable[[], object]:
 
 def predicting(size: dict[str, int]) -> Callable[[], object]:
     """A prediction for texts of 5 to 60 words."""
-    from lmzoo.family import families
+    from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
     words = [f"w{i}" for i in range(5000)]

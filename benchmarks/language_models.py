@@ -32,8 +32,8 @@ import benchmarks.common as common
 import lmzoo
 from lmzoo.data.corpora import read_documents, train_byte_pairs
 from lmzoo.families import Backbone
-from lmzoo.family import families, family_of
 from lmzoo.models import BidirectionalLM, CausalLM, NgramLM
+from lmzoo.registry.family import families, family_of
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import AdamW
 

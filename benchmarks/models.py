@@ -38,7 +38,7 @@ def lmzoo_classifier(
 ) -> Any:
     """`lmzoo.models.TextClassifier`, compiled with its defaults."""
     import lmzoo
-    from lmzoo.family import families
+    from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
     backbone = lmzoo.models.BertBackbone(

@@ -27,7 +27,7 @@ from lmzoo.data.corpora import (
     train_tokenizer,
     write_corpus,
 )
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import fitted_buckets
 

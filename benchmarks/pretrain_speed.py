@@ -60,7 +60,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], texts: list[str]) -> Round:
     import lmzoo
     from lmzoo.data.corpora import pack_sentences, write_corpus
-    from lmzoo.family import families
+    from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer, split_sentences
     from lmzoo.training import AdamW
 

@@ -56,7 +56,7 @@ def _lmzoo(peer: str, options: dict[str, Any], vocabulary: list[str], x: Any, y:
     import keras
 
     import lmzoo
-    from lmzoo.family import families
+    from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
     from lmzoo.training import AdamW
 

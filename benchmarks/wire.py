@@ -70,7 +70,7 @@ def train(mesh: str, width: int, layers: int, length: int, batch: int, steps: in
 
     from lmzoo import models
     from lmzoo.distribution import layout_map
-    from lmzoo.family import families
+    from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
     family = families()["bert"]

@@ -1,12 +1,11 @@
 """lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT, DistilBERT, XLNet, GPT, GPT-2 and Marian."""
 
-from lmzoo import tensorflow_kernels, tensorflow_logs  # noqa: F401 - before what imports TensorFlow
+from lmzoo.common import tensorflow_kernels, tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 
 # isort: split
 
 from lmzoo import analysis, data, distribution, layers, models, text, training
-from lmzoo.conversion import convert, save_checkpoint, verify
-from lmzoo.presets.catalog import PresetInfo, list_presets
+from lmzoo.presets import PresetInfo, convert, list_presets, save_checkpoint, verify
 from lmzoo.presets.upload import upload_preset
 from lmzoo.version import __version__
 

@@ -32,7 +32,6 @@ from lmzoo.data.corpora import (
     train_words,
     write_corpus,
 )
-from lmzoo.family import families
 from lmzoo.files.atomic import atomic_directory, atomic_file
 from lmzoo.models import (
     Backbone,
@@ -47,6 +46,7 @@ from lmzoo.models import (
     TextRegressor,
     TokenClassifier,
 )
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import tiny_examples
 from lmzoo.text import CharacterTokenizer, Masking, Preprocessor, WordPieceTokenizer, WordTokenizer

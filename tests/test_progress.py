@@ -7,8 +7,8 @@ import io
 import pytest
 from rich.console import Console
 
-from lmzoo import progress
-from lmzoo.progress import progress_bar, progress_over
+from lmzoo.common import progress
+from lmzoo.common.progress import progress_bar, progress_over
 
 
 class Screen(io.StringIO):

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lmzoo import tensorflow_kernels
+from lmzoo.common import tensorflow_kernels
 
 VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 

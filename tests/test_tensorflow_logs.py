@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from lmzoo import tensorflow_logs
+from lmzoo.common import tensorflow_logs
 
 INFORMATION = "I0000 00:00:1795566379.507940   29683 port.cc:153] oneDNN custom operations are on.\n"
 ERROR = "E0000 00:00:1795566379.507940   29683 cuda_fft.cc:477] Unable to register cuFFT factory\n"

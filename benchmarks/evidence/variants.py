@@ -10,12 +10,12 @@ from typing import Any
 
 import keras
 
+from lmzoo.common.tensor_types import Shape
 from lmzoo.families.albert import AlbertBackbone
 from lmzoo.families.bert import BertBackbone
-from lmzoo.family import Family, families, register_family
 from lmzoo.layers import TransformerBlock
 from lmzoo.models import Backbone
-from lmzoo.tensor_types import Shape
+from lmzoo.registry.family import Family, families, register_family
 from lmzoo.text import Masking, WordPieceTokenizer
 
 FEED_FORWARD = ("intermediate_dense", "output_dense")

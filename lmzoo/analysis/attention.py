@@ -11,11 +11,11 @@ import numpy as np
 from keras import ops
 
 from lmzoo.analysis.reading import SPECIAL, Reader
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.errors import WrongModelError
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import Preprocessor
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.tokenizers.tokenizer import TokenSpan

@@ -13,8 +13,8 @@ from keras import ops
 
 from lmzoo.analysis.explained import Explained, check_explained, left_out, questions
 from lmzoo.analysis.reading import SPECIAL, listed
-from lmzoo.arguments import is_integer, require
-from lmzoo.tensor_types import Features, Tensor
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Tensor
 
 # In how many parts the way is cut, in turn: heads with a kink, as of ReLU, need more points than smooth ones.
 _PARTS = (1, 2, 4, 8)

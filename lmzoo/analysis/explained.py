@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 
 from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
 from lmzoo.tasks.base.input_kinds import split_segments
-from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, EncodedWords
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.tokenizers.tokenizer import TokenSpan

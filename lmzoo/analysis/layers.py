@@ -9,7 +9,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.analysis.reading import SPECIAL, hidden_states, listed, text_means
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.text import Preprocessor

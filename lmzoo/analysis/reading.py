@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 import keras
 import numpy as np
 
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import expected_retracing
 from lmzoo.tasks.base.input_kinds import fit_preprocessor, split_segments
-from lmzoo.tensor_types import Tensors
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.tokenizers.tokenizer import TokenSpan

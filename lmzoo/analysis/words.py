@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import WrongModelError
 from lmzoo.tasks import BidirectionalLM, CausalLM, MaskedLM, TextEmbedder
 from lmzoo.tasks.word_vectors import Layers

@@ -12,8 +12,8 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.errors import PresetError
-from lmzoo.family import Family
 from lmzoo.files.preset_files import read_json
+from lmzoo.registry.family import Family
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:

@@ -15,11 +15,11 @@ import keras
 from lmzoo.checkpoints.config_table import Arguments, format_keys
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.tokenizer_config import longest_sequence
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer_and_packing
+from lmzoo.checkpoints.tokenizers.config import longest_sequence
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
 from lmzoo.errors import PresetError
-from lmzoo.family import Family, families_with
-from lmzoo.head_kinds import HasHead, task_of
+from lmzoo.registry.family import Family, families_with
+from lmzoo.registry.head_kinds import HasHead, task_of
 from lmzoo.text import Preprocessor
 
 T = TypeVar("T")

@@ -8,10 +8,10 @@ from lmzoo.checkpoints.bilm import find_bilm
 from lmzoo.checkpoints.checkpoint import Checkpoint
 from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.google import find_google
-from lmzoo.checkpoints.hugging_face import find_hugging_face
-from lmzoo.checkpoints.hugging_face_tensorflow import advise_on_weights
-from lmzoo.checkpoints.keras_hub import find_keras_hub
-from lmzoo.checkpoints.sentence_transformers import SentenceCheckpoint, find_sentence_transformers
+from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face
+from lmzoo.checkpoints.hugging_face.tensorflow import advise_on_weights
+from lmzoo.checkpoints.keras_hub.checkpoint import find_keras_hub
+from lmzoo.checkpoints.sentence_transformers.checkpoint import SentenceCheckpoint, find_sentence_transformers
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
 

@@ -18,8 +18,8 @@ import numpy as np
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.errors import PresetError
-from lmzoo.head_kinds import task_name
 from lmzoo.layers.finite import not_finite, warn_of_not_finite
+from lmzoo.registry.head_kinds import task_name
 
 T = TypeVar("T")
 Shape: TypeAlias = tuple[int, ...]

@@ -10,7 +10,7 @@ from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
-from lmzoo.family import Family
+from lmzoo.registry.family import Family
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from lmzoo.family import Family, families_with
+from lmzoo.registry.family import Family, families_with
 
 # Kind of head -> what follows "For" in the name of its class in transformers. One class has two kinds: `problem_type`
 # or the number of classes tells them apart.
@@ -54,7 +54,7 @@ class Names:
 
 
 def names_in_transformers(family: Family) -> Names:
-    """What transformers calls a family: see `lmzoo.checkpoints.hugging_face.HuggingFaceLayout`."""
+    """What transformers calls a family: see `lmzoo.checkpoints.hugging_face.checkpoint.HuggingFaceLayout`."""
     own: Names | None = family.checkpoints["hf"].names
     return own or Names(_prefix(family), family.name, family.name)
 
@@ -65,7 +65,7 @@ def share_a_class(kind: str, other: str) -> bool:
 
 
 def keras_hub_prefix(family: Family) -> str:
-    """Prefix of the names of a family's classes in KerasHub: see `lmzoo.checkpoints.keras_hub.KerasHubLayout`."""
+    """Return the prefix of the names of a family's classes in KerasHub; see `KerasHubLayout`."""
     own: str = family.checkpoints["keras_hub"].prefix
     return own or _prefix(family)
 

@@ -13,11 +13,11 @@ from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_
 from lmzoo.checkpoints.formats.stacked import UnstackedTensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
-from lmzoo.checkpoints.hugging_face import ENCODER_KEYS
+from lmzoo.checkpoints.hugging_face.checkpoint import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import is_model_garden, model_garden_tensors
 from lmzoo.errors import PresetError
-from lmzoo.family import Family, families_with
 from lmzoo.files.preset_files import read_json
+from lmzoo.registry.family import Family, families_with
 
 _CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),

@@ -69,9 +69,9 @@ def _load(model: str) -> Task:
         return load_task(stored)[1]
     announce_keras()
     with announced(f"Loading {model}"):
-        from lmzoo.head_kinds import task_that_reads
         from lmzoo.models import TextEmbedder
         from lmzoo.presets.source import open_source
+        from lmzoo.registry.head_kinds import task_that_reads
 
         found: Any = task_that_reads(open_source(model).head) or TextEmbedder
         task: Task = found.from_preset(model)

@@ -11,7 +11,7 @@ import typer
 
 from lmzoo.cli.options import check_workers
 from lmzoo.cli.output import announce_keras, say
-from lmzoo.process_group import run_together
+from lmzoo.parallel.process_group import run_together
 
 _TIMEOUT = 300.0  # seconds until all processes must have met: hosts do not start equally fast
 
@@ -38,7 +38,7 @@ def joined(workers: int | None, address: str | None) -> Iterator[None]:
         import keras
 
         from lmzoo.distribution import initialize
-        from lmzoo.processes import naming_lost_processes
+        from lmzoo.parallel.processes import naming_lost_processes
 
         initialize(timeout=_TIMEOUT)
         keras.distribution.set_distribution(keras.distribution.DataParallel())

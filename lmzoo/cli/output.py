@@ -17,8 +17,8 @@ from rich.console import Console
 from rich.table import Table
 
 from lmzoo.cli.examples import Inputs
+from lmzoo.common.progress import progress_bar
 from lmzoo.files.urls import whole_file
-from lmzoo.progress import progress_bar
 
 if TYPE_CHECKING:
     from lmzoo.evaluation.reports import Cell, Report

@@ -21,6 +21,7 @@ from lmzoo.cli.examples import WORDS, Columns, Inputs, read_kept
 from lmzoo.cli.kinds import Kind
 from lmzoo.cli.output import announced, count_of, in_parts, say
 from lmzoo.cli.stored_models import find_model, load_task
+from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.tables import SUFFIXES
 from lmzoo.data.readers.text_files import suffix_of
 from lmzoo.errors import NoExamplesError
@@ -37,8 +38,7 @@ from lmzoo.files.urls import (
     source_of,
     whole_file,
 )
-from lmzoo.progress import progress_bar
-from lmzoo.workers import run_jobs
+from lmzoo.parallel.workers import run_jobs
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task

@@ -134,9 +134,9 @@ def pretrain(
         announce_keras()
         import keras
 
+        from lmzoo.parallel.processes import process_index
         from lmzoo.pretraining import Recipe
         from lmzoo.pretraining import pretrain as run
-        from lmzoo.processes import process_index
 
         def confirm(seconds: float) -> None:
             say(f"training takes about {_duration(seconds)} on this machine")

@@ -103,9 +103,9 @@ def serve(
         import json
         import shlex
 
+        from lmzoo.common.tensorflow_kernels import leave_to_tensorflow
         from lmzoo.serving import server
         from lmzoo.serving.rest_api import RestApi
-        from lmzoo.tensorflow_kernels import leave_to_tensorflow
 
         leave_to_tensorflow()
         if threads is not None:

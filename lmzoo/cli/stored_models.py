@@ -125,8 +125,8 @@ def load_with_examples(model: str, read: Callable[[Kind, list[str] | None], _Rea
 
 def _head_of(preset: str) -> Any:
     """The class of the task that can use the head of a preset or checkpoint."""
-    from lmzoo.head_kinds import task_that_reads
     from lmzoo.presets.source import open_source
+    from lmzoo.registry.head_kinds import task_that_reads
 
     found = task_that_reads(open_source(preset).head)
     if found is None or found.head_kind not in {kind.head for kind in KINDS}:

@@ -117,7 +117,7 @@ def fit(
     """
     with messages(), stoppable(checkpoint), contextlib.ExitStack() as together:
         from lmzoo.presets.catalog import local_directory
-        from lmzoo.span_marks import with_marks
+        from lmzoo.text.span_marks import with_marks
 
         kind, columns = kind_called(task), Columns(text, pair, label, choices, format, header, encoding, scale)
         check_output(output, overwrite, suffix=".keras")
@@ -157,7 +157,7 @@ def fit(
             import keras
 
             from lmzoo.cli.task_scores import Report, score
-            from lmzoo.processes import first_process_first, process_index
+            from lmzoo.parallel.processes import first_process_first, process_index
             from lmzoo.training import AdamW
 
             keras.utils.set_random_seed(seed)
@@ -341,7 +341,7 @@ def _sorted_labels(names: Iterable[str], data: Path) -> list[str]:
 
 
 def _task_class(kind: Kind, arguments: Iterable[str]) -> Any:
-    from lmzoo.head_kinds import task_of
+    from lmzoo.registry.head_kinds import task_of
 
     found: Any = task_of(kind.head)
     if "pooling" in arguments and "pooling" not in inspect.signature(found).parameters:

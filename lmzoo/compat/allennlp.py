@@ -11,12 +11,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import is_integer, require
 from lmzoo.checkpoints.bilm import load_bilm
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Shape, Tensor
 from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import Dropout, ScalarMix
 from lmzoo.models import ElmoBackbone
-from lmzoo.tensor_types import Features, Shape, Tensor
 from lmzoo.text import batch_to_ids
 
 __all__ = ["Elmo", "batch_to_ids"]

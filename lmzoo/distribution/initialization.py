@@ -14,9 +14,9 @@ from typing import NoReturn
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.errors import ProcessesError
-from lmzoo.processes import compare_by_jax, end_at_once, gathered_by_jax, lost_process
+from lmzoo.parallel.processes import compare_by_jax, end_at_once, gathered_by_jax, lost_process
 from lmzoo.version import __version__
 
 _FOREVER = 10**6  # seconds

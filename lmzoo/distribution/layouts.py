@@ -7,7 +7,7 @@ import re
 import keras
 
 from lmzoo.families import Backbone
-from lmzoo.family import SPLIT, family_of
+from lmzoo.registry.family import SPLIT, family_of
 from lmzoo.tasks import Task
 
 

@@ -11,11 +11,11 @@ from typing import Any, ClassVar, Self
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.input_checks import check_ids
 from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
-from lmzoo.family import family_of
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.heads import tied_logits
@@ -24,8 +24,8 @@ from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
+from lmzoo.registry.family import family_of
 from lmzoo.serving.export import export_backbone, file_format
-from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from lmzoo.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.layers.activations import get_activation
 
 MOST_LAYERS = 1000  # several times those of the deepest published models

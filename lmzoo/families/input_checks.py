@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 import numpy as np
 
-from lmzoo.tensor_types import Tensor, Tensors
+from lmzoo.common.tensor_types import Tensor, Tensors
 
 
 def known_values(x: Tensor) -> np.ndarray | None:

@@ -11,12 +11,12 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_number, require, require_share
+from lmzoo.common.arguments import is_number, require, require_share
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import require_positive
 from lmzoo.families.plain_embeddings import plain_embeddings
 from lmzoo.layers import Dropout, GatherPositions
-from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.training import FineTuningRecipe
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 
 import keras
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.layers.adapted import AdaptedLayer
 from lmzoo.layers.sublayers import sublayers

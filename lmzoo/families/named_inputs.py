@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.tensor_types import Features
+from lmzoo.common.tensor_types import Features
 from lmzoo.training.several_devices import SeveralDevicesModel
 
 # Inputs of some families and tasks, and what tokenizers and collators of transformers return. A model that has none of

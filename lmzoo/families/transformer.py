@@ -7,12 +7,12 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.attention import Cache
 from lmzoo.layers.rows import at_positions
-from lmzoo.tensor_types import Features, Tensor
 
 
 class TransformerBackbone(Backbone):

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import requests
 import urllib3
 
+from lmzoo.common.progress import progress_bar
 from lmzoo.files.manifest import mismatch
-from lmzoo.progress import progress_bar
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 _SLOWEST = 1000  # bytes per second; a server that sends less for that long counts as silent

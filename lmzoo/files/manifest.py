@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import keras
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo", name="gelu")

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
@@ -22,7 +23,6 @@ from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rows import as_rows
-from lmzoo.tensor_types import Shape, Tensor
 
 # Large enough that exp() of a masked score is exactly 0 next to any real one, small enough that a sequence without real
 # keys stays finite (its softmax is then uniform).

@@ -8,11 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.rows import width_of
-from lmzoo.tensor_types import Shape, Tensor
 
 _MULTIPLIER = 0x01000193  # of the FNV hash
 _LONGEST_WORD = 1024  # characters, where a graph does not know the number

@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.tensor_types import Features, Tensor, Tensors
 
 # Name of the variables of evaluations and predictions, each of which starts from zeros.
 OUTSIDE_TRAINING = "memory_outside_training"

@@ -12,11 +12,11 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import width_of
-from lmzoo.tensor_types import Shape, Tensor
 
 
 def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:

@@ -10,8 +10,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.tensor_types import Shape, Tensor
 
 ABSENT = -30_000.0  # below any score of a head: its softmax is 0. Finite in float16, too.
 

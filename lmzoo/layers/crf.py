@@ -16,9 +16,9 @@ import numpy as np
 from keras import ops
 from numpy.typing import ArrayLike
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.scan import scan
-from lmzoo.tensor_types import Shape, Tensor
 
 _NEVER = -1e4  # its exponential is 0, and differences of scores keep three decimals beside it
 

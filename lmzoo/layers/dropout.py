@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import require_share
-from lmzoo.tensor_types import Shape, Tensor
+from lmzoo.common.arguments import require_share
+from lmzoo.common.tensor_types import Shape, Tensor
 
 _LEVELS = 1 << 16
 

@@ -8,12 +8,12 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import Embedding, ReversibleEmbedding
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.tensor_types import Shape, Tensor
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:

@@ -10,7 +10,7 @@ from typing import cast
 import keras
 import numpy as np
 
-from lmzoo.tensor_types import Shape, Tensor
+from lmzoo.common.tensor_types import Shape, Tensor
 
 _skipped = ContextVar("skipped", default=False)
 

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.products import matmul, matmul_transposed, product_with
 from lmzoo.layers.rows import as_rows
 from lmzoo.layers.scan import scan
-from lmzoo.tensor_types import Shape, Tensor, Tensors
 
 DIRECTIONS = ("forward", "backward")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 
 _LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
 

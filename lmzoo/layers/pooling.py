@@ -8,11 +8,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import Dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
-from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -7,7 +7,7 @@ import math
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 
 
 def positions_from(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 
 _ALIASED = 512  # columns, 2 kB of float32
 _APART = 16  # rows or columns

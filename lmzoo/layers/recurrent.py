@@ -10,14 +10,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import require
+from lmzoo.common.arguments import require
+from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.lstm import lstm_recurrence, memory_dtype
 from lmzoo.layers.products import matmul
 from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.layers.scan import scan
-from lmzoo.tensor_types import Shape, Tensor, Tensors
 
 CELLS = {"rnn": 1, "gru": 3, "lstm": 4}  # the blocks of columns of their kernels
 

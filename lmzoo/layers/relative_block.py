@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.relative_attention import RelativeAttention
 from lmzoo.layers.remat import recomputed
 from lmzoo.layers.transformer_block import TransformerBlock
-from lmzoo.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 
 
 def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:

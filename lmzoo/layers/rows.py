@@ -5,7 +5,7 @@ from __future__ import annotations
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Shape, Tensor
+from lmzoo.common.tensor_types import Shape, Tensor
 
 
 def as_rows(x: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import as_rows, width_of
-from lmzoo.tensor_types import Shape, Tensor
 
 _NEVER = -1e9  # a logit whose probability is 0 in float32
 

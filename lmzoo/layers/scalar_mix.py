@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.tensor_types import Shape, Tensor
 
 # What each `layer_norm` adds to the variance; None for no normalisation.
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Tensor, Tensors
+from lmzoo.common.tensor_types import Tensor, Tensors
 
 Step = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
 

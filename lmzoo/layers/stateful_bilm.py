@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.layers.carried_state import CarriesState
 from lmzoo.layers.dropout import Dropout
-from lmzoo.tensor_types import Tensor, Tensors
 
 
 class LanguageModel(Protocol):

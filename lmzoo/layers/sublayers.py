@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import keras
 
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.adapted import stores_updates
-from lmzoo.tensor_types import Tensor
 
 
 def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:

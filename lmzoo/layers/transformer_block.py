@@ -7,6 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.adapted import Dense
 from lmzoo.layers.attention import Cache, SelfAttention
@@ -17,7 +18,6 @@ from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.products import apply_dense
 from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
-from lmzoo.tensor_types import Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -30,10 +30,10 @@ from typing import BinaryIO
 
 import numpy as np
 
+from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.ngrams.table import NEVER, START, NgramTable
-from lmzoo.progress import progress_bar
 
 SPECIAL = ("<unk>", "<s>", "</s>")  # by their ids, UNKNOWN, START and END
 SPACES = "\0\t\n\v\f\r "  # what separates words in a file, so that no word may hold it

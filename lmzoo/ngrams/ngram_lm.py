@@ -12,7 +12,8 @@ from typing import Any, Self
 
 import numpy as np
 
-from lmzoo.arguments import is_integer, require, stop_strings
+from lmzoo.common.arguments import is_integer, require, stop_strings
+from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents, groups_of
 from lmzoo.data.corpora.tokenized_documents import sentences_of as sentences_in
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
@@ -20,7 +21,6 @@ from lmzoo.ngrams.arpa import SPACES, SPECIAL, read_arpa, write_arpa
 from lmzoo.ngrams.kneser_ney import Discounts, estimate
 from lmzoo.ngrams.sampling import Sampling
 from lmzoo.ngrams.table import END, START, UNKNOWN, NgramTable
-from lmzoo.progress import progress_over
 from lmzoo.text import Tokenizer, TokenSpan, WordTokenizer
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_texts

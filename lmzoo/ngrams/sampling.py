@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
 
 SAMPLERS = ("greedy", "random", "top_k", "top_p")
 

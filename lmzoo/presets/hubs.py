@@ -152,7 +152,7 @@ def _parts_without(patterns: Iterable[str], folder: Path) -> list[Path]:
     """Return the parts of a downloaded repository that need weights but have no such file, relative to its folder."""
     parts = [folder]
     if (folder / "modules.json").exists():
-        from lmzoo.checkpoints.sentence_modules import read_modules  # which imports Keras
+        from lmzoo.checkpoints.sentence_transformers.modules import read_modules  # which imports Keras
 
         with contextlib.suppress(PresetError):  # which is raised again when the folder is read
             parts = [module.directory for module in read_modules(folder) if module.has_weights]

@@ -26,9 +26,8 @@ from lmzoo.checkpoints.formats.hdf5 import (
 )
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import damage_named
-from lmzoo.checkpoints.vocabulary_files import naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import naming
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.family import family_of
 from lmzoo.files.atomic import atomic_directory, check_room
 from lmzoo.files.manifest import write_manifest
 from lmzoo.files.preset_files import (
@@ -44,8 +43,9 @@ from lmzoo.files.preset_files import (
     read_json,
     write_json,
 )
-from lmzoo.head_kinds import HasHead
 from lmzoo.layers.finite import first_not_finite, warn_of_not_finite
+from lmzoo.registry.family import family_of
+from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 

@@ -14,13 +14,13 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.family_names import share_a_class
-from lmzoo.checkpoints.vocabulary_files import naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import naming
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import listed_files
-from lmzoo.head_kinds import HasHead, task_name, task_of
 from lmzoo.layers.initializers import skip_initial_values
+from lmzoo.parallel.processes import check_same, several_processes
 from lmzoo.presets.source import Source, open_source
-from lmzoo.processes import check_same, several_processes
+from lmzoo.registry.head_kinds import HasHead, task_name, task_of
 from lmzoo.text import Preprocessor
 
 

@@ -10,10 +10,10 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.detect import find_checkpoint
-from lmzoo.family import families, family_of
-from lmzoo.head_kinds import HasHead
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset
+from lmzoo.registry.family import families, family_of
+from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor
 
 

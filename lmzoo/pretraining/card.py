@@ -13,9 +13,9 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.head_kinds import task_name, task_that_reads
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts
+from lmzoo.registry.head_kinds import task_name, task_that_reads
 from lmzoo.tasks import Task
 from lmzoo.training import FineTuningRecipe
 

@@ -21,12 +21,12 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.files.urls import copy_folder, exists, inside, is_url
+from lmzoo.parallel.processes import first_process_first
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
 from lmzoo.pretraining.recipe import OPTIMIZERS, PAIRED, WSD_WARMUP, Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
-from lmzoo.processes import first_process_first
 from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer

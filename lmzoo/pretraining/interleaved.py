@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.data.corpora.sequence_storage import join_blocks
 from lmzoo.data.corpora.tokenized_documents import splits_of
-from lmzoo.tensor_types import Tensors
 from lmzoo.text import EncodedTexts
 from lmzoo.text.batching import Batches, LengthBatches
 

@@ -11,10 +11,10 @@ from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.data.corpora.word_vocabulary import train_words
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
+from lmzoo.parallel.processes import first_process_first
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
-from lmzoo.processes import first_process_first
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad

@@ -13,6 +13,7 @@ import keras
 
 from lmzoo.files.manifest import listed_files
 from lmzoo.files.urls import absolute, exists
+from lmzoo.parallel.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.presets import resolve
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.pretraining.card import write_card
@@ -23,7 +24,6 @@ from lmzoo.pretraining.language_model import train_language_model
 from lmzoo.pretraining.recipe import Recipe
 from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, split_held_out
-from lmzoo.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.tasks import Task
 
 # By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.families import DEFAULT_FAMILY
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, families, family_of
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
+from lmzoo.registry.family import Family, families, family_of
 from lmzoo.text import Masking
 from lmzoo.training import LAMB, AdamW
 

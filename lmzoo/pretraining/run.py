@@ -14,8 +14,8 @@ from typing import Any, TypedDict
 import keras
 
 from lmzoo.files.urls import inside
+from lmzoo.parallel.processes import process_index
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.processes import process_index
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import collect_warnings
 from lmzoo.training import ResumableCheckpoint

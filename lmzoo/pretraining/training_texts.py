@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from lmzoo.arguments import is_number, require
+from lmzoo.common.arguments import is_number, require
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.files.urls import absolute, open_to_read, size_of

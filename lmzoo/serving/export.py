@@ -17,8 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from lmzoo.arguments import require
 from lmzoo.checkpoints.formats.tensorflow import system_errors
+from lmzoo.common.arguments import require
+from lmzoo.common.tensor_types import Features
+from lmzoo.common.tensorflow_logs import without_log_lines
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, joined_projections
@@ -29,8 +31,6 @@ from lmzoo.serving.model_readme import write_readme
 from lmzoo.serving.model_versions import versions_in
 from lmzoo.serving.served_model import ServedModel, Signatures
 from lmzoo.serving.warmup import write_warmup
-from lmzoo.tensor_types import Features
-from lmzoo.tensorflow_logs import without_log_lines
 
 if TYPE_CHECKING:
     import tensorflow as tf

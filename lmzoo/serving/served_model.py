@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias
 
 import keras
 
-from lmzoo.family import Family
-from lmzoo.tensor_types import Features, Tensors
+from lmzoo.common.tensor_types import Features, Tensors
+from lmzoo.registry.family import Family
 from lmzoo.text import Preprocessor
 
 if TYPE_CHECKING:

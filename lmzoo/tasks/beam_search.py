@@ -11,10 +11,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.rows import at_positions
-from lmzoo.tensor_types import Tensor, Tensors
 
 _NEVER = -1e9
 

@@ -9,14 +9,15 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.progress import progress_bar
+from lmzoo.common.tensor_types import Features
 from lmzoo.data.corpora.lm_batches import DocumentStreams, EncodedDocuments, Step
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, family_of
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.stateful_bilm import StreamedBiLM
-from lmzoo.progress import progress_bar
+from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import (
     Batch,
     BatchOptions,
@@ -29,7 +30,6 @@ from lmzoo.tasks.base.examples import (
 )
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
-from lmzoo.tensor_types import Features
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, require, stop_strings
+from lmzoo.common.arguments import is_integer, require, stop_strings
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures

@@ -8,9 +8,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, require, require_share
+from lmzoo.common.arguments import is_integer, require, require_share
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
 from lmzoo.layers import (
     Dropout,
     LastTokenPooler,
@@ -23,7 +23,7 @@ from lmzoo.layers import (
     unit_vectors,
 )
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tensor_types import Tensor
+from lmzoo.registry.family import family_of
 
 _POOLERS: dict[str, type[keras.layers.Layer]] = {
     "max": MaxPooler,

@@ -13,11 +13,11 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tensor_types import Tensor
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.weights_in_place import one_thread

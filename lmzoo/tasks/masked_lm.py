@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family
+from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, Texts
 from lmzoo.tasks.base.input_kinds import split_segments

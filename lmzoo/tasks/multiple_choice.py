@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.common.tensor_types import Features
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
@@ -18,7 +19,6 @@ from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, We
 from lmzoo.tasks.base.labels import one_each
 from lmzoo.tasks.base.reports import report_choices
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
-from lmzoo.tensor_types import Features
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
 from lmzoo.text.probabilities import softmax

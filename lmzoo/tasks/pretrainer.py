@@ -8,14 +8,14 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, example_weights
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
-from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.training.span_metrics import TokenAccuracy
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
 from lmzoo.layers import SpanHead
+from lmzoo.registry.family import family_of
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k

@@ -9,11 +9,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, family_of
 from lmzoo.layers.heads import OutputBias
+from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
 from lmzoo.tasks.base.input_kinds import split_segments
@@ -22,7 +23,6 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.served_translation import translated, translation_signatures
-from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.encoded_pairs import EncodedPairs

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.prediction import predict_encoded
-from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import EncodedTexts
 from lmzoo.text.packing import ranges
 from lmzoo.training.several_devices import SeveralDevicesModel

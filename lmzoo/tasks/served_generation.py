@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.generation import Sampler, TokenGenerator, sampler_called
-from lmzoo.tensor_types import Tensor, Tensors
 from lmzoo.text import Preprocessor
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_number, require
+from lmzoo.common.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k

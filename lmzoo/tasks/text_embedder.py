@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import is_number, require
+from lmzoo.common.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.serving.export import text_signatures

@@ -15,7 +15,6 @@ from lmzoo.layers import ClassificationHead, TransitionScores
 from lmzoo.layers.crf import decode
 from lmzoo.serving.export import class_answers, signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
-from lmzoo.span_marks import SpanScheme, marks_spans
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.reports import report_tags
@@ -26,6 +25,7 @@ from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
+from lmzoo.text.span_marks import SpanScheme, marks_spans
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.arguments import is_number, require
+from lmzoo.common.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import Text

@@ -12,11 +12,11 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS, NamedInputsModel
-from lmzoo.family import Family
+from lmzoo.registry.family import Family
 from lmzoo.tasks import Task
-from lmzoo.tensor_types import Tensors
 from lmzoo.testing.exported_answers import TOLERANCE, assert_answers_agree, assert_same
 from lmzoo.testing.functional_models import assert_copies_agree
 from lmzoo.testing.other_backend import ask_other_backend, compiles_each_operation, train_and_predict

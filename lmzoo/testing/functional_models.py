@@ -7,7 +7,7 @@ import tempfile
 import keras
 import numpy as np
 
-from lmzoo.tensor_types import Features, Tensor, Tensors
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.testing.exported_answers import TOLERANCE
 from lmzoo.testing.other_backend import compiles_each_operation
 

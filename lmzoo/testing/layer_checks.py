@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.tensor_types import Tensors
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.testing.exported_answers import TOLERANCE
 from lmzoo.testing.other_backend import compiles_each_operation
 from lmzoo.testing.tiny import SEED

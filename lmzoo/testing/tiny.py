@@ -12,7 +12,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family
+from lmzoo.registry.family import Family
 from lmzoo.tasks import (
     BidirectionalLM,
     MultipleChoice,

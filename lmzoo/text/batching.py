@@ -10,7 +10,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.tensor_types import Tensors
+from lmzoo.common.tensor_types import Tensors
 
 _MULTIPLE = 8  # of which padded widths are multiples, except for the largest
 _WIDTHS = {False: 7, True: 4}  # by whether each is compiled; 4 widths need about an eighth more padding than 7

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.tensor_types import Tensors
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets
 
 # As for `LengthBatches`: the lengths of some sequences, and what makes batches of them.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from lmzoo.tensor_types import Tensors
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.text.batching import Batches, LengthBatches
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
 from lmzoo.text.validate_text import clean_columns, warn

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

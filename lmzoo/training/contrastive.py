@@ -10,9 +10,9 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_number, require
+from lmzoo.common.arguments import is_number, require
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers import unit_vectors
-from lmzoo.tensor_types import Tensor
 from lmzoo.training.metrics import PearsonCorrelation
 
 

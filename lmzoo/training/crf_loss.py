@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.crf import negative_log_likelihood
-from lmzoo.tensor_types import Tensor
 from lmzoo.training.span_metrics import IGNORED
 
 

@@ -16,10 +16,10 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.sublayers import merged_weights
-from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.divergence import StopOnDivergence
 from lmzoo.training.several_devices import SeveralDevicesModel

@@ -7,8 +7,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import require_share
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.arguments import require_share
+from lmzoo.common.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from lmzoo.tensor_types import Tensor, Tensors
+from lmzoo.common.tensor_types import Tensor, Tensors
 
 
 class WholeBatches:

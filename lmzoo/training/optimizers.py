@@ -10,8 +10,8 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, is_number, require, require_share
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.tensor_types import Tensor
 
 _WORTH_COMPILING = 20_000_000  # weights; for fewer, TensorFlow's own kernel is as fast, and nothing is compiled
 # The factor of the rate by the share of the decay that is left, from 1 to 0.

@@ -17,13 +17,13 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import is_url
 from lmzoo.layers.carried_state import OUTSIDE_TRAINING
 from lmzoo.layers.finite import not_finite
-from lmzoo.processes import check_same, gathered, process_index
+from lmzoo.parallel.processes import check_same, gathered, process_index
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
 from lmzoo.training.several_devices import on_every_process

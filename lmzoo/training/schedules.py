@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, is_number, require
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -10,8 +10,8 @@ from typing import Any
 
 import keras
 
-from lmzoo.processes import naming_lost_processes, process_index, several_processes
-from lmzoo.tensor_types import Tensor, Tensors
+from lmzoo.common.tensor_types import Tensor, Tensors
+from lmzoo.parallel.processes import naming_lost_processes, process_index, several_processes
 from lmzoo.training.weights_in_place import kept_weights, one_thread
 
 _Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]

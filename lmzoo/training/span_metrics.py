@@ -8,8 +8,8 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.crf import best_labels
-from lmzoo.tensor_types import Tensor
 from lmzoo.text.span_labels import SpanTable
 
 IGNORED = -100  # the label of positions that do not count, as in PyTorch
@@ -50,7 +50,7 @@ class SpanScore(keras.metrics.Metric):
     counts are summed over all batches.
 
     Args:
-        labels: names of the classes, in one of the schemes that `lmzoo.span_marks.SpanScheme` reads.
+        labels: names of the classes, in one of the schemes that `lmzoo.text.span_marks.SpanScheme` reads.
         score: `"f1"`, `"precision"` or `"recall"`.
         name: name of the metric, by default `span_` and the score.
         **kwargs: of `keras.metrics.Metric`.

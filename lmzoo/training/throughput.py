@@ -9,7 +9,7 @@ from contextlib import ExitStack
 import keras
 from rich.console import Console
 
-from lmzoo.progress import progress_bar
+from lmzoo.common.progress import progress_bar
 
 _INTERVAL = 0.5  # seconds between two moves of the bar: on JAX, each waits for the step and costs milliseconds
 

@@ -11,8 +11,8 @@ import pytest
 import lmzoo
 from lmzoo.analysis import Attention, attention, head_statistics, join_words, write_attention
 from lmzoo.families.bert import FAMILY
-from lmzoo.family import families
 from lmzoo.models import Seq2SeqLM, TextClassifier, TextEmbedder
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.analysis.html_page import Page
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.checkpoints.family_names import names_in_transformers
-from lmzoo.family import Family
+from lmzoo.registry.family import Family
 
 # Primes where possible; both the heads' width and their number are other than in any other model.
 SIZES = {

@@ -10,11 +10,11 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.keras_hub_tokenizers import read_keras_hub_tokenizer, write_keras_hub_tokenizer
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.keras_hub.tokenizers import read_keras_hub_tokenizer, write_keras_hub_tokenizer
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.errors import PresetError
-from lmzoo.family import families, family_of
 from lmzoo.models import BertBackbone, MaskedLM, RobertaBackbone, TextClassifier
+from lmzoo.registry.family import families, family_of
 from lmzoo.testing.tiny import tiny_backbone
 from lmzoo.text import (
     AddedToken,

@@ -7,15 +7,15 @@ import json
 
 import pytest
 
-from lmzoo import family as registry
 from lmzoo import save_checkpoint
 from lmzoo.checkpoints.detect import find_checkpoint
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.families.roberta import FAMILY
 from lmzoo.files.preset_files import read_json
 from lmzoo.models import TextClassifier
+from lmzoo.registry import family as registry
 from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.text import BytePairTokenizer
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.conversion import save_checkpoint, verify
 from lmzoo.models import QuestionAnswerer, TextClassifier, TextRegressor
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint, verify
 from tests.checkpoints.model_files import load
 from tests.reference.weights import difference, named_weights, padded_batch, run, tiny_backbone
 

@@ -11,11 +11,11 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
-from lmzoo.conversion import save_checkpoint
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
 from lmzoo.errors import PresetError
-from lmzoo.family import families
 from lmzoo.models import CausalLM, TextClassifier
+from lmzoo.presets import save_checkpoint
+from lmzoo.registry.family import families
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Preprocessor, WordPieceTokenizer, XlmRobertaTokenizer
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
 from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids

@@ -14,10 +14,9 @@ import pytest
 
 from lmzoo.checkpoints.engine import TRANSPOSED
 from lmzoo.checkpoints.family_names import keras_hub_prefix
-from lmzoo.conversion import save_checkpoint
-from lmzoo.family import families
 from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.reference.elmo import product_paths, to_product
 from tests.reference.weights import difference, padded_batch, randomise, run, to_numpy
@@ -357,7 +356,7 @@ def test_a_failed_write_leaves_what_was_there(backbone_of, tmp_path, monkeypatch
     def fail(*_):
         raise OSError("the disk is full")
 
-    monkeypatch.setattr("lmzoo.conversion.checkpoint_writer.write_safetensors", fail)
+    monkeypatch.setattr("lmzoo.checkpoints.checkpoint_writer.write_safetensors", fail)
     with pytest.raises(OSError, match="full"):
         save_checkpoint(tiny_backbone(families()["bert"], num_layers=1), tmp_path / "it", to="hf")
     assert (tmp_path / "it/model.safetensors").read_bytes() == before

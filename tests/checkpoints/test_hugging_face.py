@@ -9,7 +9,6 @@ import warnings
 import numpy as np
 import pytest
 
-from lmzoo.conversion import save_checkpoint
 from lmzoo.models import (
     Backbone,
     CausalLM,
@@ -20,7 +19,7 @@ from lmzoo.models import (
     TextEmbedder,
     TokenClassifier,
 )
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint
 from tests.checkpoints.model_files import (
     CONFIGS,
     LABELS,

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.conversion import save_checkpoint
-from lmzoo.family import families
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning
 from tests.checkpoints.model_files import load

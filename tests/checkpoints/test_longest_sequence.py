@@ -7,10 +7,9 @@ import shutil
 
 import pytest
 
-from lmzoo.conversion import convert, save_checkpoint
-from lmzoo.family import families
 from lmzoo.models import TextClassifier
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, convert, save_checkpoint
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning
 

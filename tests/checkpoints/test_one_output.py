@@ -7,10 +7,9 @@ import json
 import numpy as np
 import pytest
 
-from lmzoo.conversion import convert, save_checkpoint, verify
-from lmzoo.family import families
 from lmzoo.models import Backbone, MultipleChoice, TextClassifier, TextRegressor
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, convert, save_checkpoint, verify
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite
 from tests.checkpoints.test_task_heads import CHOICES, batch_for

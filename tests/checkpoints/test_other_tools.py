@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
-from lmzoo.conversion import save_checkpoint, verify
-from lmzoo.family import families
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint, verify
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.text import Preprocessor, Tokenizer, WordPieceTokenizer
 from tests.checkpoints.model_files import load, peer, rewrite

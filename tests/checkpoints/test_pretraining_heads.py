@@ -7,11 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from lmzoo.conversion import convert, save_checkpoint, verify
-from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, convert, save_checkpoint, verify
 from lmzoo.presets.source import open_source
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, read_there, rewrite, state_of
 from tests.checkpoints.test_hugging_face import batch_for

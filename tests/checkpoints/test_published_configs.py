@@ -14,10 +14,10 @@ import pytest
 
 from lmzoo.checkpoints.bilm import open_bilm
 from lmzoo.checkpoints.checkpoint import read_arguments
-from lmzoo.conversion import save_checkpoint
 from lmzoo.errors import PresetError
-from lmzoo.family import Family, families
 from lmzoo.models import Backbone
+from lmzoo.presets import save_checkpoint
+from lmzoo.registry.family import Family, families
 from tests.checkpoints.published import batch_of, hidden_states_of, shrink, write_peer
 from tests.conftest import SHARED
 from tests.reference.weights import difference, run

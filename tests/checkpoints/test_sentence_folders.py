@@ -11,9 +11,8 @@ import pytest
 
 import lmzoo
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
-from lmzoo.conversion import save_checkpoint
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder, TextRegressor
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint
 from lmzoo.testing import tiny_task
 from tests.checkpoints.sentence_folders import (
     OLD,

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.conversion import save_checkpoint
 from lmzoo.models import Backbone, TextEmbedder, TextRegressor
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint
 from lmzoo.testing import randomize, tiny_task
 from tests.checkpoints.sentence_folders import (
     OLD,

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.checkpoints.sentencepiece_rules import clean_up_in, with_clean_up
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
 from lmzoo.presets import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean

@@ -7,7 +7,7 @@ import json
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.tokenizer_config import longest_sequence
+from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.errors import PresetError
 from lmzoo.models import (
     CausalLM,

@@ -20,9 +20,8 @@ import pytest
 import lmzoo
 from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
-from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
-from lmzoo.checkpoints.tokenizer_files import write_tokenizer
-from lmzoo.family import families
+from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.tokenizers.files import write_tokenizer
 from lmzoo.models import (
     Backbone,
     CausalLM,
@@ -37,6 +36,7 @@ from lmzoo.models import (
 )
 from lmzoo.presets import PresetError
 from lmzoo.presets.source import open_source
+from lmzoo.registry.family import families
 from lmzoo.text import WordPieceTokenizer
 from tests.checkpoints.model_files import configure, load
 from tests.reference.weights import difference, run, to_numpy

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.presets import PresetError
 from lmzoo.text import CharacterTokenizer, Tokenizer
 from tests.checkpoints.tokenizer_files import (

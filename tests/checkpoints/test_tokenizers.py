@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
-from lmzoo.family import families
+from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
+from lmzoo.registry.family import families
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterTokenizer,

@@ -10,10 +10,8 @@ import pytest
 import tokenizers
 
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint, write_tensorflow_checkpoint
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
-from lmzoo.conversion import save_checkpoint
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import train_tokenizer
-from lmzoo.family import families
 from lmzoo.models import (
     Backbone,
     MultipleChoice,
@@ -23,7 +21,8 @@ from lmzoo.models import (
     TextRegressor,
     TokenClassifier,
 )
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, XlnetTokenizer
 from tests.checkpoints.model_files import configure, load, peer, read_there, state_of

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import lmzoo
-from lmzoo.family import families
 from lmzoo.pretraining.recipe import METHODS
+from lmzoo.registry.family import families
 
 ROOT = Path(__file__).resolve().parents[2]
 

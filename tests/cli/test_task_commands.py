@@ -34,7 +34,7 @@ from lmzoo.cli.output import output_to
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
-from lmzoo.head_kinds import task_name
+from lmzoo.registry.head_kinds import task_name
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 
 pytestmark = [

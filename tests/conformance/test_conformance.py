@@ -7,7 +7,7 @@ import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_training
 from tests.conformance.enrolled import subclasses
 

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from keras import ops
 
-import lmzoo.family
-from lmzoo.family import families, family_of
+import lmzoo.registry.family
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
+from lmzoo.registry.family import families, family_of
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, tiny_backbone, tiny_preprocessor, tiny_texts
 
 EXPENSIVE = {"check_task_backends", "check_task_export", "check_task_resume", "check_task_training"}  # as for others
@@ -21,7 +21,7 @@ def toy():
     """The family, registered while this module's tests run: others go through all that are registered."""
     before = families()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lmzoo.family, "_FAMILIES", dict(before))
+        patch.setattr(lmzoo.registry.family, "_FAMILIES", dict(before))
         yield importlib.import_module("tests.conformance.toy_family").TOY
     assert families() == before
 

@@ -7,7 +7,7 @@ import pytest
 from keras import ops
 
 import lmzoo.models  # noqa: F401 - registers the families
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task_encoders import TextVector

@@ -8,7 +8,7 @@ import keras
 
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text import WordPieceTokenizer
 from lmzoo.text.packing import Packing
 

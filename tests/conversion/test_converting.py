@@ -8,9 +8,9 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli.main import app
-from lmzoo.conversion import convert, save_checkpoint, verify
-from lmzoo.family import families
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
+from lmzoo.presets import convert, save_checkpoint, verify
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
 
 pytestmark = pytest.mark.usefixtures("eager")

@@ -8,10 +8,9 @@ import h5py
 import pytest
 
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
-from lmzoo.conversion import save_checkpoint, verify
-from lmzoo.family import families
 from lmzoo.models import MaskedLM, TextClassifier
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, save_checkpoint, verify
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 
 

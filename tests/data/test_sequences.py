@@ -16,8 +16,8 @@ from lmzoo.data.corpora import (
     segment_pairs,
     write_corpus,
 )
-from lmzoo.family import families
 from lmzoo.models import MaskedLM
+from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import LengthBatches, Packing, Preprocessor, TextWarning, WordPieceTokenizer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from lmzoo import progress
+from lmzoo.common import progress
 from lmzoo.data.corpora import train_words
 from lmzoo.text import TextWarning
 

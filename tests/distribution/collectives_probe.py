@@ -9,8 +9,8 @@ import jax
 import keras
 import numpy as np
 
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers import GatherPositions, SelfAttention
-from lmzoo.tensor_types import Tensor
 
 COLLECTIVE = re.compile(r"(all-reduce|all-gather|reduce-scatter|all-to-all|collective-permute)(?:-start)?\(")
 BATCH, LENGTH, HEADS, WIDTH = 6, 7, 4, 20

@@ -23,9 +23,9 @@ import pytest
 
 from lmzoo import models, tasks
 from lmzoo.distribution import layout_map
-from lmzoo.family import Family, families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, language_model, pretrain, recipe
+from lmzoo.registry.family import Family, families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 from lmzoo.text import BytePairTokenizer
 from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint

@@ -20,9 +20,9 @@ import numpy as np
 from lmzoo import models, tasks
 from lmzoo.distribution import initialize, layout_map
 from lmzoo.errors import ProcessesError
-from lmzoo.family import families
+from lmzoo.parallel.processes import check_same, first_process_first, process_index
 from lmzoo.pretraining import Recipe, language_model, pretrain, recipe, run
-from lmzoo.processes import check_same, first_process_first, process_index
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.run_state import RunStates

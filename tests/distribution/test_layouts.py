@@ -7,7 +7,7 @@ import re
 import pytest
 
 from lmzoo.distribution import layout_map
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import keras
 import pytest
 
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from tests.distribution.mesh_probe import FUNCTIONS, TASKS
 from tests.virtual_devices import assert_equal_on_devices
 

@@ -13,7 +13,7 @@ import pytest
 
 from lmzoo import models
 from lmzoo.distribution import initialize
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from tests.distribution import processes_probe
 from tests.processes import Ended, run_processes

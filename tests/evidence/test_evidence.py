@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-import lmzoo.family
+import lmzoo.registry.family
 from benchmarks import common
 from benchmarks.evidence import page
 from benchmarks.evidence.claim import CONTRADICTED, NOT_RUN, OPEN, REPRODUCED, Claim, Comparison, Setting, verdict
@@ -185,7 +185,7 @@ def variants(monkeypatch):
     """The variants of families, registered while a test runs: others look at all that are registered."""
     from benchmarks.evidence import variants
 
-    monkeypatch.setattr(lmzoo.family, "_FAMILIES", lmzoo.family.families())
+    monkeypatch.setattr(lmzoo.registry.family, "_FAMILIES", lmzoo.family.families())
     return variants
 
 

@@ -12,7 +12,6 @@ import pytest
 
 from lmzoo.families.input_checks import check_like
 from lmzoo.families.named_inputs import OTHER_MODELS_INPUTS
-from lmzoo.family import families
 from lmzoo.models import (
     BidirectionalLM,
     CausalLM,
@@ -23,6 +22,7 @@ from lmzoo.models import (
     RobertaBackbone,
     TextClassifier,
 )
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 
 FAMILIES = list(families())

@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.text.permutation import factorization_order
 from tests.reference.weights import difference, randomise, run, to_numpy

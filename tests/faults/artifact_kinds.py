@@ -26,15 +26,15 @@ import lmzoo
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
-from lmzoo.checkpoints.tokenizer_files import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
-from lmzoo.family import Family, families
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, NgramLM, Task, TextClassifier, TextEmbedder
 from lmzoo.presets import keras_preset
 from lmzoo.presets.source import open_source
+from lmzoo.registry.family import Family, families
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.training import ResumableCheckpoint

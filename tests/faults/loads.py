@@ -16,7 +16,7 @@ from lmzoo.checkpoints.formats import torch as torch_files
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.torch import TorchFile
-from lmzoo.checkpoints.hugging_face_tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
 from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack

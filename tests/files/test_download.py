@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from lmzoo import progress
+from lmzoo.common import progress
 from lmzoo.files import download as module
 from lmzoo.files.download import RemoteFile, download
 

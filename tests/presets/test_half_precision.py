@@ -10,9 +10,9 @@ import pytest
 import lmzoo
 from lmzoo.checkpoints.formats.hdf5 import in_half_precision
 from lmzoo.errors import PresetError
-from lmzoo.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.presets.keras_preset import save_preset
+from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_task
 
 TEXTS = [

@@ -6,8 +6,8 @@ import re
 
 import pytest
 
-from lmzoo.family import families
 from lmzoo.presets import catalog
+from lmzoo.registry.family import families
 
 PUBLISHED = catalog._published()
 

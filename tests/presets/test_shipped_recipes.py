@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from lmzoo import models
-from lmzoo.family import families
 from lmzoo.files.preset_files import read_json
 from lmzoo.presets import verify_manifest
 from lmzoo.presets.catalog import list_presets, open_preset
+from lmzoo.registry.family import families
 from lmzoo.training.fine_tuning import read_recipes
 
 TASKS = (

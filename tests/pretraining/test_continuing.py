@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.cli.main import app
-from lmzoo.family import families
 from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop

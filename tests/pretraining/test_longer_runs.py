@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.family import families
 from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.pretraining.encoders import encoder_backbone
+from lmzoo.registry.family import families
 from lmzoo.tasks import Pretrainer
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import Masking

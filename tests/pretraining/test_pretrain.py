@@ -24,13 +24,13 @@ import lmzoo
 from lmzoo.cli.main import app
 from lmzoo.data.corpora import document_store
 from lmzoo.data.corpora.document_store import StoredDocuments
-from lmzoo.family import families
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, encoders, estimate, pretrain, run
 from lmzoo.pretraining.encoders import sample_sequences
 from lmzoo.pretraining.fine_tuning import recipes_by_size
 from lmzoo.pretraining.interleaved import Interleaved
 from lmzoo.pretraining.training_texts import TextSource, split_held_out
+from lmzoo.registry.family import families
 from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe

@@ -9,10 +9,10 @@ import pytest
 import typer
 
 from lmzoo.cli.main import app
-from lmzoo.family import families
 from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
 from lmzoo.pretraining import Recipe, pretrain
 from lmzoo.pretraining.fine_tuning import recipes_by_size
+from lmzoo.registry.family import families
 from tests.pretraining.conftest import TINY
 
 pytestmark = pytest.mark.usefixtures("eager")

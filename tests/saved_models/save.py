@@ -17,7 +17,7 @@ import numpy as np
 
 import lmzoo
 from lmzoo import tasks
-from lmzoo.family import Family, families
+from lmzoo.registry.family import Family, families
 from lmzoo.testing import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 HERE = Path(__file__).resolve().parent

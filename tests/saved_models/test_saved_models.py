@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from lmzoo import models
-from lmzoo.family import families
+from lmzoo.registry.family import families
 
 ARCHIVES = sorted(Path(__file__).parent.glob("*/*.zip"))
 TOLERANCE = 1e-5  # between backends and machines

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 
 pytestmark = pytest.mark.tf_only

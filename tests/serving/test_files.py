@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer, TextClassifier
+from lmzoo.registry.family import families
 from lmzoo.tasks import Task
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor

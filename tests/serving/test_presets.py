@@ -12,7 +12,7 @@ import pytest
 
 import lmzoo
 from lmzoo import tasks
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing.exported_answers import assert_answers_agree
 from tests.serving.bare import BareProcess
 from tests.text.varied import varied_texts

@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("tensorflow")
 
-from lmzoo.family import Family
 from lmzoo.models import TokenClassifier
+from lmzoo.registry.family import Family
 from lmzoo.testing import tiny_texts
 from tests.serving.varied import ask, on_families, varied_task, varied_text
 

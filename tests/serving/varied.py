@@ -9,8 +9,8 @@ from typing import Any
 import keras
 import pytest
 
-from lmzoo.family import Family, families
 from lmzoo.models import BertBackbone, TextClassifier
+from lmzoo.registry.family import Family, families
 from lmzoo.tasks import Task
 from lmzoo.testing import tiny_task
 from lmzoo.text import Packing, Preprocessor, WordPieceTokenizer

@@ -9,11 +9,11 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.conversion import save_checkpoint
 from lmzoo.data.corpora import DocumentStreams, train_words
 from lmzoo.families.elmo import FAMILY
-from lmzoo.family import families
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
+from lmzoo.presets import save_checkpoint
+from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.testing.tiny import WORDS

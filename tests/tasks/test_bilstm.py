@@ -6,10 +6,10 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.layers import BiLSTMEncoder
 from lmzoo.layers.bilstm import HashedWordEmbedding
 from lmzoo.models import TextClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task, tiny_texts
 from lmzoo.text import batch_to_ids
 

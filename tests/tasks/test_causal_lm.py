@@ -9,14 +9,13 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.conversion import convert
 from lmzoo.data.corpora import TokenCorpus, pack_continuously, write_corpus
 from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
-from lmzoo.presets import PresetError
+from lmzoo.presets import PresetError, convert
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor, TextWarning
 from lmzoo.text.probabilities import log_softmax

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import BertBackbone, ElmoBackbone, TextClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import CharacterTokenizer, Preprocessor, TextWarning, WordPieceTokenizer, WordTokenizer
 

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import CausalLM, MaskedLM, TextClassifier, TextEmbedder, TokenClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_examples, tiny_task
 from lmzoo.testing.functional_models import assert_copies_agree
 

@@ -7,9 +7,9 @@ import pytest
 
 import lmzoo
 from lmzoo.families.bert import FAMILY
-from lmzoo.head_kinds import HasHead, task_name, task_of, task_that_reads
 from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier, TextRegressor
 from lmzoo.presets.source import open_source
+from lmzoo.registry.head_kinds import HasHead, task_name, task_of, task_that_reads
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 
 

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import BertBackbone, MaskedLM
+from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import MultipleChoice, TextRegressor
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_examples, tiny_task
 from lmzoo.text import TextWarning
 from lmzoo.training import AdamW

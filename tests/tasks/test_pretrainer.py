@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from lmzoo.data.corpora import pack_sentences, segment_pairs
-from lmzoo.family import families
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
+from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from lmzoo.evaluation import squad_metrics
-from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_preprocessor, tiny_task
 from lmzoo.text import EncodedWindows, TextWarning
 from lmzoo.text.validate_text import collect_warnings

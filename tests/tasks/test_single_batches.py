@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import MaskedLM, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 TASKS = (MaskedLM, MultipleChoice, QuestionAnswerer, TextClassifier, TokenClassifier)

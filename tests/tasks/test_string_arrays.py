@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import (
     CausalLM,
     MaskedLM,
@@ -15,6 +14,7 @@ from lmzoo.models import (
     TextEmbedder,
     TokenClassifier,
 )
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 
 TEXTS = ["good film", "a bad plot .", "dull"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import QuestionAnswerer, TokenClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from tests.text.varied import varied_texts
 

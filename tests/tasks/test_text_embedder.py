@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import BertBackbone, TextEmbedder
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.training import AdamW
 

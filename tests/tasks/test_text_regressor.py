@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from lmzoo.family import families
 from lmzoo.models import TextRegressor
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 
 TEXTS = ["good film", "bad plot", "dull"]

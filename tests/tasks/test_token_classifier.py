@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 import lmzoo.models  # noqa: F401 - registers the families
-from lmzoo.family import families
 from lmzoo.models import TokenClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning
 from lmzoo.text.validate_text import collect_warnings

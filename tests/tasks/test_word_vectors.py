@@ -8,8 +8,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import TextEmbedder
+from lmzoo.registry.family import families
 from lmzoo.tasks.word_vectors import LayerMix
 from lmzoo.testing import tiny_task
 from lmzoo.text import Preprocessor, TextWarning, WordPieceTokenizer

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 import lmzoo.training
-from lmzoo.family import families
 from lmzoo.models import TokenClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning
 from lmzoo.text.probabilities import log_softmax

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_preprocessor
 from lmzoo.text import EncodedChoices, TextWarning
 from lmzoo.text.encoded_choices import encode_choices, split_choices

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from lmzoo.data.readers import read_squad
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.text import CharacterTokenizer, Packing, Preprocessor, TextWarning, WordPieceTokenizer
 from lmzoo.text.windows import encode_windows
 from tests.reference import squad as reference

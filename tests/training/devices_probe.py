@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from lmzoo import models
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor
 from lmzoo.training.several_devices import SeveralDevicesModel, split_evenly, whole_batches
 

@@ -6,8 +6,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import MaskedLM, TextClassifier
+from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.training import AdamW, DistillationLoss, distill, smaller

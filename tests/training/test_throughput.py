@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo import progress
+from lmzoo.common import progress
 from lmzoo.training.throughput import Throughput
 
 

@@ -1,4 +1,4 @@
-"""What processes run that `lmzoo.process_group` starts: `python -m` this module, with what to do and a folder."""
+"""The program of a process group in tests: `python -m` this module, with what to do and a folder."""
 
 from __future__ import annotations
 

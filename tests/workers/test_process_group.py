@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import ray
 
-from lmzoo import process_group
-from lmzoo.process_group import run_together
+from lmzoo.parallel import process_group
+from lmzoo.parallel.process_group import run_together
 
 PROBE = "tests.workers.group_probe"
 

@@ -15,8 +15,8 @@ import pytest
 import ray
 from ray.cluster_utils import Cluster
 
-from lmzoo import workers
-from lmzoo.workers import run_jobs
+from lmzoo.parallel import workers
+from lmzoo.parallel.workers import run_jobs
 
 
 @pytest.fixture(autouse=True)

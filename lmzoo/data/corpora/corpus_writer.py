@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.common.progress import progress_bar
 from lmzoo.data.corpora.corpus_index import (
     ADVICE,
     INDEX_FILE,
@@ -31,7 +32,6 @@ from lmzoo.data.corpora.tokenized_documents import (
 )
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import inside, whole_file
-from lmzoo.progress import progress_bar
 from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.common.progress import progress_over
 from lmzoo.files.atomic import atomic_file
-from lmzoo.progress import progress_over
 from lmzoo.text.word_splitting import words_of
 
 _BLOCK = 1 << 24  # bytes searched at once

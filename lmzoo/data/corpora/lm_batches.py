@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
 
 import numpy as np
 
+from lmzoo.common.progress import progress_over
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.data.corpora.tokenized_documents import check_documents
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
-from lmzoo.progress import progress_over
-from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded
 from lmzoo.text.batching import OrderedBatches
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START

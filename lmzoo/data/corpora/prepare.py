@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmzoo.common.progress import progress_bar
 from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, dtype_of, identity_of
 from lmzoo.data.corpora.corpus_writer import ShardWriter, warn_of_special_tokens
 from lmzoo.data.corpora.document_filters import DocumentFilter, check_languages
@@ -29,10 +30,9 @@ from lmzoo.data.corpora.near_duplicates import (
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
 from lmzoo.files.urls import absolute, exists, inside, load_json, open_to_read, remove, save_json, size_of, whole_file
-from lmzoo.progress import progress_bar
+from lmzoo.parallel.workers import run_jobs
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import collect_warnings, warn
-from lmzoo.workers import run_jobs
 
 _RECORD = "_prepare.json"  # how the corpus was made; programs that read whole folders leave "_..." out
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.data.corpora.sequence_storage import join_blocks, room_in_sequence
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.tokenized_documents import (

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, TextIO, TypeVar, Unpack
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.data.corpora.word_vocabulary import learn_words, report_size
-from lmzoo.progress import progress_over
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import check_documents, no_record
-from lmzoo.progress import progress_over
 from lmzoo.text.tokenizers.word_level import WordTokenizer
 from lmzoo.text.validate_text import FirstWarning, clean_columns, warn
 from lmzoo.text.word_splitting import words_of

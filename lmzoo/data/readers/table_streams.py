@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.parquet import count_parquet_rows, import_pyarrow, numbered_parquet_rows
 from lmzoo.data.readers.tables import (
     FORMATS,
@@ -22,7 +23,6 @@ from lmzoo.data.readers.tables import (
     table_format,
 )
 from lmzoo.data.readers.text_files import list_files, near_names, open_text
-from lmzoo.progress import progress_bar
 
 NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 

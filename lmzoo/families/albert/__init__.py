@@ -2,7 +2,7 @@
 
 from lmzoo.families.albert.backbone import AlbertBackbone, AlbertConfig
 from lmzoo.families.albert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import keras
 
+from lmzoo.common.tensor_types import Features, Shape, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
@@ -18,7 +19,6 @@ from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.products import is_aliased, is_plain, longer_kernels, with_longer_rows
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
-from lmzoo.tensor_types import Features, Shape, Tensor, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)

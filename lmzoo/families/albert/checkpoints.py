@@ -2,7 +2,7 @@
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.google import google_config, google_layout
-from lmzoo.checkpoints.hugging_face import (
+from lmzoo.checkpoints.hugging_face.checkpoint import (
     EMBEDDINGS,
     ENCODER_DEFAULTS,
     ENCODER_KEYS,
@@ -10,7 +10,7 @@ from lmzoo.checkpoints.hugging_face import (
     hugging_face_layout,
     under,
 )
-from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_layout
+from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 
 _KEYS = {
     "embedding_size": "embedding_dim",

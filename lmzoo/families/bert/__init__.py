@@ -2,7 +2,7 @@
 
 from lmzoo.families.bert.backbone import BertBackbone, BertConfig
 from lmzoo.families.bert.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 FAMILY = register_family(

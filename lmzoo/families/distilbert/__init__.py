@@ -2,7 +2,7 @@
 
 from lmzoo.families.distilbert.backbone import DistilBertBackbone, DistilBertConfig
 from lmzoo.families.distilbert.checkpoints import HUGGING_FACE, KERAS_HUB
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 

@@ -1,8 +1,8 @@
 """DistilBERT's checkpoints: the names of its weights in the code of Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.hugging_face import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_layout, under
-from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_layout
+from lmzoo.checkpoints.hugging_face.checkpoint import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_layout, under
+from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, keras_hub_layout
 
 _KEYS = {
     "vocab_size": "vocabulary_size",

@@ -3,7 +3,7 @@
 from lmzoo.families.elmo.backbone import ElmoBackbone
 from lmzoo.families.elmo.checkpoints import BILM, BILM_OF_TOKENS
 from lmzoo.families.elmo.config import ElmoConfig
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.characters import CharacterTokenizer
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lmzoo.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.families.encoder_config import MOST_LAYERS, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 

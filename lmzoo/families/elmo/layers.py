@@ -11,13 +11,13 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, Embedding, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
 from lmzoo.layers.rows import as_rows
-from lmzoo.tensor_types import Shape, Tensor, Tensors
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 

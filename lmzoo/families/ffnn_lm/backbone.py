@@ -8,10 +8,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dense
 from lmzoo.layers.position_cache import positions_from, with_positions
-from lmzoo.tensor_types import Tensor, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)

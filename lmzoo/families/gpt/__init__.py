@@ -2,7 +2,7 @@
 
 from lmzoo.families.gpt.backbone import GptBackbone, GptConfig
 from lmzoo.families.gpt.checkpoints import HUGGING_FACE
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 

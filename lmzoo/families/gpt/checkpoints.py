@@ -1,7 +1,7 @@
 """GPT's checkpoints: the names of its weights in the code of Hugging Face."""
 
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face_decoders import decoder_layout
+from lmzoo.checkpoints.hugging_face.decoders import decoder_layout
 
 HUGGING_FACE = decoder_layout(
     "tokens_embed",

@@ -2,7 +2,7 @@
 
 from lmzoo.families.gpt2.backbone import Gpt2Backbone, Gpt2Config
 from lmzoo.families.gpt2.checkpoints import HUGGING_FACE, KERAS_HUB
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT, BytePairTokenizer
 

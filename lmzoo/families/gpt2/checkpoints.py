@@ -1,8 +1,8 @@
 """GPT-2's checkpoints: the names of its weights in the code of Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face_decoders import decoder_layout
-from lmzoo.checkpoints.keras_hub import SEPARATE_EMBEDDINGS, keras_hub_layout
+from lmzoo.checkpoints.hugging_face.decoders import decoder_layout
+from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 
 HUGGING_FACE = decoder_layout(
     "wte",

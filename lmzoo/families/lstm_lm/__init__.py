@@ -1,7 +1,7 @@
 """The family of recurrent language models."""
 
 from lmzoo.families.lstm_lm.backbone import LstmLmBackbone, LstmLmConfig
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT, BytePairTokenizer
 

@@ -8,14 +8,14 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.arguments import require
+from lmzoo.common.arguments import require
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.input_checks import check_like
 from lmzoo.families.left_to_right import LeftToRightBackbone, LeftToRightConfig
 from lmzoo.layers import Dropout, RecurrentLayer
 from lmzoo.layers.position_cache import positions_from, with_positions
 from lmzoo.layers.recurrent import CELLS
 from lmzoo.layers.rows import at_positions
-from lmzoo.tensor_types import Features, Tensor, Tensors
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from lmzoo.families.marian.backbone import MarianBackbone, MarianConfig
 from lmzoo.families.marian.checkpoints import HUGGING_FACE
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 

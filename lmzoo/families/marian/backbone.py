@@ -9,13 +9,13 @@ from typing import Any, ClassVar, NamedTuple
 import keras
 from keras import ops
 
-from lmzoo.arguments import require, require_share
+from lmzoo.common.arguments import require, require_share
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.plain_embeddings import plain_embeddings
 from lmzoo.layers import GatherPositions, TransformerBlock
 from lmzoo.layers.attention import Cache
-from lmzoo.tensor_types import Features, Tensor
 from lmzoo.training import FineTuningRecipe
 
 

@@ -2,7 +2,7 @@
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face import ACTIVATIONS, BLOCK, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, BLOCK, HuggingFaceLayout, own_config_table, under
 
 # Their key -> ours, and what transformers assumes for a missing one.
 _CONFIG: dict[str, tuple[str, object]] = {

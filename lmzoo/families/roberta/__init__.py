@@ -2,7 +2,7 @@
 
 from lmzoo.families.roberta.backbone import RobertaBackbone, RobertaConfig
 from lmzoo.families.roberta.checkpoints import FAIRSEQ, HUGGING_FACE, KERAS_HUB
-from lmzoo.family import Family, register_family
+from lmzoo.registry.family import Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer

@@ -4,7 +4,7 @@ import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
-from lmzoo.checkpoints.hugging_face import (
+from lmzoo.checkpoints.hugging_face.checkpoint import (
     BLOCK,
     EMBEDDINGS,
     WORD_TABLE,
@@ -12,7 +12,7 @@ from lmzoo.checkpoints.hugging_face import (
     hugging_face_layout,
     under,
 )
-from lmzoo.checkpoints.keras_hub import JOINED_EMBEDDINGS, keras_hub_layout
+from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, keras_hub_layout
 from lmzoo.families.encoder_config import EncoderConfig
 
 

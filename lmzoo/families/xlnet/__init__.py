@@ -2,7 +2,7 @@
 
 from lmzoo.families.xlnet.backbone import XlnetBackbone, XlnetConfig
 from lmzoo.families.xlnet.checkpoints import GOOGLE, HUGGING_FACE
-from lmzoo.family import LAYOUTS, SPLIT, Family, register_family
+from lmzoo.registry.family import LAYOUTS, SPLIT, Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer

@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 import keras
 from keras import ops
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.input_checks import check_like
@@ -17,7 +18,6 @@ from lmzoo.families.plain_embeddings import plain_embeddings
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
 from lmzoo.layers.rows import at_positions
-from lmzoo.tensor_types import Features, Tensor
 
 # Which positions of the memory hold a token, bool (B, P), and what each block read there: float (B, P, H).
 Memory: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]

@@ -6,7 +6,7 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, StackedLayout
-from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
 from lmzoo.families.encoder_config import EncoderConfig
 
 _CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import keras
 
-from lmzoo.arguments import is_integer, require, require_share
+from lmzoo.common.arguments import is_integer, require, require_share
 
 # The least value of each, and what to do instead of passing a smaller one.
 _COUNTS = {

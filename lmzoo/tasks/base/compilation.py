@@ -10,10 +10,10 @@ from typing import Any, Literal, Self, TypeAlias
 
 import keras
 
+from lmzoo.common.tensor_types import Tensor
+from lmzoo.common.tensorflow_logs import without_log_lines
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
-from lmzoo.tensor_types import Tensor
-from lmzoo.tensorflow_logs import without_log_lines
 from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import usual_recipe
 from lmzoo.training.losses import loss_of_logits

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import (
     Batch,
@@ -30,7 +31,6 @@ from lmzoo.tasks.base.input_kinds import in_batches, is_raw, is_text_stream, is_
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
-from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import LengthBatches
 from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
 from lmzoo.text.buffered_batches import BufferedBatches

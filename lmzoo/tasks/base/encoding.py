@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import keras
 import numpy as np
 
+from lmzoo.common.tensor_types import Features
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.input_checks import known_values
 from lmzoo.families.named_inputs import NamedInputsModel
@@ -28,7 +29,6 @@ from lmzoo.tasks.base.examples import (
 from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, split_segments
 from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
-from lmzoo.tensor_types import Features
 from lmzoo.text import Encoded, Preprocessor
 
 

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 from numpy.typing import ArrayLike
 
-from lmzoo.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.text import Encoded
 from lmzoo.text.validate_text import Text
 

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence, ValuesView
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
-from lmzoo.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, require
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
+from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor

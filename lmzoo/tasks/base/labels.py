@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.arguments import is_integer
+from lmzoo.common.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
 _MANY = 100  # examples

@@ -10,15 +10,15 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_number, require
+from lmzoo.common.arguments import is_number, require
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, family_of
 from lmzoo.layers import MaskedLMHead
 from lmzoo.layers.activations import get_activation
+from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.query_stream import QueryStream
 from lmzoo.tasks.base.task import Task
-from lmzoo.tensor_types import Features, Tensor, Tensors
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
 from lmzoo.text.permutation import factorization_order

@@ -8,10 +8,11 @@ from typing import Any
 import keras
 import numpy as np
 
+from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, family_of
 from lmzoo.layers.carried_state import StreamedBackbone
+from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import (
     Batch,
     BatchOptions,
@@ -27,7 +28,6 @@ from lmzoo.tasks.base.input_kinds import is_raw
 from lmzoo.tasks.base.reports import report_masked
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.task import Task
-from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.training.span_metrics import TokenAccuracy

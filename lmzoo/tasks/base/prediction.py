@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from lmzoo.progress import progress_bar
+from lmzoo.common.progress import progress_bar
+from lmzoo.common.tensor_types import Tensors
 from lmzoo.tasks.base.compilation import expected_retracing
 from lmzoo.tasks.base.data_adapter import BATCH_SIZE, as_list, batched, checked_features, stream_batches
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import Batch, Examples, Inputs, Texts
 from lmzoo.tasks.base.input_kinds import is_raw, is_text_stream
-from lmzoo.tensor_types import Tensors
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input

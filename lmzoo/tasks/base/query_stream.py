@@ -7,10 +7,10 @@ from typing import Any
 import keras
 from keras import ops
 
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.tensor_types import Features, Tensor
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -19,9 +19,9 @@ from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.configured import constructor_arguments
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.sublayers import merged_weights, sublayers
+from lmzoo.parallel.processes import alone
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_task
-from lmzoo.processes import alone
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.text import Preprocessor

@@ -9,11 +9,12 @@ from typing import Any
 
 import keras
 
+from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import Family, family_of
-from lmzoo.head_kinds import HasHead
-from lmzoo.processes import check_same, several_processes
+from lmzoo.parallel.processes import check_same, several_processes
+from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.head_kinds import HasHead
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
 from lmzoo.tasks.base.data_adapter import errors_in, identity_of, make_batches, split_features, steps_in
@@ -25,7 +26,6 @@ from lmzoo.tasks.base.reports import check_additions, with_errors
 from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.tasks.base.tables import examples_of, is_table, named_columns
-from lmzoo.tensor_types import Features, Tensors
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.buffered_batches import BufferedBatches

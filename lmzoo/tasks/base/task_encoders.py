@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from lmzoo.arguments import is_integer, require, require_share
+from lmzoo.common.arguments import is_integer, require, require_share
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
-from lmzoo.family import family_of
 from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
+from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.task import Task
-from lmzoo.tensor_types import Features, Tensor
 from lmzoo.text import Preprocessor
 
 

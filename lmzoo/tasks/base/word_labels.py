@@ -9,10 +9,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer
+from lmzoo.common.arguments import is_integer
 from lmzoo.layers.crf import decode
-from lmzoo.span_marks import OUTSIDE, SpanScheme
 from lmzoo.text.span_labels import labels_of_span, transition_table
+from lmzoo.text.span_marks import OUTSIDE, SpanScheme
 from lmzoo.text.validate_text import warn
 from lmzoo.training.span_metrics import IGNORED
 

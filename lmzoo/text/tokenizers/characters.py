@@ -10,8 +10,8 @@ from typing import Any, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
-from lmzoo.tensor_types import Features, Tensor
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from lmzoo.arguments import is_integer
+from lmzoo.common.arguments import is_integer
 
 _GAP = re.compile(r"\[no token \d+\]")
 

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
 
 import numpy as np
 
-from lmzoo.arguments import is_integer, require
-from lmzoo.tensor_types import Features, Tensor
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.added_tokens import AddedToken, read_added_tokens, special_token
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary
 

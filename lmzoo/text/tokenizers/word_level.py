@@ -10,7 +10,7 @@ from typing import ClassVar, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.tensor_types import Features, Tensor
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.bpe import END_OF_TEXT
 from lmzoo.text.tokenizers.garbage_collection import paused_collection
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, read_lines, write_lines

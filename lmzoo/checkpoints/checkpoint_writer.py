@@ -1,0 +1,291 @@
+"""Writes models in the formats of other libraries."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import keras
+import numpy as np
+
+from lmzoo.checkpoints.config_table import Arguments
+from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
+from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
+from lmzoo.checkpoints.formats.hdf5 import write_hdf5
+from lmzoo.checkpoints.formats.safetensors import write_safetensors
+from lmzoo.checkpoints.formats.stacked import stack
+from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
+from lmzoo.checkpoints.google import google_files
+from lmzoo.checkpoints.keras_hub.checkpoint import with_heads
+from lmzoo.checkpoints.keras_hub.heads import embedder_config, write_embedder_preprocessor
+from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
+from lmzoo.checkpoints.sentence_transformers.writer import (
+    SENTENCE_FILES,
+    check_embedder,
+    cross_encoder_keys,
+    without_modules,
+    write_length,
+    write_modules,
+)
+from lmzoo.checkpoints.tokenizers.classes import class_with_packing
+from lmzoo.checkpoints.tokenizers.files import write_tokenizer
+from lmzoo.errors import PresetError
+from lmzoo.files.atomic import atomic_directory
+from lmzoo.files.preset_files import (
+    CONFIG_FILE,
+    MANIFEST_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PRESET_ENTRIES,
+    TASK_FILE,
+    write_json,
+)
+from lmzoo.registry.family import Family, family_of
+from lmzoo.registry.head_kinds import HasHead, task_name
+from lmzoo.text import Preprocessor
+
+Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]
+
+_TOKENIZER_FILES = {
+    "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
+    "spiece.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
+}  # fmt: skip
+
+
+def write_checkpoint(
+    model: keras.Model, directory: str | Path, to: str, overwrite: bool, preprocessor: Preprocessor | None
+) -> None:
+    """Write a model in another library's format; see `lmzoo.save_checkpoint`."""
+    if to not in _WRITERS:
+        raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
+    writer, task = _WRITERS[to], model if isinstance(model, HasHead) else None
+    backbone = model if task is None else model.backbone
+    family = family_of(backbone)
+    tokens = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
+    format = "bilm_tokens" if tokens else writer.format
+    if format not in family.checkpoints:
+        formats = [name for name, other in _WRITERS.items() if other.format in family.checkpoints]
+        raise PresetError(f"The family {family.name!r} has no format {to!r}: it has {', '.join(formats) or 'none'}.")
+    layout = family.checkpoints[format]
+    changes, more = layout.complete(backbone.config)
+    approximated = layout.config.constants.get("activation") == "gelu_tanh" and backbone.config.activation == "gelu"
+    if approximated:
+        changes = {**changes, "activation": "gelu_tanh"}
+    config = _config(layout, dataclasses.replace(backbone.config, **changes))
+    weights = weights_of(model)
+    if task is not None:
+        embedder = task.head_kind == "embedding"
+        if task.head_kind not in layout.heads or (to == "keras_hub" and not embedder):
+            raise PresetError(
+                f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
+            )
+        if embedder:
+            check_embedder(task, preprocessor, to)
+        else:
+            _check_head(task, to)
+        if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
+            weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
+    tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
+    held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
+    more = {name: tensor for name, tensor in more.items() if name not in held}
+    files = writer.files(family)
+    owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
+    with atomic_directory(directory, marker=files[0], owns=owns, overwrite=overwrite) as target:
+        writer.model(target, model, family, config, itertools.chain(tensors, more.items()))
+        if preprocessor is not None and writer.tokenizer is not None:
+            writer.tokenizer(target, preprocessor, family)
+    if approximated:
+        change, spread = _effect_of_tanh(backbone)
+        warnings.warn(
+            f"This model has the exact GELU, for which the format {to!r} always stands for the tanh approximation: "
+            f"read from it, hidden states of random tokens differ by up to {change:.2g}, at a standard deviation of "
+            f"{spread:.2g}.",
+            stacklevel=3,
+        )
+    if to == "tf1" and task is not None and task.labels:
+        warnings.warn(
+            "A TensorFlow 1 checkpoint has no place for the names of labels: pass `labels=` when you load it.",
+            stacklevel=3,
+        )
+
+
+def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
+    """How far GELU's tanh approximation moves the last hidden states of random tokens, and their standard deviation."""
+    other = type(backbone).from_config({**backbone.get_config(), "activation": "gelu_tanh"})
+    other.set_weights(backbone.get_weights())
+    shape = 4, min(64, backbone.config.max_sequence_length)
+    ids = np.random.default_rng(0).integers(0, backbone.config.vocabulary_size, shape, "int32")
+    features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    inputs = {name: features[name] for name in backbone.input}
+    one, two = (keras.ops.convert_to_numpy(model(inputs)["sequence_output"]) for model in (backbone, other))
+    return float(np.abs(one - two).max()), float(one.std())
+
+
+def _check_head(task: HasHead, to: str) -> None:
+    """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
+    given, model = task.get_config(), task.backbone.config
+    fixed = {
+        "pooling": "first",
+        "objective": task.family.objective,
+        "multi_label": False,
+        "output_activation": "linear",
+    }
+    fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
+    if to == "hf":
+        del fixed["multi_label"], fixed["output_activation"]
+    for name, expected in fixed.items():
+        if given.get(name) not in (None, expected):
+            raise PresetError(
+                f"The format {to!r} cannot express `{name}={given[name]!r}` of a {type(task).__name__}: there it is "
+                f"always {expected!r}. Build and train the task with that, or save `task.backbone`."
+            )
+
+
+def _config(layout: Layout, config: Any) -> Arguments:
+    """The configuration to write, after a check that reading it gives back ours."""
+    ours = dataclasses.asdict(config)
+    stored = layout.config.write(ours, layout.name)
+    omitted = {name: ours[name] for name in layout.config.omitted}
+    again = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted}))
+    lost = sorted(name for name, value in ours.items() if again[name] != value)
+    if lost == ["initializer_range"]:  # changes nothing about weights that are there
+        warnings.warn(
+            f"The format {layout.name!r} holds no `initializer_range`: weights that are initialized later will have a "
+            f"deviation of {again['initializer_range']:g}, not {ours['initializer_range']:g}.",
+            stacklevel=2,
+        )
+    elif lost:
+        raise PresetError(
+            f"The format {layout.name!r} cannot express `{lost[0]}={ours[lost[0]]!r}`: there it is {again[lost[0]]!r}."
+        )
+    return stored
+
+
+def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+    names, head = names_in_transformers(family), None
+    modules: dict[str, np.ndarray] = {}
+    if isinstance(model, HasHead) and model.head_kind == "embedding":
+        tensors = without_modules(tensors, modules)
+    elif isinstance(model, HasHead):
+        head, layout = model.head_kind, family.checkpoints["hf"]
+        tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
+        classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
+        if classes:
+            config["id2label"] = {str(i): name for i, name in enumerate(classes)}
+            config["label2id"] = {name: i for i, name in enumerate(classes)}
+        if head == "regression" or model.multi_label:
+            config["problem_type"] = "regression" if head == "regression" else "multi_label_classification"
+        if head == "regression":
+            config |= cross_encoder_keys(model)
+        if head == "seq2seq_lm" and model.preprocessor is not None:
+            config |= _write_generation(target, model)
+    config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
+    write_json(target, CONFIG_FILE, config)
+    write_safetensors(target / "model.safetensors", tensors)
+    if isinstance(model, HasHead) and model.head_kind == "embedding":
+        write_modules(target, model, modules)
+
+
+def _write_generation(target: Path, model: Any) -> Arguments:
+    """Writes how a model from sequence to sequence generates; returns the ids that its configuration holds, too."""
+    tokenizer, (end,) = model.preprocessor.tokenizer, model.preprocessor.special_ids()[2]
+    ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end}
+    settings = {
+        "bad_words_ids": [[tokenizer.pad_id]],
+        "forced_eos_token_id": end,
+        "length_penalty": model.length_penalty,
+        "max_length": model.backbone.config.max_sequence_length,
+        "num_beams": model.num_beams,
+        "renormalize_logits": True,
+    }
+    write_json(target, "generation_config.json", {**ids, **settings})
+    return ids
+
+
+def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+    config_file, weights_file = google_files(family)
+    tensors = stack(tensors, getattr(family.checkpoints["google"], "stacked", ()))
+    write_json(target, config_file, config)
+    write_tensorflow_checkpoint(target / weights_file, tensors)
+
+
+def _write_bilm(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+    nested: dict[str, Any] = {}
+    for key, value in config.items():
+        *path, last = key.split(".")
+        inside = nested
+        for part in path:
+            inside = inside.setdefault(part, {})
+        inside[last] = value
+    write_json(target, "options.json", nested)
+    write_hdf5(target / "weights.hdf5", tensors)
+
+
+def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+    name = f"{keras_hub_prefix(family)}Backbone"
+    stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+    write_json(target, CONFIG_FILE, stored)
+    if isinstance(model, HasHead):
+        task = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
+        write_json(target, TASK_FILE, task)
+    write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
+    write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
+
+
+def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+    tokenizer = preprocessor.tokenizer
+    packing = dataclasses.replace(preprocessor.packing, zero_segments=False)
+    peer = class_with_packing(tokenizer, packing, family)
+    name = None if peer is None else peer.name
+    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if peer is None else None)
+    if (target / MODULES_FILE).is_file():
+        write_length(target, preprocessor)
+
+
+def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+    write_keras_hub_tokenizer(preprocessor.tokenizer, target, f"{keras_hub_prefix(family)}Tokenizer")
+    if (target / TASK_FILE).is_file():
+        write_embedder_preprocessor(target, keras_hub_prefix(family), preprocessor.sequence_length)
+
+
+def _files_of_google(family: Family) -> list[str]:
+    config_file, weights_file = google_files(family)
+    weights = [f"{weights_file}.{end}" for end in ("index", "data-00000-of-00001")]
+    return [config_file, "checkpoint", *weights, *_TOKENIZER_FILES]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Writer:
+    """How a format is written.
+
+    Attributes:
+        format: its key in `Family.checkpoints`.
+        files: names of the files in a directory of the format, for a family; the first one identifies the format.
+        model: writes the weights and the configuration.
+        tokenizer: writes the tokenizer; None if the format has none.
+    """
+
+    format: str
+    files: Callable[[Family], Sequence[str]]
+    model: Callable[[Path, keras.Model, Family, Arguments, Tensors], None]
+    tokenizer: Callable[[Path, Preprocessor, Family], None] | None = None
+
+
+_WRITERS = {
+    "hf": _Writer(
+        "hf",
+        lambda family: ["model.safetensors", CONFIG_FILE, *_TOKENIZER_FILES, *SENTENCE_FILES],
+        _write_hugging_face,
+        _write_tokenizer,
+    ),
+    "tf1": _Writer("google", _files_of_google, _write_google, _write_tokenizer),
+    "keras_hub": _Writer(
+        "keras_hub", lambda family: [MODEL_WEIGHTS_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
+    ),
+    "bilm": _Writer("bilm", lambda family: ["options.json", "weights.hdf5"], _write_bilm),
+}

@@ -1,0 +1,1 @@
+"""Checkpoints of Hugging Face's transformers."""

@@ -1,0 +1,152 @@
+"""Heads in KerasHub's presets: `task.json` and `task.weights.h5`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.engine import Row, Table
+from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.common.arguments import is_integer
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import PREPROCESSOR_FILE, TASK_FILE, TOKENIZER_FILE, read_json, write_json
+
+_HEAD = "head/"  # prefix of the head's tensors: the names in its file are also those of layers in the backbone's
+# Kind of head -> what follows the family in the name of its class.
+_CLASSES = {"classification": "TextClassifier", "embedding": "TextEmbedder", "masked_lm": "MaskedLM"}
+_IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
+# Softmax makes no difference: `classify` applies it to the logits.
+_CLASSIFIER = ConfigTable(
+    keys={"num_classes": "num_classes", "dropout": "dropout", "hidden_dim": "hidden_dim"},
+    defaults={"hidden_dim": None},
+    allowed={"activation": (None, "linear", "softmax")},
+    ignored=_IGNORED,
+)
+_EMBEDDER = ConfigTable(
+    keys={"pooling_mode": "pooling", "normalize": "normalize"},
+    values={"pooling": {"mean": "mean", "cls": "cls", "max": "max"}},
+    ignored=_IGNORED,
+)
+_MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
+_EPSILON = 1e-5  # of LayerNorm in the head of masked language models, whatever the backbone's is
+
+HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
+
+
+def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
+    """Return the tables of a family's heads.
+
+    Args:
+        dense: Whether the classification head has a dense layer before its last one.
+        embedder: Whether the family has an embedder, which has no weights of its own.
+    """
+    classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
+    inside = "masked_lm_head/_intermediate"
+    return {
+        **({"embedding": {}} if embedder else {}),
+        "classification": {
+            f"classifier/{ours}/{kind}": Row(f"{_HEAD}layers/{theirs}/vars/{number}")
+            for ours, theirs in classifier.items()
+            for number, kind in enumerate(("kernel", "bias"))
+        },
+        "masked_lm": {
+            **{
+                f"masked_lm_head/{layer}/{kind}": Row(f"{_HEAD}layers/{inside}_{layer}/vars/{number}")
+                for layer, kinds in {"dense": ("kernel", "bias"), "layer_norm": ("gamma", "beta")}.items()
+                for number, kind in enumerate(kinds)
+            },
+            "masked_lm_head/output_bias": Row(f"{_HEAD}layers/masked_lm_head/vars/0"),
+        },
+    }
+
+
+def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, Arguments]:
+    """The kind of head in a preset, and arguments for its task's constructor; (None, {}) for no or an unknown head.
+
+    `prefix` begins the names of the family's classes; `activation` is that of the head of its masked language model,
+    and `hidden_dim` the backbone's width.
+
+    Raises:
+        PresetError: for a head that computes something that ours do not.
+    """
+    file = directory / TASK_FILE
+    stored = read_json(directory, TASK_FILE) if file.is_file() else {}
+    name = stored.get("registered_name")
+    kind = next((kind for kind, known in _CLASSES.items() if name == f"keras_hub>{prefix}{known}"), None)
+    if kind is None:
+        return None, {}
+    if not isinstance(config := stored.get("config"), dict):
+        raise PresetError(f"{file} lacks the `config` of {name}.")
+    if kind == "masked_lm":
+        _MASKED_LM.read(config, file)
+        return kind, {"activation": activation, "layer_norm_epsilon": _EPSILON}
+    if kind == "embedding":
+        arguments = _EMBEDDER.read(config, file)
+        if not isinstance(arguments["normalize"], bool):
+            raise PresetError(f"{file}: `normalize` must be true or false, got {arguments['normalize']!r:.60}.")
+        return kind, arguments
+    arguments = _CLASSIFIER.read(config, file)
+    width = arguments.pop("hidden_dim")
+    if width not in (None, hidden_dim):
+        raise PresetError(f"{file}: `hidden_dim` must be the backbone's, {hidden_dim}, got {width!r:.60}.")
+    return kind, arguments
+
+
+def embedder_length(directory: Path) -> int | None:
+    """Return the most tokens of a text according to the preset's preprocessor, or None if it has none.
+
+    Raises:
+        PresetError: If that is not a positive integer.
+    """
+    file = directory / PREPROCESSOR_FILE
+    stored = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
+    config = stored.get("config")
+    length = config.get("sequence_length") if isinstance(config, dict) else None
+    if length is not None and not is_integer(length, 1):
+        raise PresetError(f"{file}: `sequence_length` must be a positive integer, got {length!r:.60}.")
+    return length
+
+
+def embedder_config(
+    prefix: str, backbone: JsonObject, name: str, pooling: str | list[str], normalize: bool
+) -> Arguments:
+    """Return the content of `task.json` for an embedder.
+
+    Args:
+        prefix: Prefix of the names of the family's classes.
+        backbone: The content of `config.json`.
+        name: Name of the model.
+        pooling: One of KerasHub's modes.
+        normalize: Whether vectors have length 1.
+
+    Raises:
+        PresetError: If KerasHub has no such pooling.
+    """
+    modes = _EMBEDDER.values["pooling"]
+    if not isinstance(pooling, str) or pooling not in modes:
+        raise PresetError(f"KerasHub's embedders have the poolings {', '.join(modes)}, not {pooling!r:.60}.")
+    config = {"backbone": backbone, "preprocessor": None, "name": name}
+    return _serialized(f"{prefix}TextEmbedder", {**config, "pooling_mode": pooling, "normalize": normalize})
+
+
+def write_embedder_preprocessor(target: Path, prefix: str, sequence_length: int) -> None:
+    """Write an embedder's preprocessor, after its tokenizer, and add it to `task.json`."""
+    config = {"tokenizer": read_json(target, TOKENIZER_FILE), "sequence_length": sequence_length}
+    preprocessor = _serialized(
+        f"{prefix}TextEmbedderPreprocessor",
+        {**config, "config_file": PREPROCESSOR_FILE, "truncate": "round_robin"},
+    )
+    write_json(target, PREPROCESSOR_FILE, preprocessor)
+    task = read_json(target, TASK_FILE)
+    write_json(target, TASK_FILE, {**task, "config": {**task["config"], "preprocessor": preprocessor}})
+
+
+def _serialized(name: str, config: Arguments) -> Arguments:
+    return {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+
+
+def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
+    """The tensors of a backbone's file and those of its head's file together."""
+    places = {name: (backbone, name) for name in backbone.names()}
+    places |= {_HEAD + name: (head, name) for name in head.names()}
+    return RenamedTensors(backbone.path.parent, places)

@@ -1,0 +1,307 @@
+"""Folders of Sentence Transformers: a Transformer, modules that make its vectors one, lengths and prompts."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable
+from lmzoo.checkpoints.engine import Plan
+from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, open_tensors
+from lmzoo.checkpoints.sentence_transformers.modules import (
+    MODULES_FILE,
+    KeyReader,
+    Module,
+    describe,
+    has_modules,
+    read_head,
+    read_modules,
+)
+from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
+from lmzoo.checkpoints.torch_activations import read_activation
+from lmzoo.common.arguments import is_integer
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
+from lmzoo.registry.head_kinds import HasHead
+from lmzoo.text import Preprocessor, Tokenizer
+
+SETTINGS_FILE = "config_sentence_transformers.json"
+LENGTH_FILES = (  # the first is the usual one; early versions named it after the family
+    "sentence_bert_config.json",
+    "sentence_roberta_config.json",
+    "sentence_distilbert_config.json",
+    "sentence_camembert_config.json",
+    "sentence_albert_config.json",
+    "sentence_xlm-roberta_config.json",
+    "sentence_xlnet_config.json",
+)
+
+_EMBEDDER = "SentenceTransformer"
+_CROSS_ENCODER = "CrossEncoder"
+# What the Transformer's own file may say, by the type of the model: that it is one, and that it reads text.
+_TASKS = {
+    _EMBEDDER: ("feature-extraction", "last_hidden_state", "token_embeddings"),
+    _CROSS_ENCODER: ("sequence-classification", "logits", "scores"),
+}
+_EMPTY = (
+    "config_args", "config_kwargs", "model_args", "model_kwargs", "processing_kwargs", "processor_kwargs",
+    "tokenizer_args",
+)  # fmt: skip
+_UNSET = ("document_length", "query_expansion", "query_length", "tokenizer_name_or_path")
+_SETTINGS = ConfigTable(
+    keys={
+        "model_type": "model_type",
+        "prompts": "prompts",
+        "default_prompt_name": "default_prompt",
+        "truncate_dim": "truncate_dim",
+        "activation_fn": "activation",
+    },
+    defaults={
+        "model_type": _EMBEDDER,
+        "prompts": {},
+        "default_prompt_name": None,
+        "truncate_dim": None,
+        "activation_fn": None,
+    },
+    ignored=("__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"),
+)
+
+
+@dataclass(frozen=True)
+class SentenceCheckpoint:
+    """A folder of Sentence Transformers, as a `lmzoo.presets.source.Source`.
+
+    Attributes:
+        directory: The folder.
+        transformer: The Transformer alone, which may hold another head.
+        task: The same files, read as what the folder is for: with the modules after the Transformer.
+        do_lower_case: Whether text is lowercased, whatever the tokenizer says.
+    """
+
+    directory: Path
+    transformer: Checkpoint
+    task: Checkpoint
+    do_lower_case: bool = False
+
+    @property
+    def head(self) -> str | None:
+        """Kind of the head."""
+        return self.task.head
+
+    @property
+    def backbone_class(self) -> type[keras.Model]:
+        """The family's backbone."""
+        return self.transformer.backbone_class
+
+    def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
+        """Build the backbone with random weights; see `Checkpoint.build`."""
+        return self.transformer.build(overrides, load_weights)
+
+    def head_of(self, cls: type[HasHead]) -> Arguments | None:
+        """Return the constructor arguments for task `cls` if its head is stored, else None."""
+        if cls.head_kind == self.task.head == "embedding":
+            self._check_shapes()
+        return self._part_for(cls).head_of(cls)
+
+    def _part_for(self, model: keras.Model | type[HasHead]) -> Checkpoint:
+        return self.task if getattr(model, "head_kind", None) == self.task.head else self.transformer
+
+    def _check_shapes(self) -> None:
+        """Check dense layers before any is built, so that none is far larger than what its file holds."""
+        layers = self.task.stored_head.arguments("embedding").get("projection", ())
+        tensors = self.task.open_tensors() if any(layer["kind"] == "dense" for layer in layers) else None
+        for number, layer in enumerate(layers):
+            name = f"modules.{number}.linear.weight"
+            if tensors is None or layer["kind"] != "dense" or name not in tensors.names():
+                continue
+            if tensors.shape(name)[:1] != (layer["units"],):
+                raise PresetError(
+                    f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
+                    f"configuration `out_features` is {layer['units']:,}. Nothing was built."
+                )
+
+    def preprocessor(self) -> Preprocessor:
+        """Return the stored tokenizer and packing rule, with the folder's length and case."""
+        found = self.transformer.preprocessor()
+        packing = found.packing
+        tokenizer = _lowercased(found.tokenizer, self.directory) if self.do_lower_case else found.tokenizer
+        is_own = packing == self.transformer.family.packing
+        if is_own and getattr(self.backbone_class, "causal", False):  # transformers adds no special token there
+            packing = dataclasses.replace(packing, end="")
+        return Preprocessor(tokenizer, packing, found.sequence_length)
+
+    def load(self, model: keras.Model, with_head: bool = True) -> Plan:
+        """Load the weights into a backbone or a task; see `Checkpoint.load`."""
+        part = self._part_for(model) if with_head else self.transformer
+        return part.load(model, with_head)
+
+    def report(self, model: keras.Model) -> dict[str, str]:
+        """Check all weights, and return names of parts -> what was found."""
+        return self._part_for(model).report(model)
+
+
+def find_sentence_transformers(directory: Path, family: str | None = None) -> SentenceCheckpoint | None:
+    """Return the folder of Sentence Transformers in a directory, or None if it has no `modules.json`.
+
+    `family` names the family of a Transformer that does not tell it.
+
+    Raises:
+        PresetError: Naming the file, and the module or the key that lmzoo does not support.
+    """
+    if not has_modules(directory):
+        return None
+    reader = KeyReader()
+    modules = read_modules(directory, reader)
+    settings = _read_settings(reader, directory)
+    if modules[0].kind != "Transformer":
+        raise PresetError(f"{directory / MODULES_FILE} begins with a {modules[0].kind}, expected a Transformer.")
+    folder = modules[0].directory
+    transformer = find_hugging_face(folder, family)
+    if transformer is None:
+        raise PresetError(f"{folder} holds no model of Hugging Face's: its config.json names no `model_type`.")
+    length, lowercase = _read_length(reader, folder, settings["model_type"])
+    transformer = dataclasses.replace(transformer, sequence_length=length)
+    if settings["model_type"] == _CROSS_ENCODER:
+        task = _cross_encoder(directory, transformer, modules, settings)
+    else:
+        task = _embedder(directory, transformer, modules, settings, reader)
+    reader.warn()
+    task = dataclasses.replace(task, notes={**task.notes, **reader.report(directory)})
+    return SentenceCheckpoint(directory, transformer, task, lowercase)
+
+
+def _read_settings(reader: KeyReader, directory: Path) -> Arguments:
+    file = directory / SETTINGS_FILE
+    stored = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
+    settings = reader.read(_SETTINGS, stored, file)
+    if settings["model_type"] not in _TASKS:
+        known = " or ".join(_TASKS)
+        raise PresetError(f"{file}: `model_type` must be {known}, got {settings['model_type']!r:.60}.")
+    prompts = settings["prompts"]
+    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
+        raise PresetError(f"{file}: `prompts` must be an object with texts, got {prompts!r:.100}.")
+    if re.search("[\ud800-\udfff]", "".join([*prompts, *filter(None, prompts.values())])):
+        raise PresetError(f"{file}: `prompts` must be valid Unicode, got {prompts!r:.100}.")
+    settings["prompts"] = {name: text or "" for name, text in prompts.items()}
+    default = settings["default_prompt"]
+    if default is not None and (not isinstance(default, str) or default not in prompts):
+        raise PresetError(f"{file}: `default_prompt_name` must be one of {[*prompts]!r:.100}, got {default!r:.60}.")
+    if settings["truncate_dim"] is not None and not is_integer(settings["truncate_dim"], 1):
+        raise PresetError(f"{file}: `truncate_dim` must be a positive integer, got {settings['truncate_dim']!r:.60}.")
+    similarity = stored.get("similarity_fn_name")
+    settings["unused"] = {} if similarity in (None, "cosine") else {"similarity_fn_name": similarity}
+    return settings
+
+
+def _read_length(reader: KeyReader, folder: Path, model_type: str) -> tuple[int | None, bool]:
+    """Return `max_seq_length` and `do_lower_case` of the Transformer's own file, if there is one."""
+    task, method_output, output = _TASKS[model_type]
+    table = ConfigTable(
+        keys={"max_seq_length": "length", "do_lower_case": "lowercase"},
+        defaults={"max_seq_length": None, "do_lower_case": False},
+        allowed={
+            "transformer_task": (task,),
+            "modality_config": ({"text": {"method": "forward", "method_output_name": method_output}},),
+            "module_output_name": (output,),
+            **{key: ({}, None) for key in _EMPTY},
+            **dict.fromkeys(_UNSET, (None,)),
+        },
+        ignored=("unpad_inputs",),
+    )
+    name = next((name for name in LENGTH_FILES if has_file(folder, name)), None)
+    if name is None:
+        return None, False
+    file = folder / name
+    read = reader.read(table, read_json(folder, name), file)
+    if read["length"] is not None and not is_integer(read["length"], 1):
+        raise PresetError(f"{file}: `max_seq_length` must be a positive integer, got {read['length']!r:.60}.")
+    if not isinstance(read["lowercase"], bool | None):
+        raise PresetError(f"{file}: `do_lower_case` must be true or false, got {read['lowercase']!r:.60}.")
+    return read["length"], bool(read["lowercase"])
+
+
+def _embedder(
+    directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments, reader: KeyReader
+) -> Checkpoint:
+    arguments = read_head(modules, transformer.arguments["hidden_dim"], reader)
+    if settings["truncate_dim"] is not None:  # comes last
+        last = [{"kind": "normalize"}] if arguments["normalize"] else []
+        cut = {"kind": "truncate", "units": settings["truncate_dim"]}
+        arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *last, cut]}
+    prompts, default = settings["prompts"], settings["default_prompt"]
+    notes = {"modules": describe(arguments)}
+    if any(prompts.values()):
+        names = ", ".join(name for name, text in prompts.items() if text)
+        notes["prompts"] = f"{names}; by default {default or 'none'}"
+    for key, value in settings["unused"].items():
+        notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
+
+    def with_modules() -> TensorFile:
+        return _joined(directory, transformer.open_tensors(), modules[2:])
+
+    arguments = {**arguments, "prompts": prompts, "default_prompt": default}
+    notes |= _length_note(transformer)
+    head = StoredHead("embedding", lambda kind: dict(arguments))
+    task = dataclasses.replace(transformer, read_head=lambda: head, notes=notes)
+    return dataclasses.replace(task, open_tensors=with_modules, directory=directory)
+
+
+def _length_note(transformer: Checkpoint) -> dict[str, str]:
+    length = transformer.sequence_length
+    return {} if length is None else {"sequence length": f"{length} tokens"}
+
+
+def _joined(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
+    """Return the tensors of the Transformer and those of the other modules, as `HEAD` of the modules names them."""
+    places = {name: (transformer, name) for name in transformer.names()}
+    for number, module in enumerate(modules):
+        if module.kind in ("Dense", "LayerNorm"):
+            file = open_tensors(module.directory)
+            places |= {f"modules.{number}.{name}": (file, name) for name in file.names()}
+    return RenamedTensors(directory, places)
+
+
+def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments) -> Checkpoint:
+    kinds = [module.kind for module in modules]
+    if kinds != ["Transformer"]:
+        raise PresetError(
+            f"{directory / MODULES_FILE} lists {', '.join(kinds)}: a CrossEncoder is a Transformer alone."
+        )
+    if settings["default_prompt"] is not None and settings["prompts"][settings["default_prompt"]]:
+        raise PresetError(f"{directory / SETTINGS_FILE}: `default_prompt_name` of a CrossEncoder is not supported.")
+    transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_length_note(transformer)})
+    if settings["activation"] is None:
+        return transformer
+    stored = transformer.stored_head
+    file = directory / SETTINGS_FILE
+
+    def arguments(kind: str) -> Arguments:
+        if kind != "regression":
+            return stored.arguments(kind)
+        activation = read_activation(settings["activation"], "activation_fn", file)
+        return {**stored.arguments(kind), "output_activation": activation}
+
+    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=arguments))
+
+
+def _lowercased(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
+    """Return a tokenizer that lowercases text, as `do_lower_case` asks, and otherwise does what it did."""
+    config = tokenizer.get_config()
+    if config.get("lowercase"):
+        return tokenizer
+    if "lowercase" not in config or "strip_accents" not in config:
+        raise PresetError(
+            f"{directory}: `do_lower_case` is true in {LENGTH_FILES[0]}, but a {type(tokenizer).__name__} keeps the "
+            "case of text. Set it to false if that is right."
+        )
+    strip = config["strip_accents"] or False  # unset, it would follow `lowercase`
+    changed: Any = type(tokenizer)
+    return changed(**{**config, "vocabulary": tokenizer.vocabulary, "lowercase": True, "strip_accents": strip})

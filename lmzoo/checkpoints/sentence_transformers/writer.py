@@ -1,0 +1,161 @@
+"""Writes the files of Sentence Transformers: next to a model in transformers' format, and in folders of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from lmzoo.checkpoints.config_table import Arguments
+from lmzoo.checkpoints.formats.safetensors import write_safetensors
+from lmzoo.checkpoints.sentence_transformers.checkpoint import LENGTH_FILES, SETTINGS_FILE
+from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE, MOST_MODULES, POOLING_MODES
+from lmzoo.checkpoints.tokenizers.config import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
+from lmzoo.checkpoints.torch_activations import write_activation
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json, write_json_list
+from lmzoo.registry.family import family_of
+from lmzoo.text import Preprocessor
+
+Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]
+
+_PREFIX = "modules."
+# Our kind of layer -> the class. This spelling is read by every version of Sentence Transformers.
+_CLASSES = {"dense": "Dense", "layer_norm": "LayerNorm", "dropout": "Dropout", "normalize": "Normalize"}
+_PACKAGE = "sentence_transformers.models"
+# All that a folder of Sentence Transformers may hold in addition to what transformers writes.
+SENTENCE_FILES = {
+    MODULES_FILE,
+    SETTINGS_FILE,
+    *LENGTH_FILES,
+    *(f"{i}_{name}" for i in range(1, MOST_MODULES) for name in ("Pooling", *_CLASSES.values())),
+}
+
+
+def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> None:
+    """Check, before anything is written, that a format can hold an embedder.
+
+    Raises:
+        PresetError: Naming the argument that it cannot express.
+    """
+    if to != "hf":  # KerasHub's has neither
+        for name in ("projection", "default_prompt"):
+            if getattr(model, name):
+                raise PresetError(f"The format {to!r} cannot express `{name}={getattr(model, name)!r:.100}`.")
+        return
+    layers = _layers(model)
+    for layer in layers:
+        if layer["kind"] == "truncate":
+            raise PresetError("The format 'hf' can express `truncate` only at the end of a `projection`.")
+        if layer["kind"] == "dense":
+            write_activation(layer["activation"])
+    is_own = preprocessor is not None and preprocessor.packing.end == family_of(model.backbone).packing.end
+    if preprocessor is not None and is_own and getattr(model.backbone, "causal", False) and preprocessor.packing.end:
+        raise PresetError(
+            f"The format 'hf' cannot express {preprocessor.packing.end!r} at the end of a text, since tokenizers of "
+            f'decoders add no special tokens there: pass a `preprocessor=` whose packing has `end=""`.'
+        )
+
+
+def write_length(target: Path, preprocessor: Preprocessor) -> None:
+    """Write the most tokens of a text and, for tokenizers that usually have none, the token to fill batches with."""
+    write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
+    settings = read_json(target, TOKENIZER_SETTINGS_FILE)
+    tokenizer = preprocessor.tokenizer
+    if settings.get("pad_token") is None:
+        write_json(target, TOKENIZER_SETTINGS_FILE, {**settings, "pad_token": tokenizer.vocabulary[tokenizer.pad_id]})
+
+
+def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> None:
+    """Write all files of an embedder other than its Transformer's and its tokenizer's.
+
+    Args:
+        target: The folder.
+        model: The embedder.
+        weights: The tensors of the layers after pooling, by name, as `without_modules` collected them.
+    """
+    entries = [_entry(0, "", "Transformer"), _entry(1, "1_Pooling", "Pooling")]
+    _write_config(target / "1_Pooling", _pooling(model))
+    width = model.backbone.config.hidden_dim * (1 if isinstance(model.pooling, str) else len(model.pooling))
+    for number, layer in enumerate(_layers(model)):
+        name = _CLASSES[layer["kind"]]
+        folder = target / f"{number + 2}_{name}"
+        entries.append(_entry(number + 2, folder.name, name))
+        _write_config(folder, _config(layer, width))
+        width = layer.get("units", width)
+        prefix = f"{_PREFIX}{number}."
+        own = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
+        if own:
+            write_safetensors(folder / "model.safetensors", own)
+    write_json_list(target, MODULES_FILE, entries)
+    write_json(target, SETTINGS_FILE, _settings(model))
+
+
+def without_modules(tensors: Tensors, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the tensors of the Transformer, and collect those of the modules after it."""
+    for name, array in tensors:
+        if name.startswith(_PREFIX):
+            collected[name] = array
+        else:
+            yield name, array
+
+
+def cross_encoder_keys(model: Any) -> Arguments:
+    """Return the keys of `config.json` by which a cross-encoder's answers are those of `score`."""
+    return {"sentence_transformers": {"activation_fn": write_activation(model.output_activation)}}
+
+
+def _truncation(model: Any) -> int | None:
+    last = model.projection[-1] if model.projection and not model.normalize else {}
+    return last["units"] if last.get("kind") == "truncate" else None
+
+
+def _layers(model: Any) -> list[dict[str, Any]]:
+    """Return the layers after pooling, but for a truncation at the end, which is no module."""
+    layers = [dict(layer) for layer in model.projection]
+    if _truncation(model) is not None:
+        return layers[:-1]
+    return [*layers, {"kind": "normalize"}] if model.normalize else layers
+
+
+def _entry(number: int, path: str, name: str) -> dict[str, object]:
+    return {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{name}"}
+
+
+def _pooling(model: Any) -> dict[str, object]:
+    """Return the keys that every version reads, unless the order of several modes needs the newer one."""
+    modes = [model.pooling] if isinstance(model.pooling, str) else list(model.pooling)
+    width = {"word_embedding_dimension": model.backbone.config.hidden_dim}
+    if modes != [mode for mode in POOLING_MODES if mode in modes]:
+        return {**width, "pooling_mode": modes, "include_prompt": True}
+    return {**width, **{key: mode in modes for mode, key in POOLING_MODES.items()}, "include_prompt": True}
+
+
+def _config(layer: dict[str, Any], width: int) -> dict[str, object]:
+    if layer["kind"] == "dense":
+        return {
+            "in_features": width,
+            "out_features": layer["units"],
+            "bias": layer["use_bias"],
+            "activation_function": write_activation(layer["activation"]),
+        }
+    if layer["kind"] == "layer_norm":
+        return {"dimension": width}
+    return {"dropout": layer["rate"]} if layer["kind"] == "dropout" else {}
+
+
+def _write_config(folder: Path, config: dict[str, object]) -> None:
+    folder.mkdir()
+    write_json(folder, CONFIG_FILE, config)
+
+
+def _settings(model: Any) -> dict[str, object]:
+    truncation = _truncation(model)
+    return {
+        "model_type": "SentenceTransformer",
+        "prompts": dict(model.prompts),
+        "default_prompt_name": model.default_prompt,
+        **({} if truncation is None else {"truncate_dim": truncation}),
+    }

@@ -1,0 +1,171 @@
+"""Byte-pair encoding, of bytes and of characters, in the files of other libraries."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.tokenizers.format import KERAS_HUB_IGNORED, TokenizerFormat, require
+from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
+from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Tokenizer
+from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
+from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+_MERGING = {
+    "dropout": (None, 0.0),
+    "continuing_subword_prefix": (None, ""),
+    "byte_fallback": (False,),
+    "ignore_merges": (False,),
+}
+
+
+class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
+    """A vocabulary and merges, or fairseq's dictionary, which lists numbers of GPT-2's vocabulary."""
+
+    tokenizer = BytePairTokenizer
+    files = (("vocab.json", "merges.txt"), ("dict.txt", "encoder.json", "vocab.bpe"))
+    written: ClassVar = {"vocabulary.json": "vocab.json"}
+    model_type = "BPE"
+    token_flags = ("lstrip", "rstrip", "single_word")
+    settings: ClassVar = {"add_prefix_space": ("add_prefix_space", False)}
+    keras_hub = ConfigTable(
+        keys={},
+        allowed={"add_prefix_space": (False,)},
+        ignored=KERAS_HUB_IGNORED,
+        written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
+    )
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        merges = read_lines(files[-1])
+        ids = read_json(files[-2].parent, files[-2].name)
+        tokens = _of_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
+        return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        model = pipeline["model"]
+        tokens = tokens_of_entries(in_order(model["vocab"], has_gaps=True))
+        return {"vocabulary": tokens, "merges": model["merges"]}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return not pipeline["model"].get("end_of_word_suffix")
+
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        return not _end_words(tokens)
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        require(file, "", pipeline, {"normalizer": (None,)})
+        splitting = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
+        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), splitting)
+        require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
+        return {"add_prefix_space": pipeline["pre_tokenizer"].get("add_prefix_space", True)}
+
+    def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
+        import tokenizers
+        from tokenizers import decoders, processors
+
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        in_texts = {token.content for token in tokenizer.text_tokens}
+        backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in in_texts])
+        backend.decoder = decoders.ByteLevel()
+        start, end = tokenizer.start_token, tokenizer.end_token
+        if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text
+            after, before = ((token, tokenizer.token_to_id(token)) for token in (end, start))
+            backend.post_processor = processors.RobertaProcessing(
+                after, before, trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space
+            )
+        return backend
+
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
+
+    def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        if tokenizer.add_prefix_space:
+            raise PresetError(f"KerasHub's {name} puts no space in front of a text: it cannot have `add_prefix_space`.")
+        if "" in tokenizer.vocabulary:
+            raise PresetError(f"KerasHub's {name} needs a token for each id.")
+        config, _ = super().to_keras_hub(tokenizer, name)
+        whole = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
+        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, whole
+
+
+class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
+    """A vocabulary and merges; their tokens of whole words end in `</w>`."""
+
+    tokenizer = CharacterPairTokenizer
+    files = (("vocab.json", "merges.txt"),)
+    written: ClassVar = {"vocabulary.json": "vocab.json"}
+    model_type = "BPE"
+    tokens: ClassVar = {
+        "bos_token": "start_token", "eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token",
+    }  # fmt: skip
+    allowed: ClassVar = {"do_lower_case": (True,)}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        merges = read_lines(files[1])
+        ids = read_json(files[0].parent, files[0].name)
+        return {"vocabulary": in_order(ids, has_gaps=True), "merges": merges[merges[0].startswith("#version:") :]}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        model = pipeline["model"]
+        return {"vocabulary": in_order(model["vocab"], has_gaps=True), "merges": model["merges"]}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return bool(pipeline["model"].get("end_of_word_suffix"))
+
+    def fits_tokens(self, tokens: Sequence[str]) -> bool:
+        return _end_words(tokens)
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        cleaning = {
+            "type": ("BertNormalizer",),
+            "clean_text": (True,),
+            "handle_chinese_chars": (True,),
+            "strip_accents": (None, True),
+            "lowercase": (True,),
+        }
+        require(file, "normalizer.", pipeline.get("normalizer"), cleaning)
+        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
+        model = {**_MERGING, "end_of_word_suffix": (END_OF_WORD,), "fuse_unk": (False,)}
+        if "end_of_word_suffix" not in pipeline["model"]:
+            raise PresetError(f"{file}: `model.end_of_word_suffix` is missing: no token ends a word.")
+        require(file, "model.", pipeline["model"], model)
+        return {"unk_token": pipeline["model"].get("unk_token")}
+
+    def pipeline(self, tokenizer: CharacterPairTokenizer) -> tokenizers.Tokenizer:
+        import tokenizers
+        from tokenizers import decoders
+
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        backend.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
+        return backend
+
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
+
+
+def _end_words(tokens: Sequence[str]) -> bool:
+    return any(token.endswith(END_OF_WORD) for token in tokens)
+
+
+def _joined(merges: Sequence[str | Sequence[str]]) -> list[str]:
+    return [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
+
+
+def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
+    """The vocabulary of fairseq's dictionary, which gives most tokens by their ids in GPT-2's vocabulary."""
+    numbers = {str(number): token for number, token in enumerate(tokens)}
+    entries = []
+    for at, line in enumerate(read_lines(file), 1):
+        entry, _, count = line.rpartition(" ")
+        if not (entry and count.isdigit()) or (entry.isdigit() and entry not in numbers):
+            raise PresetError(f"{file}, line {at}: expected a number in encoder.json and a count, got {line!r:.60}.")
+        entries.append(numbers.get(entry, entry))
+    return ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]

@@ -1,0 +1,184 @@
+"""The classes of tokenizers in transformers, and which of them a directory's files ask for."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.family_names import names_in_transformers
+from lmzoo.checkpoints.formats.sharded import file_in
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
+from lmzoo.checkpoints.tokenizers.formats import format_in, format_of
+from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file, naming
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.registry.family import Family, families_with
+from lmzoo.text import Packing, SpecialTokens, Tokenizer, XlmRobertaTokenizer
+
+SETTINGS_FILE = "tokenizer_config.json"
+ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # they do exactly what tokenizer.json says
+NO_PACKING = Packing("", "", (), segments=False)
+_READING_PACKING = ("AlbertTokenizer",)  # it does what the file's `post_processor` says; so do those of decoders
+
+
+@dataclass(frozen=True)
+class TokenizerClass:
+    """A class of tokenizers in transformers, and what does the same here.
+
+    Attributes:
+        name: Its name, without "Fast".
+        tokenizer: Our class.
+        special_tokens: The special tokens that are not those of our class.
+        packing: How it packs texts.
+        packs: Whether it packs texts in its own way, whatever `tokenizer.json` says.
+    """
+
+    name: str
+    tokenizer: type[Tokenizer]
+    special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
+    packing: Packing = NO_PACKING
+    packs: bool = True
+
+    @property
+    def needed_tokens(self) -> set[str]:
+        """The special tokens without which there is no such tokenizer."""
+        roles = {role: getattr(self.tokenizer, role) for role in self.tokenizer.roles} | self.special_tokens
+        return {str(roles[role]) for role in roles.keys() - {"mask_token", "other_tokens"} if roles[role] is not None}
+
+    def can_be(self, vocabulary: Iterable[str]) -> bool:
+        """Return whether a vocabulary has the special tokens."""
+        return self.needed_tokens <= {*vocabulary}
+
+
+# Its tokenizer is that of models of other families, too: of BERT in multilingual-e5-small.
+_OF_NO_FAMILY = TokenizerClass(
+    "XLMRobertaTokenizer", XlmRobertaTokenizer, packing=Packing("<s>", "</s>", ("</s>", "</s>"), segments=False)
+)
+
+
+def class_of_family(family: Family) -> TokenizerClass:
+    """Return the class of the tokenizers that transformers has for a family; it has no name without Hugging Face's."""
+    is_decoder = bool(getattr(family.backbone, "causal", False))  # their tokenizers add nothing
+    name = names_in_transformers(family).tokenizer if "hf" in family.checkpoints else ""
+    packing = NO_PACKING if is_decoder else family.packing
+    packs = not (is_decoder or name in _READING_PACKING)
+    return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
+
+
+def tokenizer_classes() -> dict[str, TokenizerClass]:
+    """Return the known classes by name, first those of families with the special tokens of our class."""
+    families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
+    classes: dict[str, TokenizerClass] = {}
+    for known in [*map(class_of_family, families), _OF_NO_FAMILY]:
+        classes.setdefault(known.name, known)
+    return classes
+
+
+def transformers_tokenizers(cls: type[Tokenizer]) -> list[str]:
+    """Return the names in transformers of the classes that do what one of ours does."""
+    return [name for name, known in tokenizer_classes().items() if known.tokenizer is cls]
+
+
+def stated_class(directory: Path) -> tuple[Path, str | None]:
+    """Return the class that a directory's files name, without "Fast", and the file that should name it."""
+    for name in (SETTINGS_FILE, CONFIG_FILE):
+        stored = read_json(directory, name) if has_file(directory, name) else {}
+        if stored.get("tokenizer_class"):
+            return directory / name, str(stored["tokenizer_class"]).removesuffix("Fast")
+    return directory / SETTINGS_FILE, None
+
+
+def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
+    """Return the class of the tokenizer in a directory.
+
+    Its files name it; otherwise the content of `tokenizer.json` shows it or, if there is none, the names of the files
+    of the vocabulary. The model's own class is the default.
+
+    Args:
+        directory: The checkpoint's.
+        own: The class of the tokenizers of the model's family.
+        pipeline: The content of `tokenizer.json`, if there is one.
+
+    Raises:
+        PresetError: Naming the file and the class, for an unknown one or one of another kind than `tokenizer.json`.
+    """
+    known = tokenizer_classes()
+    file, name = stated_class(directory)
+    wanted = format_of(own.tokenizer)
+    if name is not None and name not in ANY_CLASS:
+        if name not in known and name != own.name:
+            raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(known)}.")
+        found = own if name == own.name else known[name]
+        format = format_of(found.tokenizer)
+        if pipeline is not None and format_in(pipeline, directory, format).model_type != format.model_type:
+            raise PresetError(
+                f"{file}: the tokenizer is a {name}, but {PIPELINE_FILE} holds one of another kind. Delete the file "
+                "that does not belong to the model."
+            )
+        return found
+    alternatives = [other for other in known.values() if other.tokenizer is wanted.alternative]
+    candidates = [own, *alternatives, *(other for other in known.values() if other is not own)]
+    if pipeline is None:
+        return _find_by_files(directory, candidates) or own
+    model_type = format_in(pipeline, directory, wanted).model_type
+    candidates = [other for other in candidates if format_of(other.tokenizer).model_type == model_type]
+    candidates = [other for other in candidates if format_of(other.tokenizer).fits(pipeline)] or candidates
+    tokens = {token if isinstance(token, str) else token[0] for token in pipeline["model"]["vocab"] if token}
+    return next((other for other in candidates if other.can_be(tokens)), candidates[0])
+
+
+def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
+    """Return the first class whose files are there; of several with the same files, the one with their tokens."""
+    found = [(known, files) for known in candidates if (files := _files_of(directory, known)) is not None]
+    if not found:
+        return None
+    first, files = found[0]
+    same = [known for known, others in found if others == files]
+    kinds = [(known.tokenizer, known.special_tokens) for known in same]
+    if all(kind == kinds[0] for kind in kinds):
+        return first
+    format = format_of(first.tokenizer)
+    with naming(files[0]):
+        tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
+    fitting = (known for known in same if format_of(known.tokenizer).fits_tokens(tokens) and known.can_be(tokens))
+    return next(fitting, first)
+
+
+def _files_of(directory: Path, known: TokenizerClass) -> list[Path] | None:
+    sets = format_of(known.tokenizer).files
+    names = next((names for names in sets if all(has_file(directory, name) for name in names)), None)
+    return None if names is None else [file_in(directory, name) for name in names]
+
+
+def class_of_tokenizer(tokenizer: Tokenizer) -> TokenizerClass:
+    """Return the first class that does what a tokenizer does.
+
+    Raises:
+        PresetError: If there is none.
+    """
+    candidates = _classes_of(tokenizer)
+    if not candidates:
+        raise PresetError(f"No class of transformers does what a {type(tokenizer).__name__} does.")
+    return candidates[0]
+
+
+def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
+    """Return the class that does what a tokenizer of a model does and packs texts as it does, or None if none does.
+
+    The family's own class comes first. It stands for the family's own packing, too, and segments do not matter to a
+    family without them.
+    """
+    own = class_of_family(family)
+    if own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
+        return own
+    wanted = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
+    return next((known for known in _classes_of(tokenizer) if known.packing in wanted), None)
+
+
+def _classes_of(tokenizer: Tokenizer) -> list[TokenizerClass]:
+    """Return the classes that do what a tokenizer does; those with its special tokens, if there are such."""
+    candidates = [known for known in tokenizer_classes().values() if known.tokenizer is type(tokenizer)]
+    return [known for known in candidates if known.can_be(tokenizer.special_tokens)] or candidates

@@ -1,0 +1,226 @@
+"""Reads and writes what Hugging Face's files say about a tokenizer in addition to its vocabulary.
+
+Our tokenizers have few settings. Whatever else would give other ids is an error that names it. `pipeline` is the
+content of tokenizer.json, None if there is no such file.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import Any
+
+from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require, template_of
+from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json, write_json
+from lmzoo.text import AddedToken, Packing, Tokenizer
+
+_NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
+_MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
+
+
+def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject | None) -> Arguments:
+    """Reads our constructor's arguments, as far as the files give them.
+
+    tokenizer_config.json takes precedence over tokenizer.json, as in transformers, with a warning if the two differ.
+
+    Raises:
+        PresetError: naming the file and the setting that ours does not support.
+    """
+    file, config = directory / SETTINGS_FILE, _read(directory, SETTINGS_FILE)
+    _, name = stated_class(directory)
+    require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
+    stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
+    found = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
+    for key, (argument, default) in format.settings.items():
+        if key in config and (not isinstance(config[key], bool) and config[key] is not default):
+            raise PresetError(f"{file}: `{key}` must be true or false, got {config[key]!r:.60}.")
+        if argument in stored and (name in ANY_CLASS or key not in config):
+            found[argument] = stored[argument]
+        elif key in config:
+            found[argument] = config[key]
+        theirs = stored.get(argument) if name in ANY_CLASS else config.get(key, default)
+        if argument in stored and theirs != stored[argument]:
+            warnings.warn(
+                f"{directory / PIPELINE_FILE} says {argument}={stored[argument]!r}, but transformers takes {theirs!r}, "
+                f"since {SETTINGS_FILE} {'says so' if key in config else f'lacks `{key}`'}. lmzoo takes "
+                f"{found[argument]!r}.",
+                stacklevel=2,
+            )
+    return found
+
+
+def longest_sequence(directory: Path, positions: int) -> int:
+    """Return how many tokens a sequence may have: the tokenizer's limit, and at most `positions`, the model's.
+
+    The limit is `model_max_length` or, in files of 2019 and 2020, `max_len`.
+
+    Raises:
+        PresetError: if the limit is not a positive number.
+    """
+    settings = _read(directory, SETTINGS_FILE)
+    key = "model_max_length" if "model_max_length" in settings else "max_len"
+    length = settings.get(key)
+    if length is None:
+        return positions
+    if isinstance(length, bool) or not isinstance(length, (int, float)) or not length >= 1:
+        raise PresetError(f"{directory / SETTINGS_FILE}: `{key}` must be a positive number, got {length!r:.60}.")
+    return int(min(length, positions))  # transformers writes 1e30 where there is no limit
+
+
+def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
+    """Read the constructor's arguments for the special and added tokens that the files name.
+
+    They are missing for tokens that the tokenizer, which was made without them, finds as the files say.
+
+    Raises:
+        PresetError: naming the first token that ours cannot have, or has with another id or in another role.
+    """
+    format, kind = format_of(type(tokenizer)), type(tokenizer).__name__
+    expected = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
+    ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
+    default = {token.content: token for token in tokenizer.text_tokens}
+    symbols = format.symbols(tokenizer)
+    split_at: dict[str, None] = {}  # in the order of the files
+    added: dict[str, AddedToken] = {}
+    new_ids: dict[str, tuple[int, Path]] = {}
+    roles: Arguments = {}
+    for file, attribute, id, token in _named_tokens(directory, pipeline):
+        flags = token if isinstance(token, dict) else {"content": token}
+        content = str(flags.get("content"))
+        if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids:
+            continue  # transformers adds it, and the model has no embedding for it
+        if content != (known := expected.get(attribute) or content):
+            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {known!r}.")
+        if id is not None and content in ids and ids[content] != id:
+            raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
+        if content in symbols:
+            split_at[content] = None
+        elif content in tokenizer.special_tokens:
+            if content in default and (changed := format.with_flags(default[content], flags)) != default[content]:
+                added[content] = changed
+        elif not tokenizer.takes_added_tokens:
+            raise PresetError(
+                f"{file} adds the token {content!r}, but a {kind} would split it: it keeps only "
+                f"{', '.join(tokenizer.special_tokens)} whole."
+            )
+        else:
+            special = bool(attribute) or (content in added and added[content].special)
+            added[content] = _added_token(flags, special, added.get(content))
+            if id is not None:
+                new_ids.setdefault(content, (id, file))
+            if (role := format.tokens.get(attribute)) is not None:
+                roles[role] = content
+    if split_at:
+        warnings.warn(
+            f"{directory}: with these files, transformers splits texts at {' '.join(split_at)} before SentencePiece "
+            "sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
+            stacklevel=2,
+        )
+    if not added:
+        return {}
+    return {**roles, "added_tokens": _in_order_of_ids(added, new_ids, ids, tokenizer.vocabulary_size)}
+
+
+def file_that_adds(token: str, directory: Path) -> Path:
+    """Return the first file that names a token that was added."""
+    mentions = _named_tokens(directory, _read(directory, PIPELINE_FILE))
+    names = ((file, named.get("content") if isinstance(named, dict) else named) for file, _, _, named in mentions)
+    return next(file for file, name in names if name == token)
+
+
+def _added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
+    """Return a token that a file names, with the flags of an earlier mention if this one has none."""
+    stated = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
+    if earlier is not None and len(stated) == 1:
+        return replace(earlier, special=special or earlier.special)
+    special = special or bool(stated.get("special"))
+    return AddedToken(**{"normalized": not special, **stated, "special": special})
+
+
+def _in_order_of_ids(
+    added: Mapping[str, AddedToken], new_ids: Mapping[str, tuple[int, Path]], ids: Mapping[str, int], size: int
+) -> list[AddedToken]:
+    """Sort the tokens so that those missing from the vocabulary, of `size`, get the ids that the files state.
+
+    Raises:
+        PresetError: if ids are left out.
+    """
+    in_vocabulary = [content for content in added if content in ids]
+    with_id = sorted(new_ids.keys() - ids.keys(), key=new_ids.__getitem__)
+    without_id = [content for content in added if content not in {*in_vocabulary, *with_id}]
+    for expected, content in enumerate(with_id, size):
+        id, file = new_ids[content]
+        if id != expected:
+            raise PresetError(f"{file} adds the token {content!r} with the id {id}, but {expected} is the next one.")
+    return [added[content] for content in (*in_vocabulary, *with_id, *without_id)]
+
+
+def _named_tokens(directory: Path, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
+    """Every mention of a token: its file, its attribute ("" for none), its id if given, and a string or an object.
+
+    Of several mentions the last one counts, as in transformers.
+    """
+    for token in (pipeline or {}).get("added_tokens") or []:
+        yield directory / PIPELINE_FILE, "", token.get("id"), token
+    for token, id in _read(directory, _ADDED_FILE).items():
+        yield directory / _ADDED_FILE, "", id, token
+    for name in (_NAMES_FILE, SETTINGS_FILE):
+        file, stored = directory / name, _read(directory, name)
+        for key, value in stored.items():
+            if key.endswith("_token") and isinstance(value, (str, dict)):
+                yield file, key, None, value
+        for key in _MORE_TOKENS:
+            more = stored.get(key) or []
+            yield from ((file, key, None, token) for token in (more.values() if isinstance(more, dict) else more))
+        for id, token in (stored.get("added_tokens_decoder") or {}).items():
+            yield file, "", int(id), token
+
+
+def _read(directory: Path, name: str) -> JsonObject:
+    return read_json(directory, name) if has_file(directory, name) else {}
+
+
+def write_settings(
+    tokenizer: Tokenizer,
+    directory: Path,
+    sequence_length: int,
+    peer_class: str | None = None,
+    packing: Packing | None = None,
+) -> None:
+    """Writes tokenizer.json and tokenizer_config.json.
+
+    Args:
+        tokenizer: the tokenizer.
+        directory: where to write.
+        sequence_length: the most tokens of a sequence.
+        peer_class: the class in transformers, by default that of the first family with such a tokenizer.
+        packing: how texts are packed, if not as that class does. The class is then one that does what tokenizer.json
+            says.
+    """
+    format, config = format_of(type(tokenizer)), tokenizer.get_config()
+    tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
+    settings = {
+        "tokenizer_class": peer_class or class_of_tokenizer(tokenizer).name,
+        "model_max_length": sequence_length,
+        **{attribute: token for attribute, token in tokens.items() if token is not None},
+        **{key: config[argument] for key, (argument, _) in format.settings.items()},
+        **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
+        **format.extra_settings,
+    }
+    special = [token.content for token in tokenizer.added_tokens if token.special]
+    if more := [token for token in special if token not in tokens.values()]:
+        settings["additional_special_tokens"] = more
+    pipeline = format.pipeline(tokenizer)
+    if packing is not None and pipeline is not None:
+        settings["tokenizer_class"] = f"{ANY_CLASS[0]}Fast"
+        pipeline.post_processor = template_of(packing, tokenizer)
+    write_json(directory, SETTINGS_FILE, settings)
+    if pipeline is not None:
+        pipeline.save(str(directory / PIPELINE_FILE))

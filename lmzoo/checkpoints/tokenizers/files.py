@@ -1,0 +1,291 @@
+"""Reads the tokenizer in a checkpoint's directory, whatever its format, and writes such files."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import re
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.formats.sharded import file_in
+from lmzoo.checkpoints.keras_hub.tokenizers import read_keras_hub_tokenizer
+from lmzoo.checkpoints.tokenizers.classes import (
+    NO_PACKING,
+    SETTINGS_FILE,
+    TokenizerClass,
+    class_of_family,
+    find_class,
+    tokenizer_classes,
+)
+from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens, write_settings
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
+from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.packing import read_packing
+from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file, naming
+from lmzoo.checkpoints.tokenizers.words import read_words, write_words
+from lmzoo.errors import MissingTokenizerError, PresetError
+from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.registry.family import Family
+from lmzoo.text import Packing, SpecialTokens, Tokenizer
+from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
+
+# Tables of embeddings are padded to a multiple of some number, by fewer rows than this.
+_PADDING = 128
+_FAIRSEQ = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
+
+
+class _Stored(NamedTuple):
+    """A tokenizer that was read.
+
+    Attributes:
+        tokenizer: The tokenizer.
+        file: The file of its vocabulary, for messages.
+        found: Its class in transformers, or None if other libraries wrote the files.
+        pipeline: The content of tokenizer.json, if there is one of Hugging Face's.
+    """
+
+    tokenizer: Tokenizer
+    file: Path
+    found: TokenizerClass | None = None
+    pipeline: JsonObject | None = None
+
+
+def read_tokenizer(
+    directory: Path,
+    cls: type[Tokenizer],
+    vocabulary_size: int | None = None,
+    max_characters: int = 50,
+    special_tokens: SpecialTokens | None = None,
+) -> Tokenizer:
+    """Reads the tokenizer whose files are in a checkpoint's directory.
+
+    The files decide which tokenizer it is: the class that they name, what tokenizer.json holds, or the names of the
+    vocabulary's files. The family's tokenizer is the default.
+
+    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, except for XLNet, as
+    in transformers. With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if
+    neither is there, text is lower-cased unless the vocabulary has capital letters.
+
+    Args:
+        directory: the checkpoint's.
+        cls: the family's tokenizer.
+        vocabulary_size: rows of the model's table of token embeddings. There may be more rows than tokens, as in
+            transformers, except for ELMo. None to accept any number, and for an ELMo that reads characters.
+        max_characters: characters of a word, for such an ELMo.
+        special_tokens: the family's special tokens, if they are not those of the class.
+
+    Raises:
+        PresetError: naming the file and what is wrong: it is missing or damaged, a token is repeated, there are too
+            many tokens, special tokens are not ours, or a setting is not supported.
+    """
+    return _read_stored(directory, _own_class(cls, special_tokens or {}), vocabulary_size, max_characters).tokenizer
+
+
+def read_tokenizer_and_packing(
+    directory: Path, family: Family, vocabulary_size: int | None = None, max_characters: int = 50
+) -> tuple[Tokenizer, Packing]:
+    """Read the tokenizer of a checkpoint of a family, see `read_tokenizer`, and how it packs texts.
+
+    Decoders' tokenizers add nothing to a text in transformers. Here they add what the family's packing adds, unless
+    their files say otherwise.
+
+    Raises:
+        PresetError: As for `read_tokenizer`; if the files pack texts in a way that is not supported.
+    """
+    own = class_of_family(family)
+    stored = _read_stored(directory, own, vocabulary_size, max_characters)
+    if stored.found is None:
+        return stored.tokenizer, family.packing
+    with naming(directory / PIPELINE_FILE):
+        packing = read_packing(directory, stored.found, own, stored.tokenizer, stored.pipeline)
+    if stored.found.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
+        return stored.tokenizer, family.packing
+    return stored.tokenizer, packing
+
+
+def _own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
+    same = [known for known in tokenizer_classes().values() if known.tokenizer is cls]
+    return next((k for k in same if k.special_tokens == special), TokenizerClass("", cls, special))
+
+
+def _read_stored(directory: Path, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
+    words = issubclass(own.tokenizer, WordLevelTokenizer)
+    with naming(directory):
+        if words:
+            stored = _Stored(*read_words(directory, own.tokenizer, vocabulary_size, max_characters))
+        else:
+            stored = _read(directory, own)
+    if vocabulary_size is not None:
+        _check_size(directory, stored.tokenizer, vocabulary_size, stored.file, exact=words)
+    return stored
+
+
+def write_tokenizer(
+    tokenizer: Tokenizer,
+    directory: Path,
+    sequence_length: int,
+    peer_class: str | None = None,
+    packing: Packing | None = None,
+) -> None:
+    """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
+
+    They are vocab.txt, vocab.json and merges.txt, or a model of SentencePiece, each with tokenizer.json and
+    tokenizer_config.json (see `write_settings`); for ELMo they are vocab.txt alone, or nothing if it reads characters.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
+    from lmzoo.text import WordPieceTokenizer
+
+    Path("checkpoint").mkdir()
+    write_tokenizer(WordPieceTokenizer.of_words(["film"], 11), Path("checkpoint"), 512)
+    read_tokenizer(Path("checkpoint"), WordPieceTokenizer).tokenize(["A film"])  # [[1, 5]]
+    ```
+    """
+    if isinstance(tokenizer, WordLevelTokenizer):
+        write_words(tokenizer, directory)
+        return
+    format_of(type(tokenizer)).write_vocabulary(tokenizer, directory)
+    write_settings(tokenizer, directory, sequence_length, peer_class, packing)
+
+
+def _read(directory: Path, own: TokenizerClass) -> _Stored:
+    pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
+    if pipeline is None or "class_name" not in pipeline:
+        return _read_others(directory, own, pipeline)
+    tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
+    read = tokenizer
+    tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
+    if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
+        raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
+    return _Stored(tokenizer, file)
+
+
+def _read_others(directory: Path, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
+    found = find_class(directory, own, pipeline)
+    format = format_of(found.tokenizer)
+    file, vocabulary = _find_vocabulary(directory, found, own, pipeline)
+    if own.tokenizer is found.tokenizer and own.special_tokens != found.special_tokens:
+        with naming(file):
+            tokens = format.lists(vocabulary)["tokens"]
+        if own.can_be(tokens) and not found.can_be(tokens):
+            found = dataclasses.replace(found, special_tokens=own.special_tokens)
+    settings = {**found.special_tokens, **read_settings(directory, format, pipeline)}
+    if oddities := format.oddities(file, vocabulary):
+        warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
+    with naming(file):
+        tokenizer = format.tokenizer(**vocabulary, **settings)
+        if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
+            settings["lowercase"] = _lowercase(directory, file, tokenizer)
+            tokenizer = format.tokenizer(**vocabulary, **settings)
+        if added := read_tokens(directory, tokenizer, pipeline):
+            tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
+    return _Stored(tokenizer, file, found, pipeline)
+
+
+def _find_vocabulary(
+    directory: Path, found: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
+) -> tuple[Path, Arguments]:
+    """Find the file of the vocabulary, and the constructor's arguments that hold it.
+
+    Args:
+        directory: the checkpoint's.
+        found: the class of the tokenizer.
+        own: the class of the tokenizers of the model's family, whose files messages name.
+        pipeline: the content of tokenizer.json, if there is one. Its vocabulary then takes precedence, as in
+            transformers, except over files that say more. If there are both, and they differ, a warning says so.
+
+    Raises:
+        PresetError: if there is none, or a file is damaged.
+    """
+    format = format_of(found.tokenizer)
+    sets = [names for names in format.files if all(has_file(directory, name) for name in names)]
+    if not sets and pipeline is None:
+        others = [format_of(other) for other in (format_of(own.tokenizer).alternative,) if other]
+        expected = [format, *(others if found.tokenizer is own.tokenizer else [])]
+        raise MissingTokenizerError(_nothing(directory, [names for format in expected for names in format.files]))
+    sources: list[tuple[Path, Arguments]] = []
+    if pipeline is not None:
+        file = directory / PIPELINE_FILE
+        blank: Any = format.tokenizer
+        special_tokens = blank(**found.special_tokens).special_tokens
+        with naming(file):
+            sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
+    if sets:
+        files = [file_in(directory, name) for name in sets[0]]
+        with naming(files[0]):
+            sources.append((files[0], format.vocabulary_of_files(files)))
+    file, vocabulary = sources[-1 if format.file_counts else 0]
+    if len(sources) == 2:
+        _compare(format, sources, file)
+    return file, vocabulary
+
+
+def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
+    """Warns if two files in a directory give different ids to the same text."""
+    (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in sources)
+    for what, first in one.items():
+        pairs = enumerate(itertools.zip_longest(first, other[what]))
+        if differing := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
+            number, a, b = differing
+            warnings.warn(
+                f"{pipeline} and {file.name} hold different {what}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
+                f"depend on the file that a library reads; lmzoo reads {kept.name}. Delete the one that was not used "
+                "in training.",
+                stacklevel=2,
+            )
+            return
+
+
+def _lists(format: TokenizerFormat, file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
+    with naming(file):
+        return format.lists(vocabulary)
+
+
+def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
+    parts = [name for names in sets for name in names if has_file(directory, name)]
+    known = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in sets)]))
+    there = f"; there is only {', '.join(parts)}" if parts else ""
+    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ} into it." if "dict.txt" in parts else ""
+    return f"{directory} holds no tokenizer files: expected {known}{there}. Pass `preprocessor=`.{advice}"
+
+
+def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
+    """Guesses whether to lower-case, for files that do not say."""
+    capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
+    if has_file(directory, CONFIG_FILE) and "model_type" in read_json(directory, CONFIG_FILE):  # Hugging Face's
+        assumed = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
+        if assumed and capital is not None:
+            warnings.warn(
+                f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
+                f"But {file.name} has tokens with capitals, such as {capital!r}. If text should keep its case, set it "
+                "to false there.",
+                stacklevel=2,
+            )
+        return assumed
+    for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
+        if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
+            return match[1] is not None
+    return capital is None
+
+
+def _check_size(directory: Path, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
+    size = tokenizer.vocabulary_size
+    if tokenizer.added_tokens and len(tokenizer.base_vocabulary) <= vocabulary_size < size:
+        token = tokenizer.vocabulary[vocabulary_size]
+        raise PresetError(
+            f"{file_that_adds(token, directory)} adds the token {token!r}, for which the model has no embedding: it "
+            f"has {vocabulary_size:,}. Remove the token from the files."
+        )
+    counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
+    if size > vocabulary_size or (exact and size < vocabulary_size):
+        raise PresetError(f"{counts}: they do not belong together.")
+    if size <= vocabulary_size - _PADDING:
+        warnings.warn(f"{counts}. That works, as in transformers, but they may not belong together.", stacklevel=3)

@@ -1,0 +1,161 @@
+"""How the files of a tokenizer pack texts: the special tokens around one text and a pair, and their segments."""
+
+from __future__ import annotations
+
+import dataclasses
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
+from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
+from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
+from lmzoo.text import Packing, Tokenizer
+from lmzoo.text.packing import LAST_SEGMENT
+
+
+class _Item(NamedTuple):
+    """A special token of a template, or one of its texts, "$A" and "$B", with its segment."""
+
+    token: str
+    segment: int
+
+
+def read_packing(
+    directory: Path, found: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
+) -> Packing:
+    """Return how the tokenizer in a directory packs texts.
+
+    As in transformers, most classes pack texts in their own way. Of the others, and where the files name no class and
+    the tokenizer is not the one of the model's family, `post_processor` of `tokenizer.json` decides or, without that
+    file, `add_bos_token` and `add_eos_token`.
+
+    Args:
+        directory: The checkpoint's.
+        found: The tokenizer's class, see `find_class`.
+        own: The class of the tokenizers of the model's family.
+        tokenizer: The tokenizer.
+        pipeline: The content of `tokenizer.json`, if there is one.
+
+    Raises:
+        PresetError: If it packs texts in a way that ours cannot.
+    """
+    file = directory / PIPELINE_FILE
+    settings = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
+    _, name = stated_class(directory)
+    packs = found.packs and (name == found.name or (name is None and found is own))
+    packing = found.packing
+    if pipeline is None:
+        added = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
+        if any(added) and not packs:
+            packing = _of_flags(tokenizer, *added)
+    else:
+        stated = _of_processor(pipeline.get("post_processor"), tokenizer, file)
+        if not packs:
+            packing = stated or NO_PACKING
+        elif stated is not None and not _is_same(stated, packing):
+            warnings.warn(
+                f"{file}: `post_processor` packs texts as {_describe(stated)}, but a {found.name} of transformers as "
+                f"{_describe(packing)}, which lmzoo follows.",
+                stacklevel=2,
+            )
+    names = settings.get("model_input_names")
+    if isinstance(names, list) and "token_type_ids" not in names:
+        packing = dataclasses.replace(packing, segments=False)
+    return packing
+
+
+def _is_same(one: Packing, other: Packing) -> bool:
+    return dataclasses.replace(one, segments=other.segments) == other
+
+
+def _of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
+    """Return the packing that `add_bos_token` and `add_eos_token` ask for."""
+    first, last = (tokenizer.start_token or "" if start else ""), (tokenizer.end_token or "" if end else "")
+    return Packing(first, last, tuple(filter(None, (last, first))), segments=start or end)
+
+
+def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
+    """Return the packing of the value of `post_processor`, or None if it adds nothing and has no segments."""
+    if processor is None:
+        return None
+    kind = processor.get("type")
+    if kind == "Sequence":
+        found = [_of_processor(part, tokenizer, file) for part in processor["processors"]]
+        return next((packing for packing in found if packing is not None), None)
+    if kind == "ByteLevel":  # it only trims offsets
+        return None
+    if kind in ("BertProcessing", "RobertaProcessing"):
+        for token, id in (processor["cls"], processor["sep"]):
+            _check_id(tokenizer, token, id, file)
+        start, end = processor["cls"][0], processor["sep"][0]
+        has_segments = kind == "BertProcessing"
+        return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
+    if kind != "TemplateProcessing":
+        raise PresetError(f"{file}: the `post_processor` is a {kind!r:.60}, which lmzoo does not support.")
+    for token in processor["special_tokens"].values():
+        for content, id in zip(token["tokens"], token["ids"], strict=True):
+            _check_id(tokenizer, content, id, file)
+    single, pair = (_items(processor, key) for key in ("single", "pair"))
+    packing = _of_template(single, pair)
+    if packing is None:
+        single_text, pair_text = (" ".join(item.token for item in items) for items in (single, pair))
+        raise PresetError(
+            f"{file}: the `post_processor` packs texts as {single_text!r:.100} and {pair_text!r:.100}, which lmzoo "
+            "does not support: a pair must begin and end as one text does."
+        )
+    return packing
+
+
+def _check_id(tokenizer: Tokenizer, token: str, id: int, file: Path) -> None:
+    if tokenizer.token_to_id(token) != id:
+        raise PresetError(
+            f"{file}: the `post_processor` gives {token!r} the id {id}, which is not that of the vocabulary."
+        )
+
+
+def _items(processor: JsonObject, key: str) -> list[_Item]:
+    items = []
+    for item in processor[key]:
+        if "Sequence" in item:
+            items.append(_Item(f"${item['Sequence']['id']}", item["Sequence"]["type_id"]))
+        else:
+            tokens = processor["special_tokens"][item["SpecialToken"]["id"]]["tokens"]
+            items += [_Item(token, item["SpecialToken"]["type_id"]) for token in tokens]
+    return items
+
+
+def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
+    """Return the packing that gives the same sequences as a template, or None if there is none."""
+    texts = [item.token for item in pair if item.token.startswith("$")]
+    if texts != ["$A", "$B"] or [item.token for item in single].count("$A") != 1:
+        return None
+    first, second, only = (
+        next(place for place, item in enumerate(items) if item.token == text)
+        for items, text in ((pair, "$A"), (pair, "$B"), (single, "$A"))
+    )
+    before, between, after = pair[:first], pair[first + 1 : second], [*pair[second + 1 :]]
+    last = after.pop() if after and after[-1].segment == LAST_SEGMENT else None
+    closing = [*(item.token for item in after), *([last.token] if last else [])]
+    packing = Packing(
+        before[0].token if before else "",
+        after[0].token if after else "",
+        tuple(item.token for item in between),
+        segments=pair[second].segment != 0,
+        last=last.token if last else "",
+    )
+    segments = [item.segment for item in pair]
+    of_second = len(after) + 1 if packing.segments else 0
+    expected = [0] * (len(segments) - of_second - bool(last)) + [1] * of_second + [LAST_SEGMENT] * bool(last)
+    same_ends = [item.token for item in single] == [*(item.token for item in before), "$A", *closing]
+    fits = len(before) <= 1 and len(after) <= 1 and same_ends and only == first
+    return packing if fits and (segments == expected or (not packing.segments and not any(segments))) else None
+
+
+def _describe(packing: Packing) -> str:
+    parts = (packing.start, "A", *packing.between, "B", *packing.closing)
+    return repr(" ".join(filter(None, parts)))

@@ -1,0 +1,230 @@
+"""SentencePiece in the files of other libraries."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.tokenizers.format import (
+    KERAS_HUB_IGNORED,
+    TokenizerFormat,
+    require,
+    segmented_packing,
+    template_of,
+)
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
+from lmzoo.errors import PresetError
+from lmzoo.text import (
+    Packing,
+    SentencePieceTokenizer,
+    Tokenizer,
+    WordPieceTokenizer,
+    XlmRobertaTokenizer,
+    XlnetTokenizer,
+)
+from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
+from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
+
+if TYPE_CHECKING:
+    import tokenizers
+    from tokenizers import normalizers
+
+_ENDS_OF_TEXTS = ("bos_token", "eos_token")  # which XLNet has, but does not use
+_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
+
+
+class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
+    """A file of SentencePiece's own, which says more than `tokenizer.json`."""
+
+    tokenizer = SentencePieceTokenizer
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (("spiece.model",), ("30k-clean.model",))
+    written: ClassVar = {"vocabulary.spm": "spiece.model"}
+    file_counts = True
+    alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
+    model_type = "Unigram"
+    special_type: ClassVar[int] = _CONTROL  # the type of special tokens in SentencePiece's model
+    settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
+    allowed: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
+    # By default, transformers 5 omits the segments.
+    extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    keras_hub = ConfigTable(
+        keys={}, allowed={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
+    )
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": files[0].read_bytes()}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        """See `TokenizerFormat`.
+
+        `tokenizer.json` does not hold the types of tokens, but those that matter can be inferred: a token that is also
+        among the added ones, with score 0, was defined by the user, and every other token is a normal one.
+        """
+        added = {token.get("id") for token in pipeline.get("added_tokens") or []}
+        model, proto = pipeline["model"], model_proto()()
+        try:
+            for id, (piece, score) in enumerate(model["vocab"]):
+                symbol = id in added and score == 0
+                kind = self.special_type if piece in special_tokens else _USER_DEFINED if symbol else _NORMAL
+                proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else kind)
+            proto.trainer_spec.unk_id = model["unk_id"]
+            charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
+            proto.normalizer_spec.precompiled_charsmap = b"".join(map(base64.b64decode, charsmaps))
+        except (KeyError, TypeError, ValueError) as error:
+            raise ValueError(f"expected a vocabulary of pairs, token and score, and `unk_id` ({error}).") from None
+        proto.trainer_spec.model_type = 1  # unigram
+        proto.trainer_spec.vocab_size = len(proto.pieces)
+        proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = -1
+        proto.normalizer_spec.name = "precompiled"
+        return {"model": proto.SerializeToString(deterministic=True)}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return any(step.get("type") == "Replace" for step in _steps(pipeline)[:1])  # of quotes
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        steps = _steps(pipeline)
+        types = [step.get("type") for step in steps]
+        lowercase, keep_accents = "Lowercase" in types, "StripAccents" not in types
+        expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
+        quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
+        known = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
+        # Then comes SentencePiece's own clean-up, and in some files a step that merges spaces.
+        for step in steps[len(expected) :]:
+            known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
+        if not known:
+            raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
+        self._check_splitting(pipeline, file)
+        return {"lowercase": lowercase, "keep_accents": keep_accents}
+
+    def _check_splitting(self, pipeline: JsonObject, file: Path) -> None:
+        splitter = pipeline.get("pre_tokenizer") or {}
+        *before, metaspace = splitter.get("pretokenizers") or [splitter]
+        if [step.get("type") for step in before] not in ([], ["WhitespaceSplit"]):
+            raise PresetError(
+                f"{file}: the `pre_tokenizer` must be WhitespaceSplit and Metaspace, got {splitter!r:.200}."
+            )
+        spaces = {
+            "type": ("Metaspace",),
+            "replacement": (SPACE,),
+            "prepend_scheme": ("always",),
+            "add_prefix_space": (True,),  # the old name of the same setting
+        }
+        require(file, "pre_tokenizer.", metaspace, spaces)
+        require(file, "model.", pipeline["model"], {"byte_fallback": (False,)})
+
+    def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
+        """See `TokenizerFormat`. It may choose another segmentation of the same score, and keeps "9," whole."""
+        import tokenizers
+        from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+        proto = read_model(tokenizer.model)
+        pieces = [(piece.piece, piece.score) for piece in proto.pieces]
+        unknown = tokenizer.token_to_id(tokenizer.unk_token)
+        backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
+        steps = self.clean_up(tokenizer)
+        charsmap = proto.normalizer_spec.precompiled_charsmap
+        backend.normalizer = normalizers.Sequence([*steps, *([normalizers.Precompiled(charsmap)] if charsmap else [])])
+        backend.pre_tokenizer = pre_tokenizers.Sequence(
+            [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(SPACE, "always")]
+        )
+        tokens = sorted(tokenizer.text_tokens, key=lambda token: tokenizer.token_to_id(token.content))
+        backend.add_tokens([token.to_library() for token in tokens])
+        backend.post_processor = template_of(self.packing(tokenizer), tokenizer)
+        backend.decoder = decoders.Metaspace(SPACE, "always")
+        return backend
+
+    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
+        """Return the steps that clean texts before the model's own."""
+        from tokenizers import normalizers
+
+        steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+        return steps + ([normalizers.Lowercase()] if tokenizer.lowercase else [])
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        """Return how transformers packs texts of such a tokenizer."""
+        return segmented_packing(tokenizer)
+
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        return {"tokens": [piece.piece for piece in read_model(vocabulary["model"]).pieces]}
+
+    def symbols(self, tokenizer: SentencePieceTokenizer) -> set[str]:
+        pieces = read_model(tokenizer.model).pieces
+        return {piece.piece for piece in pieces if piece.type == _USER_DEFINED}
+
+    def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
+        clean_up = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub has no settings for it
+        return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
+
+    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        if tokenizer.added_tokens:
+            token = tokenizer.added_tokens[0].content
+            raise PresetError(f"KerasHub's {name} takes no added tokens, such as {token!r}.")
+        return super().to_keras_hub(with_clean_up(tokenizer), name)
+
+
+class XlnetFormat(SentencePieceFormat):
+    """The same with XLNet's special tokens, which are at the end of sequences, and without lower-casing by default."""
+
+    tokenizer = XlnetTokenizer
+    alternative = None
+    tokens: ClassVar = {
+        attribute: role for attribute, role in TokenizerFormat.tokens.items() if attribute not in _ENDS_OF_TEXTS
+    }
+    settings: ClassVar = {"do_lower_case": ("lowercase", False), "keep_accents": ("keep_accents", False)}
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        end = str(tokenizer.end_token)
+        return Packing("", end, (end,), segments=True, last=str(tokenizer.start_token))
+
+
+class XlmRobertaFormat(SentencePieceFormat):
+    """The same without a clean-up before the model's own, and with three special tokens in the file."""
+
+    tokenizer: type[SentencePieceTokenizer] = XlmRobertaTokenizer
+    files = (("sentencepiece.bpe.model",),)
+    written: ClassVar = {"vocabulary.spm": "sentencepiece.bpe.model"}
+    file_counts = False
+    alternative = None
+    special_type = _NORMAL
+    settings: ClassVar = {}
+    allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
+    extra_settings: ClassVar = {}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": with_fairseq_ids(files[0].read_bytes())}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return not super().fits(pipeline)
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        for step in _steps(pipeline):
+            # Those behind the model's own change nothing: white space is squeezed.
+            squeezes = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
+            squeezes &= step.get("content") in (" ", SPACE)
+            if not (squeezes or step.get("type") in ("Precompiled", "Strip", None)):
+                raise PresetError(f"{file}: the `normalizer` must be Precompiled, got {step!r:.200}.")
+        self._check_splitting(pipeline, file)
+        return {}
+
+    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
+        return []
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        end = str(tokenizer.end_token)
+        return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
+
+    def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
+        """Write the published form of the model; one with other ids than fairseq's is in `tokenizer.json` alone."""
+        if (model := without_fairseq_ids(tokenizer.model)) is not None:
+            (directory / self.files[0][0]).write_bytes(model)
+
+
+def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:
+    normalizer = pipeline.get("normalizer") or {}
+    steps: list[dict[str, Any]] = normalizer.get("normalizers", [normalizer])
+    return steps

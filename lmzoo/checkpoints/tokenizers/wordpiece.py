@@ -1,0 +1,122 @@
+"""WordPiece in the files of other libraries."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.tokenizers.format import (
+    KERAS_HUB_IGNORED,
+    PIPELINE_FILE,
+    TokenizerFormat,
+    require,
+    segmented_packing,
+    template_of,
+)
+from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
+from lmzoo.errors import PresetError
+from lmzoo.text import Tokenizer, WordPieceTokenizer
+from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
+
+if TYPE_CHECKING:
+    import tokenizers
+
+
+class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
+    """A file with one token per line."""
+
+    tokenizer = WordPieceTokenizer
+    files = (("vocab.txt",), ("vocab_chinese.txt",))
+    written: ClassVar = {"vocabulary.txt": "vocab.txt"}
+    model_type = "WordPiece"
+    tokens: ClassVar = {
+        name: ours for name, ours in TokenizerFormat.tokens.items() if name not in ("bos_token", "eos_token")
+    }
+    settings: ClassVar = {"do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None)}
+    allowed: ClassVar = {"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])}
+    keras_hub = ConfigTable(
+        keys={"lowercase": "lowercase", "strip_accents": "strip_accents", "oov_token": "unk_token"},
+        defaults={"lowercase": False, "strip_accents": False, "oov_token": None},
+        allowed={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",)},
+        ignored=KERAS_HUB_IGNORED,
+        written={"vocabulary": None, "special_tokens": None, "special_tokens_in_strings": True},
+    )
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        tokens = _tokens_of(files[0])
+        last = {token: id for id, token in enumerate(tokens)}
+        # A blank line has an id, and of equal tokens the last one counts, as in transformers.
+        return self._arguments([token if last[token] == id else "" for id, token in enumerate(tokens)])
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        tokens = in_order(pipeline["model"]["vocab"])
+        return self._arguments(tokens_of_entries(tokens))
+
+    def _arguments(self, tokens: list[str]) -> Arguments:
+        # A file without a word is truncated.
+        lacks_mask = WordPieceTokenizer.mask_token not in tokens and {*tokens} - {*WordPieceTokenizer.special_tokens}
+        return {"vocabulary": tokens, **({"mask_token": None} if lacks_mask else {})}
+
+    def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
+        found = []
+        if file.name != PIPELINE_FILE:
+            if file.read_bytes().startswith(codecs.BOM_UTF8):
+                found.append("its byte order mark is left out")
+            tokens = _tokens_of(file)
+            last = {token: id for id, token in enumerate(tokens)}
+            if "" in last:
+                found.append(f"line {tokens.index('') + 1} is blank, and its id has no token")
+            if repeated := next((token for id, token in enumerate(tokens) if token and last[token] != id), None):
+                found.append(f"{repeated!r} is there twice, and the last line counts")
+        if "mask_token" in vocabulary:
+            found.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
+        return found
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        normalizer = pipeline.get("normalizer") or {}
+        expected = {"type": ("BertNormalizer",), "clean_text": (True,), "handle_chinese_chars": (True,)}
+        require(file, "normalizer.", normalizer, expected)
+        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
+        model = {
+            "continuing_subword_prefix": (WordPieceTokenizer.continuation_prefix,),
+            "max_input_chars_per_word": (WordPieceTokenizer.max_characters_per_word,),
+        }
+        require(file, "model.", pipeline["model"], model)
+        return {
+            "lowercase": normalizer.get("lowercase", True),
+            "strip_accents": normalizer.get("strip_accents"),
+            "unk_token": pipeline["model"].get("unk_token"),
+        }
+
+    def pipeline(self, tokenizer: WordPieceTokenizer) -> tokenizers.Tokenizer:
+        import tokenizers
+        from tokenizers import decoders
+
+        backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
+        backend.post_processor = template_of(segmented_packing(tokenizer), tokenizer)
+        backend.decoder = decoders.WordPiece(tokenizer.continuation_prefix)
+        return backend
+
+    def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        config, _ = super().to_keras_hub(tokenizer, name)
+        # KerasHub knows the other special tokens, and keeps them whole only if told to.
+        config["special_tokens"] = [tokenizer.unk_token, *(token.content for token in tokenizer.added_tokens)]
+        if config["strip_accents"] is None:
+            config["strip_accents"] = config["lowercase"]
+        if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
+            raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips trailing white space.")
+        if "" in tokenizer.vocabulary or tokenizer.mask_token is None:
+            raise PresetError(f"KerasHub's {name} needs a token for each id, and {WordPieceTokenizer.mask_token}.")
+        return config, WordPieceTokenizer(tokenizer.vocabulary, **tokenizer.get_config())
+
+
+def _tokens_of(file: Path) -> list[str]:
+    """Return the tokens in the lines of a file, "" for a blank line, without those at its end that an editor left."""
+    tokens = [line.rstrip() for line in read_lines(file)]
+    tokens[0] = tokens[0].removeprefix("\ufeff")
+    while tokens and not tokens[-1]:
+        tokens.pop()
+    return tokens
