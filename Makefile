@@ -31,7 +31,7 @@ COMMA := ,
 TESTS := $(filter-out tests/reference tests/mutants tests/__pycache__,\
 	$(patsubst %/,%,$(wildcard tests/*/)) $(wildcard tests/test_*.py))
 # Backends keep what they have compiled: `make test-all` runs these parts in new processes, so that the memory is freed.
-PART_1 := tests/conformance tests/families tests/layers tests/checkpoints tests/conversion
+PART_1 := tests/conformance tests/families tests/layers tests/checkpoints
 PART_2 := tests/tasks tests/pretraining tests/compat
 PARTS := "$(PART_1)" "$(PART_2)" "$(filter-out $(PART_1) $(PART_2),$(TESTS))"
 

@@ -22,7 +22,7 @@ from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
-from tests.workers.killing import kill_a_worker
+from tests.parallel.killing import kill_a_worker
 
 pytestmark = [
     pytest.mark.usefixtures("eager_functions"),

@@ -15,7 +15,7 @@ from lmzoo.data.corpora import Preparation, TokenCorpus, prepare, prepare_corpus
 from lmzoo.data.corpora.near_duplicates import min_hash, near_duplicates
 from lmzoo.files.urls import inside, open_to_read, whole_file
 from lmzoo.text import CharacterTokenizer, WordPieceTokenizer
-from tests.workers.killing import kill_a_worker
+from tests.parallel.killing import kill_a_worker
 
 WORDS = [f"w{i}" for i in range(53)]
 TOKENIZER = WordPieceTokenizer.of_words(WORDS, 59)

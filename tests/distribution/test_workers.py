@@ -20,7 +20,7 @@ from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from tests.distribution.processes_probe import LINES
-from tests.workers.killing import is_second, kill_a_worker
+from tests.parallel.killing import is_second, kill_a_worker
 
 BACKEND = keras.backend.backend()
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")

@@ -16,7 +16,7 @@ import ray
 from lmzoo.parallel import process_group
 from lmzoo.parallel.process_group import run_together
 
-PROBE = "tests.workers.group_probe"
+PROBE = "tests.parallel.group_probe"
 
 
 @pytest.fixture(autouse=True, scope="module")
