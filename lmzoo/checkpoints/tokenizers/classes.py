@@ -69,17 +69,17 @@ def class_of_family(family: Family) -> TokenizerClass:
 
 
 def tokenizer_classes() -> dict[str, TokenizerClass]:
-    """Return the known classes by name, first those of families with the special tokens of our class."""
+    """Return the supported classes by name, first those of families with the special tokens of our class."""
     families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
     classes: dict[str, TokenizerClass] = {}
-    for known in [*map(class_of_family, families), _OF_NO_FAMILY]:
-        classes.setdefault(known.name, known)
+    for tokenizer_class in [*map(class_of_family, families), _OF_NO_FAMILY]:
+        classes.setdefault(tokenizer_class.name, tokenizer_class)
     return classes
 
 
 def transformers_tokenizers(cls: type[Tokenizer]) -> list[str]:
     """Return the names in transformers of the classes that do what one of ours does."""
-    return [name for name, known in tokenizer_classes().items() if known.tokenizer is cls]
+    return [name for name, peer in tokenizer_classes().items() if peer.tokenizer is cls]
 
 
 def stated_class(directory: Path) -> tuple[Path, str | None]:
@@ -105,52 +105,54 @@ def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None
     Raises:
         PresetError: Naming the file and the class, for an unknown one or one of another kind than `tokenizer.json`.
     """
-    known = tokenizer_classes()
+    classes = tokenizer_classes()
     file, name = stated_class(directory)
-    wanted = format_of(own.tokenizer)
+    own_format = format_of(own.tokenizer)
     if name is not None and name not in ANY_CLASS:
-        if name not in known and name != own.name:
-            raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(known)}.")
-        found = own if name == own.name else known[name]
-        format = format_of(found.tokenizer)
+        if name not in classes and name != own.name:
+            raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
+        named = own if name == own.name else classes[name]
+        format = format_of(named.tokenizer)
         if pipeline is not None and format_in(pipeline, directory, format).model_type != format.model_type:
             raise PresetError(
                 f"{file}: the tokenizer is a {name}, but {PIPELINE_FILE} holds one of another kind. Delete the file "
                 "that does not belong to the model."
             )
-        return found
-    alternatives = [other for other in known.values() if other.tokenizer is wanted.alternative]
-    candidates = [own, *alternatives, *(other for other in known.values() if other is not own)]
+        return named
+    alternatives = [peer for peer in classes.values() if peer.tokenizer is own_format.alternative]
+    candidates = [own, *alternatives, *(peer for peer in classes.values() if peer is not own)]
     if pipeline is None:
         return _find_by_files(directory, candidates) or own
-    model_type = format_in(pipeline, directory, wanted).model_type
-    candidates = [other for other in candidates if format_of(other.tokenizer).model_type == model_type]
-    candidates = [other for other in candidates if format_of(other.tokenizer).fits(pipeline)] or candidates
+    model_type = format_in(pipeline, directory, own_format).model_type
+    candidates = [peer for peer in candidates if format_of(peer.tokenizer).model_type == model_type]
+    candidates = [peer for peer in candidates if format_of(peer.tokenizer).fits(pipeline)] or candidates
     tokens = {token if isinstance(token, str) else token[0] for token in pipeline["model"]["vocab"] if token}
-    return next((other for other in candidates if other.can_be(tokens)), candidates[0])
+    return next((peer for peer in candidates if peer.can_be(tokens)), candidates[0])
 
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
     """Return the first class whose files are there; of several with the same files, the one with their tokens."""
-    found = [(known, files) for known in candidates if (files := _files_of(directory, known)) is not None]
-    if not found:
+    present = [(peer, files) for peer in candidates if (files := _files_of(directory, peer)) is not None]
+    if not present:
         return None
-    first, files = found[0]
-    same = [known for known, others in found if others == files]
-    kinds = [(known.tokenizer, known.special_tokens) for known in same]
+    first, files = present[0]
+    rivals = [peer for peer, peer_files in present if peer_files == files]
+    kinds = [(peer.tokenizer, peer.special_tokens) for peer in rivals]
     if all(kind == kinds[0] for kind in kinds):
         return first
     format = format_of(first.tokenizer)
     with naming(files[0]):
         tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
-    fitting = (known for known in same if format_of(known.tokenizer).fits_tokens(tokens) and known.can_be(tokens))
+    fitting = (peer for peer in rivals if format_of(peer.tokenizer).fits_tokens(tokens) and peer.can_be(tokens))
     return next(fitting, first)
 
 
-def _files_of(directory: Path, known: TokenizerClass) -> list[Path] | None:
-    sets = format_of(known.tokenizer).files
-    names = next((names for names in sets if all(has_file(directory, name) for name in names)), None)
-    return None if names is None else [file_in(directory, name) for name in names]
+def _files_of(directory: Path, peer: TokenizerClass) -> list[Path] | None:
+    """Return the files of a class's vocabulary, or None if one of them is missing."""
+    for names in format_of(peer.tokenizer).files:
+        if all(has_file(directory, name) for name in names):
+            return [file_in(directory, name) for name in names]
+    return None
 
 
 def class_of_tokenizer(tokenizer: Tokenizer) -> TokenizerClass:
@@ -174,11 +176,11 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
     own = class_of_family(family)
     if own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
         return own
-    wanted = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
-    return next((known for known in _classes_of(tokenizer) if known.packing in wanted), None)
+    packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
+    return next((peer for peer in _classes_of(tokenizer) if peer.packing in packings), None)
 
 
 def _classes_of(tokenizer: Tokenizer) -> list[TokenizerClass]:
     """Return the classes that do what a tokenizer does; those with its special tokens, if there are such."""
-    candidates = [known for known in tokenizer_classes().values() if known.tokenizer is type(tokenizer)]
-    return [known for known in candidates if known.can_be(tokenizer.special_tokens)] or candidates
+    candidates = [peer for peer in tokenizer_classes().values() if peer.tokenizer is type(tokenizer)]
+    return [peer for peer in candidates if peer.can_be(tokenizer.special_tokens)] or candidates

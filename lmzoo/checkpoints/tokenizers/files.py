@@ -44,13 +44,13 @@ class _Stored(NamedTuple):
     Attributes:
         tokenizer: The tokenizer.
         file: The file of its vocabulary, for messages.
-        found: Its class in transformers, or None if other libraries wrote the files.
+        peer: Its class in transformers, or None if other libraries wrote the files.
         pipeline: The content of tokenizer.json, if there is one of Hugging Face's.
     """
 
     tokenizer: Tokenizer
     file: Path
-    found: TokenizerClass | None = None
+    peer: TokenizerClass | None = None
     pipeline: JsonObject | None = None
 
 
@@ -98,11 +98,11 @@ def read_tokenizer_and_packing(
     """
     own = class_of_family(family)
     stored = _read_stored(directory, own, vocabulary_size, max_characters)
-    if stored.found is None:
+    if stored.peer is None:
         return stored.tokenizer, family.packing
     with naming(directory / PIPELINE_FILE):
-        packing = read_packing(directory, stored.found, own, stored.tokenizer, stored.pipeline)
-    if stored.found.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
+        packing = read_packing(directory, stored.peer, own, stored.tokenizer, stored.pipeline)
+    if stored.peer.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
         return stored.tokenizer, family.packing
     return stored.tokenizer, packing
 
@@ -169,15 +169,15 @@ def _read(directory: Path, own: TokenizerClass) -> _Stored:
 
 
 def _read_others(directory: Path, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
-    found = find_class(directory, own, pipeline)
-    format = format_of(found.tokenizer)
-    file, vocabulary = _find_vocabulary(directory, found, own, pipeline)
-    if own.tokenizer is found.tokenizer and own.special_tokens != found.special_tokens:
+    peer = find_class(directory, own, pipeline)
+    format = format_of(peer.tokenizer)
+    file, vocabulary = _find_vocabulary(directory, peer, own, pipeline)
+    if own.tokenizer is peer.tokenizer and own.special_tokens != peer.special_tokens:
         with naming(file):
             tokens = format.lists(vocabulary)["tokens"]
-        if own.can_be(tokens) and not found.can_be(tokens):
-            found = dataclasses.replace(found, special_tokens=own.special_tokens)
-    settings = {**found.special_tokens, **read_settings(directory, format, pipeline)}
+        if own.can_be(tokens) and not peer.can_be(tokens):
+            peer = dataclasses.replace(peer, special_tokens=own.special_tokens)
+    settings = {**peer.special_tokens, **read_settings(directory, format, pipeline)}
     if oddities := format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with naming(file):
@@ -187,17 +187,17 @@ def _read_others(directory: Path, own: TokenizerClass, pipeline: JsonObject | No
             tokenizer = format.tokenizer(**vocabulary, **settings)
         if added := read_tokens(directory, tokenizer, pipeline):
             tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
-    return _Stored(tokenizer, file, found, pipeline)
+    return _Stored(tokenizer, file, peer, pipeline)
 
 
 def _find_vocabulary(
-    directory: Path, found: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
+    directory: Path, peer: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
 ) -> tuple[Path, Arguments]:
     """Find the file of the vocabulary, and the constructor's arguments that hold it.
 
     Args:
         directory: the checkpoint's.
-        found: the class of the tokenizer.
+        peer: the class of the tokenizer.
         own: the class of the tokenizers of the model's family, whose files messages name.
         pipeline: the content of tokenizer.json, if there is one. Its vocabulary then takes precedence, as in
             transformers, except over files that say more. If there are both, and they differ, a warning says so.
@@ -205,17 +205,17 @@ def _find_vocabulary(
     Raises:
         PresetError: if there is none, or a file is damaged.
     """
-    format = format_of(found.tokenizer)
+    format = format_of(peer.tokenizer)
     sets = [names for names in format.files if all(has_file(directory, name) for name in names)]
     if not sets and pipeline is None:
         others = [format_of(other) for other in (format_of(own.tokenizer).alternative,) if other]
-        expected = [format, *(others if found.tokenizer is own.tokenizer else [])]
+        expected = [format, *(others if peer.tokenizer is own.tokenizer else [])]
         raise MissingTokenizerError(_nothing(directory, [names for format in expected for names in format.files]))
     sources: list[tuple[Path, Arguments]] = []
     if pipeline is not None:
         file = directory / PIPELINE_FILE
         blank: Any = format.tokenizer
-        special_tokens = blank(**found.special_tokens).special_tokens
+        special_tokens = blank(**peer.special_tokens).special_tokens
         with naming(file):
             sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
     if sets:

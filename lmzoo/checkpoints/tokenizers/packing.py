@@ -26,7 +26,7 @@ class _Item(NamedTuple):
 
 
 def read_packing(
-    directory: Path, found: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
+    directory: Path, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
 ) -> Packing:
     """Return how the tokenizer in a directory packs texts.
 
@@ -36,7 +36,7 @@ def read_packing(
 
     Args:
         directory: The checkpoint's.
-        found: The tokenizer's class, see `find_class`.
+        peer: The tokenizer's class, see `find_class`.
         own: The class of the tokenizers of the model's family.
         tokenizer: The tokenizer.
         pipeline: The content of `tokenizer.json`, if there is one.
@@ -47,8 +47,8 @@ def read_packing(
     file = directory / PIPELINE_FILE
     settings = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
     _, name = stated_class(directory)
-    packs = found.packs and (name == found.name or (name is None and found is own))
-    packing = found.packing
+    packs = peer.packs and (name == peer.name or (name is None and peer is own))
+    packing = peer.packing
     if pipeline is None:
         added = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
         if any(added) and not packs:
@@ -59,7 +59,7 @@ def read_packing(
             packing = stated or NO_PACKING
         elif stated is not None and not _is_same(stated, packing):
             warnings.warn(
-                f"{file}: `post_processor` packs texts as {_describe(stated)}, but a {found.name} of transformers as "
+                f"{file}: `post_processor` packs texts as {_describe(stated)}, but a {peer.name} of transformers as "
                 f"{_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
@@ -85,8 +85,8 @@ def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing |
         return None
     kind = processor.get("type")
     if kind == "Sequence":
-        found = [_of_processor(part, tokenizer, file) for part in processor["processors"]]
-        return next((packing for packing in found if packing is not None), None)
+        packings = [_of_processor(part, tokenizer, file) for part in processor["processors"]]
+        return next((packing for packing in packings if packing is not None), None)
     if kind == "ByteLevel":  # it only trims offsets
         return None
     if kind in ("BertProcessing", "RobertaProcessing"):
