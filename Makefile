@@ -54,7 +54,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs pictures minilm \
+.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs registry pictures minilm \
 	bench clean test-lowest test-highest release-check
 
 help:  ## list the targets
@@ -155,6 +155,9 @@ release-check: $(TOOLS_STAMP)  ## build into dist/, write an SBOM, look for know
 docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
+
+registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries of families and tasks
+	@$(BIN)/python .ci/write_registry.py
 
 pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped presets; DATA=folder for all of them
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')

@@ -1,4 +1,4 @@
-"""lmzoo: a Keras 3 model zoo of ELMo, BERT, RoBERTa, ALBERT, DistilBERT, XLNet, GPT, GPT-2 and Marian."""
+"""lmzoo: a Keras 3 model zoo, language models from ELMo to BERT, RoBERTa and ALBERT."""
 
 from lmzoo.common import tensorflow_kernels, tensorflow_logs  # noqa: F401 - before what imports TensorFlow
 

@@ -1,4 +1,4 @@
-"""Backbones, tasks and n-gram models: the public names of the package."""
+"""Backbones, tasks and n-gram models: the public names. `make registry` writes this file."""
 
 from lmzoo.families import (
     AlbertBackbone,

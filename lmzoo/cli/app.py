@@ -28,7 +28,7 @@ class _Ordered(TyperGroup):
 
 app = typer.Typer(
     cls=_Ordered,
-    help="Train, evaluate, convert and serve ELMo, BERT, RoBERTa, ALBERT, DistilBERT, XLNet, GPT, GPT-2 and Marian.",
+    help="Train, evaluate, convert and serve language models such as BERT, RoBERTa, ALBERT and ELMo.",
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
 )

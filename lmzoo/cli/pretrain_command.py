@@ -45,7 +45,7 @@ def pretrain(
         str | None,
         typer.Option(
             "--family",
-            help="bert (the default), roberta, albert, distilbert, xlnet, elmo, gpt, gpt2, lstm_lm or ffnn_lm.",
+            help="A family, such as bert (the default), albert, elmo or gpt2; a wrong name lists all of them.",
         ),
     ] = None,
     size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,

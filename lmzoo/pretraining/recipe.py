@@ -37,6 +37,7 @@ class Method:
     """Defaults and limits of the recipes for one way of pre-training.
 
     Attributes:
+        learns: what is predicted, in a few words.
         sequence_length: default of the recipe's field.
         batch_size: default of the recipe's field.
         learning_rate: default of the recipe's field; None if it depends on the model's width.
@@ -46,6 +47,7 @@ class Method:
         reason: why it does not use them.
     """
 
+    learns: str
     sequence_length: int
     batch_size: int
     learning_rate: float | None = None
@@ -58,6 +60,7 @@ class Method:
 # By the kind of the family's pre-training head.
 METHODS = {
     "bidirectional_lm": Method(
+        learns="the next word in each direction",
         sequence_length=20,
         batch_size=128,
         learning_rate=0.2,
@@ -76,13 +79,14 @@ METHODS = {
         reason="it learns to predict words, with Adagrad, in texts of any length",
     ),
     "causal_lm": Method(
+        learns="the next token",
         sequence_length=128,
         batch_size=32,
         causal=True,
         unused=("objective", "dynamic", "mask_probability", "whole_word"),
         reason="it learns to predict the next token, and masks none",
     ),
-    "pretraining": Method(sequence_length=128, batch_size=32),
+    "pretraining": Method(learns="masked tokens", sequence_length=128, batch_size=32),
 }
 
 

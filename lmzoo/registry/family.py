@@ -54,6 +54,9 @@ class Family:
             `Pretrainer`.
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
+        title: the name for readers, such as "GPT-2"; by default `name`.
+        learns: what it predicts in pre-training, in a few words, if it is not what its `pretrained_head` says.
+        guide: the page about the family, a path below `docs/`, or empty.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
             `lmzoo.distribution.layout_map` splits between devices. Other weights are on every device.
     """
@@ -69,6 +72,9 @@ class Family:
     objective: str | None = None
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
+    title: str = ""
+    learns: str = ""
+    guide: str = ""
     layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: LAYOUTS)
 
     @property

@@ -58,6 +58,11 @@ class HasHead(keras.Model):
 _TASKS: dict[str, type[HasHead]] = {}
 
 
+def tasks() -> dict[str, type[HasHead]]:
+    """Return the registered tasks by the kind of their heads."""
+    return dict(_TASKS)
+
+
 def task_of(kind: str | None) -> type[HasHead] | None:
     """The task with heads of a kind; None if there is none."""
     return _TASKS.get(kind or "")

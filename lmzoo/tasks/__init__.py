@@ -1,29 +1,17 @@
-"""One class per task, for every family."""
+"""One class per task, for every family.
 
-from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.bidirectional_lm import BidirectionalLM
-from lmzoo.tasks.causal_lm import CausalLM
-from lmzoo.tasks.masked_lm import MaskedLM
-from lmzoo.tasks.multiple_choice import MultipleChoice
-from lmzoo.tasks.pretrainer import Pretrainer
-from lmzoo.tasks.question_answerer import QuestionAnswerer
-from lmzoo.tasks.seq2seq_lm import Seq2SeqLM
-from lmzoo.tasks.text_classifier import TextClassifier
-from lmzoo.tasks.text_embedder import TextEmbedder
-from lmzoo.tasks.text_regressor import TextRegressor
-from lmzoo.tasks.token_classifier import TokenClassifier
+A task is registered by a line here; `make registry` then writes the public names and the tables of the pages.
+"""
 
-__all__ = [
-    "BidirectionalLM",
-    "CausalLM",
-    "MaskedLM",
-    "MultipleChoice",
-    "Pretrainer",
-    "QuestionAnswerer",
-    "Seq2SeqLM",
-    "Task",
-    "TextClassifier",
-    "TextEmbedder",
-    "TextRegressor",
-    "TokenClassifier",
-]
+from lmzoo.tasks.base.task import Task as Task
+from lmzoo.tasks.bidirectional_lm import BidirectionalLM as BidirectionalLM
+from lmzoo.tasks.causal_lm import CausalLM as CausalLM
+from lmzoo.tasks.masked_lm import MaskedLM as MaskedLM
+from lmzoo.tasks.multiple_choice import MultipleChoice as MultipleChoice
+from lmzoo.tasks.pretrainer import Pretrainer as Pretrainer
+from lmzoo.tasks.question_answerer import QuestionAnswerer as QuestionAnswerer
+from lmzoo.tasks.seq2seq_lm import Seq2SeqLM as Seq2SeqLM
+from lmzoo.tasks.text_classifier import TextClassifier as TextClassifier
+from lmzoo.tasks.text_embedder import TextEmbedder as TextEmbedder
+from lmzoo.tasks.text_regressor import TextRegressor as TextRegressor
+from lmzoo.tasks.token_classifier import TokenClassifier as TokenClassifier

@@ -97,6 +97,7 @@ class BidirectionalLM(Task):
     ```
     """
 
+    predicts = "log-probabilities of words, forward and backward (n, T, 2)"
     head_kind, pretrains = "bidirectional_lm", True
     learns_from = "documents alone"
     independent_rows = False

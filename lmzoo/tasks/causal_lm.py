@@ -75,6 +75,7 @@ class CausalLM(NextTokensTask):
     ```
     """
 
+    predicts = "logits of all next tokens (n, T, V)"
     head_kind = "causal_lm"
     verb = "generate"
 

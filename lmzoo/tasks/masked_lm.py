@@ -61,6 +61,7 @@ class MaskedLM(MaskedTokensTask):
     ```
     """
 
+    predicts = "logits of the masks (n, M, V)"
     head_kind, reads_heads = "masked_lm", ("pretraining",)
     uses_pooler = False
 

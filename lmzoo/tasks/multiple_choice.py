@@ -66,6 +66,7 @@ class MultipleChoice(TextVectorTask):
     ```
     """
 
+    predicts = "logits (n, choices)"
     head_kind = "multiple_choice"
 
     def __init__(

@@ -73,6 +73,7 @@ class Pretrainer(MaskedTokensTask):
     ```
     """
 
+    predicts = "a dict: `masked_lm` (n, M, V) and `sentence` (n, 2)"
     head_kind = "pretraining"
     learns_from = "documents alone"
     splits_examples = True

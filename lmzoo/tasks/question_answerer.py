@@ -90,6 +90,7 @@ class QuestionAnswerer(Task):
 
     per_token = True
     splits_examples = True
+    predicts = "logits of all windows (w, T, 2)"
     head_kind = "question_answering"
     uses_pooler = False
 

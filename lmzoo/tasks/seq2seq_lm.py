@@ -80,6 +80,7 @@ class Seq2SeqLM(Task):
     ```
     """
 
+    predicts = "logits of all target tokens (n, T, V)"
     head_kind = "seq2seq_lm"
     verb = "translate"
     learns_from = "pairs alone, `fit((sources, targets))`"

@@ -76,6 +76,7 @@ class TextClassifier(TextVectorTask):
     ```
     """
 
+    predicts = "logits (n, C)"
     head_kind = "classification"
 
     def __init__(

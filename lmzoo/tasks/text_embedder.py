@@ -120,6 +120,7 @@ class TextEmbedder(Task):
     ```
     """
 
+    predicts = "vectors (n, H)"
     head_kind = "embedding"
     replaceable = True
     uses_pooler = False

@@ -50,6 +50,7 @@ class TextRegressor(TextVectorTask):
     ```
     """
 
+    predicts = "numbers (n, 1)"
     head_kind = "regression"
 
     def __init__(

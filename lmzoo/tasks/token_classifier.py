@@ -94,6 +94,7 @@ class TokenClassifier(Task):
     """
 
     per_token = True
+    predicts = "logits of all tokens (n, T, C)"
     head_kind = "token_classification"
     uses_pooler = False
 

@@ -11,6 +11,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo import models
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks import (
@@ -29,6 +30,12 @@ from lmzoo.text import Preprocessor, WordTokenizer
 WORDS = ("good", "bad", "film", "plot", "the", "a", "was", "is", "very", "never", "dull", "fine", ".", "!")
 LABELS = ("O", "B-PER", "I-PER")
 SEED = 1709
+
+
+def public_tasks() -> list[type[Task]]:
+    """Return the tasks in `lmzoo.models`, without their base."""
+    classes = (getattr(models, name) for name in models.__all__)
+    return [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
 
 
 def tiny_preprocessor(family: Family) -> Preprocessor:

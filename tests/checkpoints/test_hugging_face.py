@@ -285,7 +285,10 @@ REFUSED_CONFIGS = {
     "positions": ({"position_embedding_type": "relative_key"}, "`position_embedding_type` must be 'absolute'"),
     "decoder": ({"is_decoder": True}, "`is_decoder` must be False"),
     "activation": ({"hidden_act": "swish"}, "`hidden_act` must be one of gelu, .* got 'swish'"),
-    "family": ({"model_type": "electra"}, "models of type 'electra' are not supported; supported are albert, bert"),
+    "family": (
+        {"model_type": "no_such_type"},
+        "models of type 'no_such_type' are not supported; supported are albert",
+    ),
     "heads": ({"num_attention_heads": 4}, "`hidden_size` .35. must be a multiple of `num_attention_heads` .4."),
     "layers": ({"num_hidden_layers": 4}, "lacks 'encoder.layer.3.attention"),
     "a number as text": ({"num_hidden_layers": "3"}, "`num_hidden_layers` must be a positive integer, got '3'"),

@@ -9,14 +9,11 @@ import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
 from lmzoo.registry.family import families
 from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_training
+from lmzoo.testing.tiny import public_tasks
 from tests.conformance.enrolled import subclasses
 
 FAMILIES = list(families().values())
-TASKS = [
-    task
-    for task in (getattr(tasks, name) for name in tasks.__all__)
-    if issubclass(task, tasks.Task) and task is not tasks.Task
-]
+TASKS = public_tasks()
 # These start other processes, compile training steps or make many models: each task on one family sees everything that
 # they look for.
 EXPENSIVE = {

@@ -21,12 +21,13 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo import models, tasks
+from lmzoo import models
 from lmzoo.distribution import layout_map
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, language_model, pretrain, recipe
 from lmzoo.registry.family import Family, families
 from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+from lmzoo.testing.tiny import public_tasks
 from lmzoo.text import BytePairTokenizer
 from lmzoo.training import Adagrad, AdamW, ResumableCheckpoint
 
@@ -49,7 +50,7 @@ def wide(family: Family) -> Family:
 
 LINES = ["The ship left the harbour at dawn.", "Nobody had seen the island.", "The sea grew rough.", "It was calm."]
 TOKENIZERS: dict[str, tempfile.TemporaryDirectory[str]] = {}
-TASKS = [name for name in tasks.__all__ if name != "Task"]
+TASKS = [task.__name__ for task in public_tasks()]
 
 # The tasks of the presets of `lmzoo pretrain`, by the kind of head.
 PRETRAINED = {

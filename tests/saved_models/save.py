@@ -19,6 +19,7 @@ import lmzoo
 from lmzoo import tasks
 from lmzoo.registry.family import Family, families
 from lmzoo.testing import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
+from lmzoo.testing.tiny import public_tasks
 
 HERE = Path(__file__).resolve().parent
 # Instead of what `Family.tiny` says, where a family has it: so that the files are small.
@@ -69,9 +70,8 @@ def main() -> None:
             there = set(archive.namelist())
             if "Backbone.keras" not in there:
                 save_backbone(smaller(family), Path(folder))
-            for name in tasks.__all__:
-                task_class = getattr(tasks, name)
-                if task_class is not tasks.Task and task_class.supports(family) and f"{name}.keras" not in there:
+            for task_class in public_tasks():
+                if task_class.supports(family) and f"{task_class.__name__}.keras" not in there:
                     save_task(task_class, smaller(family), Path(folder))
             for path in sorted(path for path in Path(folder).rglob("*") if path.is_file()):
                 archive.write(path, path.relative_to(folder), zipfile.ZIP_DEFLATED)

@@ -14,13 +14,14 @@ import lmzoo
 from lmzoo import tasks
 from lmzoo.registry.family import families
 from lmzoo.testing.exported_answers import assert_answers_agree
+from lmzoo.testing.tiny import public_tasks
 from tests.serving.bare import BareProcess
 from tests.text.varied import varied_texts
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")]
 
 PRESETS = [(name, info.family) for name, info in lmzoo.list_presets().items() if info.shipped]
-TASKS = [task for task in map(tasks.__dict__.get, tasks.__all__) if task is not tasks.Task and task.served_outputs]
+TASKS = [task for task in public_tasks() if task.served_outputs]
 BATCHES = (1, 7, 64)
 
 

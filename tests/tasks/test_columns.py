@@ -7,9 +7,10 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lmzoo import models, tasks
+from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_examples, tiny_task
+from lmzoo.testing.tiny import public_tasks
 
 
 class Column(Sequence):
@@ -41,8 +42,7 @@ class Dataset:
 
 
 PAIRS = {models.QuestionAnswerer, models.TextEmbedder, models.MultipleChoice}
-TASKS = [getattr(models, name) for name in tasks.__all__ if name != "Task"]
-TASKS = [task for task in TASKS if task.supports(FAMILY)]
+TASKS = [task for task in public_tasks() if task.supports(FAMILY)]
 
 
 # One of each kind of input: texts, words, pairs.

@@ -11,11 +11,12 @@ import grain
 import numpy as np
 import pytest
 
-from lmzoo import models, tasks
+from lmzoo import models
 from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY
 from lmzoo.tasks.base import row_streams
 from lmzoo.testing import tiny_examples, tiny_task
+from lmzoo.testing.tiny import public_tasks
 from lmzoo.training import ResumableCheckpoint
 from tests.memory import memory_grows_less_than
 from tests.tasks.interruptions import Interrupted, Spy, assert_same, assign, spoil, state_of
@@ -47,8 +48,7 @@ def rows_of(x, y):
 
 
 PAIRS_OR_WORDS = {models.QuestionAnswerer, models.TokenClassifier}
-TASKS = [getattr(models, name) for name in tasks.__all__ if name != "Task"]
-TASKS = [task for task in TASKS if task.supports(FAMILY)]
+TASKS = [task for task in public_tasks() if task.supports(FAMILY)]
 TASKS = [pytest.param(task, marks=[pytest.mark.slow] * (task not in PAIRS_OR_WORDS)) for task in TASKS]
 
 

@@ -9,6 +9,8 @@ from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 FAMILY = register_family(
     Family(
         name="albert",
+        title="ALBERT",
+        learns="masked n-grams, and the order of sentences",
         backbone=AlbertBackbone,
         tokenizer=SentencePieceTokenizer,
         masking=Masking(whole_word=True, ngram=3),

@@ -8,6 +8,8 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 FAMILY = register_family(
     Family(
         name="bert",
+        title="BERT",
+        learns="masked tokens, and next-sentence prediction",
         backbone=BertBackbone,
         tokenizer=WordPieceTokenizer,
         objective="nsp",

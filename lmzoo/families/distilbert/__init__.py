@@ -9,6 +9,7 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 FAMILY = register_family(
     Family(
         name="distilbert",
+        title="DistilBERT",
         backbone=DistilBertBackbone,
         tokenizer=WordPieceTokenizer,
         packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=False),

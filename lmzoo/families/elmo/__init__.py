@@ -10,6 +10,8 @@ from lmzoo.text.tokenizers.characters import CharacterTokenizer
 FAMILY = register_family(
     Family(
         name="elmo",
+        title="ELMo",
+        guide="guides/elmo.md",
         backbone=ElmoBackbone,
         tokenizer=CharacterTokenizer,
         packing=Packing(start="", end="", between=("</S>", "<S>"), segments=False),

@@ -8,6 +8,8 @@ from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT, BytePairTok
 FAMILY = register_family(
     Family(
         name="ffnn_lm",
+        title="Feed-forward language model",
+        guide="guides/language_models.md",
         backbone=FfnnLmBackbone,
         tokenizer=BytePairTokenizer,
         packing=Packing(start="", end=END_OF_TEXT, between=(END_OF_TEXT,), segments=False),

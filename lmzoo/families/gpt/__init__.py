@@ -9,6 +9,8 @@ from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 FAMILY = register_family(
     Family(
         name="gpt",
+        title="GPT",
+        guide="guides/generate.md",
         backbone=GptBackbone,
         tokenizer=CharacterPairTokenizer,
         packing=Packing(start="", end="", between=(), segments=False),

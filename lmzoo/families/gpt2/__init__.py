@@ -9,6 +9,8 @@ from lmzoo.text.tokenizers.bpe import END_OF_TEXT, ONLY_END_OF_TEXT, BytePairTok
 FAMILY = register_family(
     Family(
         name="gpt2",
+        title="GPT-2",
+        guide="guides/generate.md",
         backbone=Gpt2Backbone,
         tokenizer=BytePairTokenizer,
         packing=Packing(start="", end=END_OF_TEXT, between=(END_OF_TEXT,), segments=False),

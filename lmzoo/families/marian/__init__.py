@@ -9,6 +9,8 @@ from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 FAMILY = register_family(
     Family(
         name="marian",
+        title="Marian",
+        guide="guides/translate.md",
         backbone=MarianBackbone,
         tokenizer=MarianTokenizer,
         packing=Packing(start="", end="</s>", between=("</s>",), segments=False),

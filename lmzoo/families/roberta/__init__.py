@@ -10,6 +10,8 @@ from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 FAMILY = register_family(
     Family(
         name="roberta",
+        title="RoBERTa",
+        learns="masked tokens, in sequences of whole sentences",
         backbone=RobertaBackbone,
         tokenizer=BytePairTokenizer,
         packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),

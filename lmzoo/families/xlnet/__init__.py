@@ -10,6 +10,8 @@ from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
 FAMILY = register_family(
     Family(
         name="xlnet",
+        title="XLNet",
+        learns="tokens in a random order",
         backbone=XlnetBackbone,
         tokenizer=XlnetTokenizer,
         packing=Packing(start="", end="<sep>", between=("<sep>",), segments=True, last="<cls>"),

@@ -41,6 +41,7 @@ class SavedTask(ReportsNotFinite):
     verb: ClassVar[str] = ""  # name of the method that answers in plain Python objects
     served_outputs: ClassVar[tuple[str, ...]] = ()
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
+    predicts: ClassVar[str] = ""  # what `predict` returns, with its shape, for tables of tasks
 
     @property
     def served_length(self) -> int:

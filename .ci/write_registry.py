@@ -1,0 +1,168 @@
+"""Write what the registries of families and tasks say: `lmzoo/models.py`, and lists and tables of the pages.
+
+`make registry` runs it; a test compares the files with what it would write. In a page a block stands between
+`<!-- make registry: NAME -->` and `<!-- end -->`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from posixpath import relpath
+
+from lmzoo.pretraining.recipe import METHODS
+from lmzoo.registry import Family, families, tasks
+from lmzoo.tasks import Task
+
+ROOT = Path(__file__).resolve().parents[1]
+# The formats of checkpoints, by the library that reads and writes them: see `Family.checkpoints`.
+FORMATS = {
+    "hf": "Hugging Face",
+    "google": "Google, TensorFlow 1",
+    "keras_hub": "KerasHub",
+    "fairseq": "fairseq",
+    "bilm": "bilm-tf, AllenNLP",
+}
+
+
+def package_families() -> list[Family]:
+    """Return the families of the package by name, without those that users register."""
+    return [family for _, family in sorted(families().items()) if family.backbone.__module__.startswith("lmzoo.")]
+
+
+def package_tasks() -> list[type[Task]]:
+    """Return the tasks of the package by the names of their classes."""
+    # Bases of tasks are in `lmzoo.tasks.base`.
+    classes = [task for task in tasks().values() if re.fullmatch(r"lmzoo\.tasks\.\w+", task.__module__)]
+    return sorted(classes, key=lambda task: task.__name__)
+
+
+def models_module() -> str:
+    """Return the source of `lmzoo/models.py`."""
+    backbones = sorted(["Backbone", *(family.backbone.__name__ for family in package_families())])
+    heads = sorted(["Task", *(task.__name__ for task in package_tasks())])
+    names = sorted([*backbones, "NgramLM", *heads])
+    return "\n".join(
+        [
+            '"""Backbones, tasks and n-gram models: the public names. `make registry` writes this file."""',
+            "",
+            *_import("lmzoo.families", backbones),
+            "from lmzoo.ngrams import NgramLM",
+            *_import("lmzoo.tasks", heads),
+            "",
+            "__all__ = [",
+            *(f'    "{name}",' for name in names),
+            "]",
+            "",
+        ]
+    )
+
+
+def _import(module: str, names: Iterable[str]) -> list[str]:
+    return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
+
+
+def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    """Return a table in Markdown."""
+    titles = list(titles)
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "\n".join("|" + "".join(f" {cell} |" if cell else " |" for cell in cells) for cells in lines)
+
+
+def directives(names: Iterable[str]) -> str:
+    """Return the lines with which an API page shows classes."""
+    return "\n\n".join(f"::: {name}" for name in names)
+
+
+def summary(thing: object) -> str:
+    """Return the first sentence of a docstring."""
+    return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ").partition(". ")[0].rstrip(".")
+
+
+def family_table(page: str) -> str:
+    """Return the table of families, their backbones and tokenizers."""
+    rows = []
+    for family in package_families():
+        title = family.title
+        if family.guide:
+            title = f"[{title}]({relpath('docs/' + family.guide, str(Path(page).parent))})"
+        rows.append((title, f"`{family.backbone.__name__}`", f"`{family.tokenizer.__name__}`"))
+    return table(("family", "backbone in `lmzoo.models`", "tokenizer in `lmzoo.text`"), rows)
+
+
+def format_table() -> str:
+    """Return the table of families and the formats of their checkpoints."""
+    rows = [
+        (family.title, *("yes" if name in family.checkpoints else "" for name in FORMATS))
+        for family in package_families()
+        if family.checkpoints
+    ]
+    return table(("", *FORMATS.values()), rows)
+
+
+def pretraining_table() -> str:
+    """Return the table of the families that are pre-trained, and what they learn."""
+    pretrained = [family for family in package_families() if family.pretrained_head in METHODS]
+    rows = [(f"`{family.name}`", family.learns or METHODS[family.pretrained_head].learns) for family in pretrained]
+    return table(("`--family`", "what it learns to predict"), rows)
+
+
+def task_table() -> str:
+    """Return the table of tasks, what they predict and their methods."""
+    rows = []
+    for task in package_tasks():
+        answers = f"`{task.verb}`: {summary(getattr(task, task.verb))}" if task.verb else ""
+        rows.append((f"`{task.__name__}`", summary(sys.modules[task.__module__]), task.predicts, answers))
+    return table(("task", "what it is for", "`predict` returns", "the method that returns answers"), rows)
+
+
+def blocks() -> dict[str, dict[str, str]]:
+    """Return the blocks of each page by name."""
+    backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in package_families()]
+    configs = [f"{f.tiny.__class__.__module__}.{f.tiny.__class__.__name__}" for f in package_families()]
+    return {
+        "README.md": {"families": family_table("README.md")},
+        "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
+        "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
+        "docs/concepts.md": {"tasks": task_table()},
+        "docs/guides/checkpoints.md": {"families": format_table()},
+        "docs/guides/pretrain.md": {"families": pretraining_table()},
+    }
+
+
+def fill(text: str, page: str, name: str, block: str) -> str:
+    """Return a page with another content of one of its blocks.
+
+    Raises:
+        ValueError: If the page has no such block.
+    """
+    pattern = re.compile(rf"(<!-- make registry: {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    if not pattern.search(text):
+        raise ValueError(f"{page} has no block `<!-- make registry: {name} -->` that ends with `<!-- end -->`.")
+    return pattern.sub(lambda match: f"{match[1]}\n{block}\n{match[2]}", text)
+
+
+def written_files() -> dict[str, str]:
+    """Return the content of each file that is written, by its path."""
+    files = {"lmzoo/models.py": models_module()}
+    for page, named in blocks().items():
+        text = (ROOT / page).read_text("utf-8")
+        for name, block in named.items():
+            text = fill(text, page, name, block)
+        files[page] = text
+    return files
+
+
+def main() -> None:
+    """Write the files, and print the names of those that changed."""
+    for name, text in written_files().items():
+        if (ROOT / name).read_text("utf-8") != text:
+            (ROOT / name).write_text(text, "utf-8")
+            print(f"wrote {name}")
+
+
+if __name__ == "__main__":
+    main()
