@@ -38,9 +38,23 @@ def test_layer(check):
     )
 ```
 
+Those in `CHECKPOINT_CHECKS` take a family, a kind of head of `peer_heads`, and the index of a variant of `Family.tiny`;
+they compare with the family's classes in transformers, which must be installed, with torch:
+
+```python
+from lmzoo.testing import CHECKPOINT_CHECKS, peer_heads
+
+
+@pytest.mark.parametrize("check", CHECKPOINT_CHECKS)
+@pytest.mark.parametrize("head", peer_heads(FAMILY))
+def test_checkpoint(check, head):
+    check(FAMILY, head)
+```
+
 The tokenizer's `of_words` makes its vocabulary. `tiny` should hold distinct primes, so that swapped axes are found.
 """
 
+from lmzoo.testing.checkpoint_checks import CHECKPOINT_CHECKS, check_peer_files, check_peer_outputs, peer_heads
 from lmzoo.testing.checks import (
     FAMILY_CHECKS,
     TASK_CHECKS,
@@ -77,6 +91,7 @@ from lmzoo.testing.layer_checks import (
 from lmzoo.testing.tiny import randomize, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 
 __all__ = [
+    "CHECKPOINT_CHECKS",
     "DTYPE_POLICIES",
     "FAMILY_CHECKS",
     "LAYER_CHECKS",
@@ -94,6 +109,8 @@ __all__ = [
     "check_layer_outputs",
     "check_layer_training",
     "check_padding",
+    "check_peer_files",
+    "check_peer_outputs",
     "check_seed",
     "check_shapes",
     "check_task_backends",
@@ -106,6 +123,7 @@ __all__ = [
     "check_task_resume",
     "check_task_training",
     "check_training",
+    "peer_heads",
     "randomize",
     "tiny_backbone",
     "tiny_examples",

@@ -11,7 +11,9 @@ import numpy as np
 import pytest
 
 from lmzoo.models import Backbone
+from tests.reference.weights import padded_batch
 
+CHOICES = 3
 LABELS = ["bad", "middling", "good", "grand", "best"]
 COMMON = {
     "vocab_size": 131,
@@ -76,6 +78,25 @@ def peer(
             parameter.add_(torch.randn_like(parameter) * 0.1)
     model.save_pretrained(directory, **(save or {}))
     return model
+
+
+def run_peer(model: Any, batch: Mapping[str, np.ndarray], **arguments: Any) -> Any:
+    """What a transformers model returns for our inputs."""
+    import torch
+
+    names = {"token_ids": "input_ids", "padding_mask": "attention_mask", "segment_ids": "token_type_ids"}
+    inputs = {names[name]: torch.tensor(values, dtype=torch.long) for name, values in batch.items()}
+    with torch.no_grad():
+        return model(**inputs, **arguments)
+
+
+def padded_rows(backbone: Any, *shape: int) -> dict[str, np.ndarray]:
+    """Padded inputs, (*shape, 19)."""
+    lengths = np.random.default_rng(29).integers(1, 20, int(np.prod(shape)))
+    batch = padded_batch(tuple(lengths), 19)
+    # RoBERTa counts positions by the padding id, 1; elsewhere it is an id like any other.
+    batch["token_ids"] = np.where(batch["padding_mask"] > 0, np.maximum(batch["token_ids"], 2), 1).astype("int32")
+    return {name: batch[name].reshape(*shape, 19) for name in backbone.input}
 
 
 def read_there(cls: Any, directory: Path, without: str | None = None) -> Any:

@@ -20,10 +20,8 @@ from lmzoo.models import (
     TokenClassifier,
 )
 from lmzoo.presets.source import open_source
-from tests.checkpoints.model_files import LABELS, load, peer, rewrite
+from tests.checkpoints.model_files import CHOICES, LABELS, load, padded_rows, peer, rewrite, run_peer
 from tests.checkpoints.test_config_keys import edit
-from tests.checkpoints.test_task_heads import CHOICES, batch_for
-from tests.families.test_family_transformers import run_peer
 from tests.reference.weights import difference, run, to_numpy
 
 torch = pytest.importorskip("torch")
@@ -39,7 +37,7 @@ def forget(directory, architectures="missing") -> None:
 
 
 def check_logits(theirs, task, *shape) -> None:
-    batch = batch_for(task.backbone, *(shape or (5,)))
+    batch = padded_rows(task.backbone, *(shape or (5,)))
     expected, ours = run_peer(theirs, batch).logits.numpy(), run(task, batch)
     real = batch["padding_mask"] > 0 if ours.ndim == 3 else ...
     assert difference(ours[real], expected[real]) <= 1e-5

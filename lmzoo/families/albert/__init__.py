@@ -16,6 +16,7 @@ FAMILY = register_family(
         masking=Masking(whole_word=True, ngram=3),
         objective="sop",
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
+        variants=({"num_groups": 1, "num_inner_repetitions": 1, "activation": "relu"}, {"embedding_dim": 51}),
         tiny=AlbertConfig(
             vocabulary_size=139,
             num_layers=4,

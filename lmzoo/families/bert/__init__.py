@@ -14,6 +14,7 @@ FAMILY = register_family(
         tokenizer=WordPieceTokenizer,
         objective="nsp",
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
+        variants=({"activation": "gelu_tanh", "layer_norm_epsilon": 1e-7},),
         tiny=BertConfig(
             vocabulary_size=131,
             num_layers=2,

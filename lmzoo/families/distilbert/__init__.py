@@ -15,6 +15,7 @@ FAMILY = register_family(
         packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=False),
         classifier={"activation": "relu", "input_dropout": False},
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
+        variants=({"activation": "relu"},),
         tiny=DistilBertConfig(
             vocabulary_size=137, num_layers=2, num_heads=3, hidden_dim=33, intermediate_dim=47, max_sequence_length=61
         ),

@@ -18,6 +18,7 @@ FAMILY = register_family(
         classifier={"activation": "tanh"},
         masking=Masking(rounding="random"),
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "fairseq": FAIRSEQ},
+        variants=({"num_segments": 1},),
         tiny=RobertaConfig(
             vocabulary_size=313, num_layers=3, num_heads=7, hidden_dim=49, intermediate_dim=43, max_sequence_length=71
         ),
