@@ -19,7 +19,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.presets import save_checkpoint
 from lmzoo.registry.family import Family
 from lmzoo.registry.head_kinds import task_of
-from lmzoo.tasks import Task
+from lmzoo.tasks import Task, TextClassifier
 from lmzoo.testing.tiny import SEED, tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task
 
 TOLERANCE = 1e-5
@@ -78,7 +78,8 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         names = canonical_names(layout, stored)  # as the layout spells them -> as the file does
         ignored = {name for known, name in names.items() if any(re.fullmatch(p, known) for p in layout.ignored)}
         # Tensors that all models of a family have in transformers, and in lmzoo only some.
-        added = {names[known] for known in layout.complete(getattr(model, "backbone", model).config)[1]}
+        backbone = model.backbone if isinstance(model, Task) else model
+        added = {names[known] for known in layout.complete(backbone.config)[1]}
         missing = set(stored.names()) - set(written.names())
         assert missing <= ignored, f"{missing - ignored} were read, but not written"
         for name in set(written.names()) - added:
@@ -133,7 +134,7 @@ def _read(family: Family, head: str, directory: Path) -> Backbone | Task:
 
 def _inputs_of(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:
     """Return padded inputs of a model. Values at padding must not matter, so they are not zero."""
-    task = model if isinstance(model, Task) else tiny_task(task_of("classification"), family)
+    task = model if isinstance(model, Task) else tiny_task(TextClassifier, family)
     encoded = task.encode_inputs(tiny_examples(task)[0])
     count = len(encoded)
     inputs = task.features(encoded, np.arange(count), int(encoded.lengths.max()) + 2)
