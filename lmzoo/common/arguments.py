@@ -1,10 +1,10 @@
-"""Checks of arguments that are numbers, or strings that end a text, and the form of their messages."""
+"""Checks of arguments: numbers, strings that end a text, and names of arguments; and the form of their messages."""
 
 from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -35,6 +35,19 @@ def require(condition: object, name: str, allowed: str, value: object, advice: s
 def require_share(name: str, value: object) -> None:
     """Raises a ValueError unless an argument is a number in [0, 1), such as the rate of a dropout."""
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
+
+
+def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str]) -> None:
+    """Raise a TypeError that names an argument that a call does not take, if there is one, and says what to do instead.
+
+    Args:
+        call: name of the function or class.
+        names: names of the unknown arguments.
+        advice: what to do instead, a sentence, by the names that other libraries give to arguments.
+    """
+    if unknown := sorted(names):
+        known = advice.get(unknown[0], "")
+        raise TypeError(f"`{call}` takes no argument `{unknown[0]}`.{' ' if known else ''}{known}")
 
 
 def stop_strings(stop: Any) -> list[str]:

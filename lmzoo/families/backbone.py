@@ -14,6 +14,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.input_checks import check_ids
+from lmzoo.families.keras_hub_names import KerasHubNames
 from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.layers.adapted import stores_updates
@@ -29,7 +30,7 @@ from lmzoo.serving.export import export_backbone, file_format
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 
 
-class Backbone(ReportsNotFinite, LoraModel):
+class Backbone(ReportsNotFinite, KerasHubNames, LoraModel):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
@@ -119,13 +120,7 @@ class Backbone(ReportsNotFinite, LoraModel):
         """Looks up attributes of the configuration that the model itself does not have."""
         config = self.__dict__.get("config")  # missing while the model is built
         if name.startswith("_") or not hasattr(config, name):
-            if hasattr(super(), "__getattr__"):  # on torch, which keeps layers there
-                return super().__getattr__(name)
-            reason = (
-                "models of its family have no attention" if not self.reads_source else "see source_attention_scores"
-            )
-            reason = f": {reason}" if name == "attention_scores" else ""
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{reason}")
+            return super().__getattr__(name)
         return getattr(config, name)
 
     @classmethod

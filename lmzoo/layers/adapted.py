@@ -34,19 +34,21 @@ class AdaptedLayer(keras.layers.Layer):
             super().save_own_variables(store)
         finally:
             self.lora_enabled = True
-        for update in self._updates():
+        for update in updates_of(self):
             store[update.name] = update
 
     def load_own_variables(self, store: Any) -> None:
         """Load the variables; see `keras.layers.Layer.load_own_variables`."""
         super().load_own_variables(store)
         stored = store.keys()
-        for update in self._updates():
+        for update in updates_of(self):
             if update.name in stored:
                 update.assign(store[update.name])
 
-    def _updates(self) -> list[keras.Variable]:
-        return [weight for weight in self.weights if weight.name.startswith("lora_")]
+
+def updates_of(layer: keras.layers.Layer) -> list[keras.Variable]:
+    """Return the two factors of a layer's low-rank updates, or nothing if it has none."""
+    return [weight for weight in layer.weights if weight.name.startswith("lora_")]
 
 
 def stores_updates(layer: keras.layers.Layer) -> bool:

@@ -23,7 +23,7 @@ from lmzoo.ngrams.sampling import Sampling
 from lmzoo.ngrams.table import END, START, UNKNOWN, NgramTable
 from lmzoo.text import Tokenizer, TokenSpan, WordTokenizer
 from lmzoo.text.token_scores import TokenScore
-from lmzoo.text.validate_text import Text, clean_texts
+from lmzoo.text.validate_text import Text, clean_texts, is_text
 
 _BATCH = 4096  # sentences tokenized at once
 
@@ -178,7 +178,7 @@ class NgramLM:
 
     def generate(
         self,
-        prompts: Iterable[str],
+        prompts: Text | Iterable[Text],
         max_new_tokens: int = 64,
         sampler: str = "greedy",
         temperature: float = 1.0,
@@ -186,11 +186,11 @@ class NgramLM:
         seed: int | None = None,
         top_k: int = 10,
         top_p: float = 0.9,
-    ) -> list[str]:
-        """Continues texts, the beginnings of sentences.
+    ) -> list[str] | Any:
+        """Continue texts, the beginnings of sentences.
 
         Args:
-            prompts: strings. The empty one stands for the beginning of a sentence.
+            prompts: strings, or one string. The empty one stands for the beginning of a sentence.
             max_new_tokens: int, the most tokens that are added to each prompt.
             sampler: how a token is chosen: `"greedy"`, the most probable; `"random"`, any by its probability;
                 `"top_k"`, one of the `top_k` most probable ones; `"top_p"`, one of the fewest that together have the
@@ -204,7 +204,7 @@ class NgramLM:
             top_p: float in (0, 1], for `"top_p"`.
 
         Returns:
-            For each prompt the text that follows it; words are separated by spaces.
+            For each prompt the text that follows it, or for one string its text; words are separated by spaces.
 
         Raises:
             TypeError: naming the position of a prompt that is not a string.
@@ -222,10 +222,12 @@ class NgramLM:
             found[never] = -np.inf
             return sampling.choose(found, rng)
 
-        cleaned = clean_texts(prompts, "prompts")
+        single = is_text(prompts)
+        cleaned = clean_texts([prompts] if single else prompts, "prompts")
         continued = [self._continue(ids, choose, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned)]
         spaced = [prompt.endswith(" ") for prompt in cleaned]  # words come with a space before them
-        return [text.removeprefix(" ") if space else text for text, space in zip(continued, spaced, strict=True)]
+        texts = [text.removeprefix(" ") if space else text for text, space in zip(continued, spaced, strict=True)]
+        return texts[0] if single else texts
 
     def _continue(
         self, ids: list[int], choose: Callable[[list[int]], int], max_new_tokens: int, stops: list[str]

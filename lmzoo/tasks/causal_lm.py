@@ -5,18 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, require, stop_strings
+from lmzoo.common.arguments import is_integer, refuse_arguments, require, stop_strings
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.next_tokens_task import BATCH_SIZE, NextTokensTask
-from lmzoo.tasks.generation import Sampler, TokenGenerator, check_room, check_sampling, prompt_ids, undisturbed
+from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling, undisturbed
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, list_texts, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import Preprocessor
@@ -51,11 +53,13 @@ class CausalLM(NextTokensTask):
             of which continues in the next batch from the state in which it stopped (Mikolov et al., 2010; Zaremba et
             al., 2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the
             text in the given order. Token features then hold `goes_on`, int32 (B,), too: 0 to begin with zeros.
+        add_start_token: whether `generate` and the exported model put the tokenizer's start token before each prompt,
+            as KerasHub's GPT-2 does. Settable. By default only the empty prompt becomes one.
         name: name of the model.
 
     Raises:
         ValueError: for a backbone whose positions see later ones, or that has no state to carry; for `max_new_tokens`
-            that leave no room for a prompt.
+            that leave no room for a prompt; for `add_start_token` if the tokenizer has no start token.
 
     Example:
 
@@ -85,12 +89,14 @@ class CausalLM(NextTokensTask):
         preprocessor: Preprocessor | None = None,
         max_new_tokens: int | None = None,
         carries_state: bool = False,
+        add_start_token: bool = False,
         labels: None = None,
         name: str | None = None,
     ) -> None:
         super().__init__(backbone, preprocessor, carries_state, name)
         half = backbone.config.max_sequence_length // 2
         self.max_new_tokens = min(NEW, half) if max_new_tokens is None else max_new_tokens
+        self.add_start_token = add_start_token
         self._made: dict[str, Any] = {}  # what is compiled when it is first needed
 
     @property
@@ -104,6 +110,19 @@ class CausalLM(NextTokensTask):
         fits = is_integer(count, 1) and count < most
         require(fits, "max_new_tokens", f"a positive integer below the model's {most} positions", count)
         self._max_new_tokens = int(count)
+
+    @property
+    def add_start_token(self) -> bool:
+        """Whether `generate` and the exported model put the start token before each prompt."""
+        return self._add_start_token
+
+    @add_start_token.setter
+    def add_start_token(self, value: bool) -> None:
+        require(isinstance(value, bool), "add_start_token", "True or False", value)
+        if value and self.preprocessor is not None and self.preprocessor.tokenizer.start_token is None:
+            kind = type(self.preprocessor.tokenizer).__name__
+            raise ValueError(f"This {kind} has no start token to put before prompts. Leave `add_start_token` False.")
+        self._add_start_token = value
 
     def forget_compiled(self) -> None:
         super().forget_compiled()
@@ -164,13 +183,24 @@ class CausalLM(NextTokensTask):
 
     def _stateless(self) -> CausalLM:  # not a property, which Keras would save
         """This model, for texts that begin with a state of zeros."""
-        return CausalLM(self.backbone, self.preprocessor, self.max_new_tokens) if self.carries_state else self
+        if not self.carries_state:
+            return self
+        return CausalLM(self.backbone, self.preprocessor, self.max_new_tokens, add_start_token=self.add_start_token)
 
     @property
     def start_ids(self) -> list[int]:
         """The id of the start token, or nothing if the family has none."""
         tokenizer = self.text_preprocessor.tokenizer
         return [] if tokenizer.start_token is None else [tokenizer.token_to_id(tokenizer.start_token)]
+
+    @property
+    def prompt_preprocessor(self) -> Preprocessor:
+        """The preprocessor of prompts, whose packing begins with the start token if `add_start_token` says so."""
+        preprocessor = self.text_preprocessor
+        if preprocessor.packing.start or not self.add_start_token:
+            return preprocessor
+        packing = replace(preprocessor.packing, start=str(preprocessor.tokenizer.start_token))
+        return Preprocessor(preprocessor.tokenizer, packing, preprocessor.sequence_length)
 
     def _log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int) -> list[np.ndarray]:
         """Log-probabilities of the tokens of texts; without a start token, that of the first is 0."""
@@ -190,7 +220,7 @@ class CausalLM(NextTokensTask):
 
     def generate(
         self,
-        prompts: Iterable[Text],
+        prompts: Text | Iterable[Text],
         max_new_tokens: int | None = None,
         sampler: str | Sampler = "greedy",
         temperature: float = 1.0,
@@ -198,15 +228,17 @@ class CausalLM(NextTokensTask):
         seed: int | None = None,
         stream: bool = False,
         batch_size: int = BATCH_SIZE,
+        **unknown: Any,
     ) -> Any:
-        """Continues texts.
+        """Continue texts.
 
         Prompts of different lengths share batches. With "greedy", "beam" and "contrastive" the result for a prompt does
         not depend on the others. On TensorFlow code is compiled once for each sampler; on JAX, or with
         `jit_compile=True`, for at most four widths of prompts, for each number of new tokens and of prompts.
 
         Args:
-            prompts: strings. The empty one stands for the beginning of a text, if the family has a start token.
+            prompts: strings, or one string. The empty one stands for the beginning of a text, if the family has a start
+                token.
             max_new_tokens: int, the most tokens to add to each prompt; by default that of the model, or as many
                 as it has positions for.
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the settings of
@@ -219,29 +251,35 @@ class CausalLM(NextTokensTask):
             stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
                 Beam search knows its text only at the end.
             batch_size: int.
+            **unknown: refused; for KerasHub's arguments the error says what to pass instead.
 
         Returns:
-            For each prompt the text that follows it, or such an iterator.
+            For each prompt the text that follows it, or such an iterator. For one string its text, or an iterator over
+            strings.
 
         Raises:
-            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is not one.
+            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is not one; for an
+                argument of another name.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
                 of a family without a start token, an unknown sampler, and numbers out of range.
         """
+        refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
         known = max_new_tokens is None or is_integer(max_new_tokens, 1)
         require(known, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
         stops = stop_strings(stop)
+        prompts, single = list_texts(prompts)
         self.check_takes_text()
-        preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
-        ids = prompt_ids(preprocessor, prompts, self.start_ids)
+        most = self.backbone.config.max_sequence_length
+        ids = prompt_ids(self.prompt_preprocessor, prompts, self.start_ids)
         check_room(ids, max_new_tokens or 1, most)
         new = [max_new_tokens or min(self.max_new_tokens, most - len(of_prompt)) for of_prompt in ids]
         ends = stop is not None
         pieces = self._pieces(ids, new, sampler, temperature, ends, stops, seed, stream, batch_size)
         if stream:
-            return pieces
-        return ["".join(parts) for parts in zip(*pieces, strict=True)] if ids else []
+            return (piece for (piece,) in pieces) if single else pieces
+        texts = ["".join(parts) for parts in zip(*pieces, strict=True)] if ids else []
+        return texts[0] if single else texts
 
     def _pieces(
         self,
@@ -314,4 +352,4 @@ class CausalLM(NextTokensTask):
         text is what `generate` on TensorFlow returns for its prompt alone. Of a prompt that is too long the last tokens
         are read; `truncated` says so.
         """
-        return generation_signatures(self._stateless(), self.max_new_tokens, self.start_ids)
+        return generation_signatures(self._stateless(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids)

@@ -6,7 +6,7 @@ Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import keras
@@ -18,8 +18,6 @@ from lmzoo.common.tensor_types import Tensor
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.compilation import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.text import Preprocessor
-from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.weights_in_place import one_thread
 
 if TYPE_CHECKING:
@@ -85,41 +83,6 @@ def undisturbed(sampler: Sampler, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
         yield piece
         for variable, value in zip(variables, values, strict=True):
             variable.assign(value)
-
-
-def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
-    """The tokens of prompts; `start_ids` stand for the empty one.
-
-    Raises:
-        TypeError: naming the position of a prompt that is not a string.
-        ValueError: for an empty prompt, if nothing stands for it.
-    """
-    (cleaned,) = clean_columns({"prompts": prompts})
-    before = preprocessor.special_ids()[0]
-    ids = [[*before, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
-    for i, of_prompt in enumerate(ids):
-        if not of_prompt:
-            raise ValueError(
-                f"`prompts[{i}]` is empty, and the family has no start token to begin a text with: write at least one "
-                "word."
-            )
-    return ids
-
-
-def check_room(ids: list[list[int]], new: int, most: int) -> None:
-    """Checks that a model of `most` positions has room for prompts and `new` tokens more.
-
-    Raises:
-        ValueError: naming a prompt that leaves too little.
-    """
-    for i, count in enumerate(map(len, ids)):
-        if count + new > most:
-            room = most - count
-            advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
-            raise ValueError(
-                f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
-                f"tokens that the model takes. {advice}."
-            )
 
 
 def prompt_width(length: int, limit: int) -> int:

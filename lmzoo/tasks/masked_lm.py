@@ -11,7 +11,7 @@ import numpy as np
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
-from lmzoo.tasks.base.examples import Batch, Examples, Texts
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.base.reports import report_masked
@@ -19,7 +19,7 @@ from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.token_scores import TokenScore
-from lmzoo.text.validate_text import Text, clean_columns
+from lmzoo.text.validate_text import Text, clean_columns, warn
 from lmzoo.training.span_metrics import TokenAccuracy
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ class MaskedLM(MaskedTokensTask):
     """Predicts masked tokens (Devlin et al., 2019, section 3.1).
 
     Inputs are those of the backbone and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
-    takes texts without labels and masks them again in every batch.
+    takes texts without labels and masks them again in every batch. `predict` takes texts that hold mask tokens, and
+    warns of others.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -94,6 +95,18 @@ class MaskedLM(MaskedTokensTask):
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
         return features, targets, weights
+
+    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
+        """Return the positions of the mask tokens, and warn of texts that have none."""
+        tokenizer = self.text_preprocessor.tokenizer
+        lacking = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
+        if len(lacking):
+            warn(
+                f"{len(lacking)} of {len(encoded)} texts, the first at position {lacking[0]}, hold no "
+                f"{tokenizer.mask_token}, so their outputs predict no masked token. Put one in place of each token to "
+                "predict."
+            )
+        return super().extra_features(encoded)
 
     def fill(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32, whole_words: bool = False

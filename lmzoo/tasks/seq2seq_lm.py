@@ -9,7 +9,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, require, require_share
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
@@ -22,6 +22,7 @@ from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, list_texts
 from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
@@ -229,22 +230,25 @@ class Seq2SeqLM(Task):
 
     def translate(
         self,
-        texts: Iterable[Text],
+        texts: Text | Iterable[Text],
         num_beams: int | None = None,
         length_penalty: float | None = None,
         max_new_tokens: int | None = None,
         language: str | None = None,
         batch_size: int = BATCH_SIZE,
-    ) -> list[str]:
-        """Translates texts by beam search; a translation does not depend on the other texts.
+    ) -> list[str] | Any:
+        """Translate texts by beam search; a translation does not depend on the other texts.
 
         Args:
-            texts: strings.
+            texts: strings, or one string.
             num_beams: int; by default that of the model.
             length_penalty: float; by default that of the model.
             max_new_tokens: int, the most tokens of a translation; by default that of the model.
             language: the language to translate to, such as "fra", for a model that writes several.
             batch_size: int.
+
+        Returns:
+            The translation of each text, or for one string its translation.
 
         Raises:
             TypeError: naming the position of an entry that is not a string.
@@ -258,33 +262,41 @@ class Seq2SeqLM(Task):
 
     def generate(
         self,
-        texts: Iterable[Text],
+        texts: Text | Iterable[Text],
         max_new_tokens: int | None = None,
         sampler: str | Sampler = "greedy",
         temperature: float = 1.0,
         seed: int | None = None,
         language: str | None = None,
         batch_size: int = BATCH_SIZE,
-    ) -> list[str]:
-        """Writes a text from each of some texts, with a sampler; see `translate`, and `CausalLM.generate`.
+        **unknown: Any,
+    ) -> list[str] | Any:
+        """Write a text from each of some texts, with a sampler; see `translate`, and `CausalLM.generate`.
 
         Args:
-            texts: strings.
+            texts: strings, or one string.
             max_new_tokens: int, the most tokens of a text; by default that of the model.
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", or a sampler.
             temperature: float, what logits are divided by.
             seed: int, which makes samples repeatable.
             language: see `translate`.
             batch_size: int.
+            **unknown: refused; for KerasHub's arguments the error says what to pass instead.
+
+        Returns:
+            The new text of each text, or for one string its new text.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string; for a `sampler` that is not one.
+            TypeError: naming the position of an entry that is not a string; for a `sampler` that is not one; for an
+                argument of another name.
             ValueError: see `translate`.
         """
+        refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
         most = self.backbone.config.max_sequence_length - 1
         known = max_new_tokens is None or is_integer(max_new_tokens, 1, most)
         require(known, "max_new_tokens", f"an integer from 1 to {most}", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
+        texts, single = list_texts(texts)
         self.check_takes_text()
         (cleaned,) = clean_columns({"texts": texts})
         if language is not None:
@@ -294,7 +306,8 @@ class Seq2SeqLM(Task):
                 raise ValueError(f"The model does not write {code}: it writes {written}.")
             cleaned = [f"{code} {text}" for text in cleaned]
         encoded = self.encode_sources(cleaned)
-        return self._generate(encoded, max_new_tokens, sampler, float(temperature), seed, batch_size)
+        results = self._generate(encoded, max_new_tokens, sampler, float(temperature), seed, batch_size)
+        return results[0] if single else results
 
     def _generate(
         self,

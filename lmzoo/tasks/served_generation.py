@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 SAMPLERS = ("random", "top_k", "top_p")
 
 
-def generation_signatures(task: Task, new: int, start_ids: list[int]) -> Signatures:
+def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, start_ids: list[int]) -> Signatures:
     """The signatures of a model that continues texts: see `CausalLM.signatures`.
 
     Args:
         task: a task on a causal backbone.
+        preprocessor: the preprocessor of prompts.
         new: the most tokens that are added to a prompt.
         start_ids: what stands for the empty prompt, if anything.
     """
@@ -38,7 +39,7 @@ def generation_signatures(task: Task, new: int, start_ids: list[int]) -> Signatu
 
     from lmzoo.text.graphs.preprocessor import PromptGraph
 
-    pack = PromptGraph(task.text_preprocessor, task.served_length, start_ids)
+    pack = PromptGraph(preprocessor, task.served_length, start_ids)
 
     def served(prompts: tf.Tensor, **drawn: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
 import numpy as np
@@ -78,6 +78,11 @@ class TextClassifier(TextVectorTask):
 
     predicts = "logits (n, C)"
     head_kind = "classification"
+    instead_of: ClassVar[Mapping[str, str]] = {
+        "activation": "`predict` returns logits, and `classify` returns probabilities.",
+        "hidden_dim": "The family determines the layers of the head.",
+        "pooling_mode": 'Pass `pooling`: "first" or "mean".',
+    }
 
     def __init__(
         self,
@@ -92,7 +97,7 @@ class TextClassifier(TextVectorTask):
         multi_label: bool = False,
         name: str | None = None,
     ) -> None:
-        num_classes, labels = check_classes(num_classes, labels)
+        num_classes, labels = check_classes(num_classes, labels, preprocessor)
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
         inputs = backbone.input

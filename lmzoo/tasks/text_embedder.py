@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import keras
 import numpy as np
@@ -122,6 +122,7 @@ class TextEmbedder(Task):
 
     predicts = "vectors (n, H)"
     head_kind = "embedding"
+    instead_of: ClassVar[Mapping[str, str]] = {"pooling_mode": 'Pass `pooling`, such as "mean" or "cls".'}
     replaceable = True
     uses_pooler = False
     independent_rows = False

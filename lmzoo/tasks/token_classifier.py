@@ -110,7 +110,7 @@ class TokenClassifier(Task):
         crf: bool = False,
         name: str | None = None,
     ) -> None:
-        num_classes, labels = check_classes(num_classes, labels)
+        num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_others(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
         head = ClassificationHead(num_classes, vectors.rate(backbone), dtype=backbone.dtype_policy, name="classifier")

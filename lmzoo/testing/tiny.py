@@ -16,6 +16,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks import (
     BidirectionalLM,
+    MaskedLM,
     MultipleChoice,
     Pretrainer,
     QuestionAnswerer,
@@ -120,6 +121,8 @@ def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
     A task that is not one of lmzoo's gets texts, and class numbers below 3 if it needs labels.
     """
     texts = tiny_texts(count)
+    if isinstance(task, MaskedLM):  # which predicts at masks
+        texts = [f"{text} {task.text_preprocessor.tokenizer.mask_token}" for text in texts]
     for cls, make in _EXAMPLES.items():
         if isinstance(task, cls):
             return make(texts)

@@ -95,6 +95,7 @@ def test_greedy_takes_the_most_probable(trigrams):
         assert words[n] == best
     assert trigrams.generate(["The hotel ", "  A"], max_new_tokens=4)[0] == text[1:]
     assert trigrams.generate(["", "Zzyzx"], max_new_tokens=1) == ["The", " ."]
+    assert trigrams.generate("", max_new_tokens=1) == "The"  # one string for one string
 
 
 def test_where_texts_end(trigrams):
@@ -179,7 +180,7 @@ def test_words_that_files_cannot_hold_are_unknown():
         (lambda m: NgramLM().fit(["a"], min_frequency=0), ValueError, "`min_frequency` must be"),
         (lambda m: m.perplexity([]), ValueError, "hold no words"),
         (lambda m: m.score("a b"), TypeError, "list of strings"),
-        (lambda m: m.generate("a b"), TypeError, "`prompts` must be a list of strings"),
+        (lambda m: m.generate(5), TypeError, "`prompts` must be a list of strings"),
         (lambda m: m.generate(["a"], sampler="beam"), ValueError, "`sampler` must be one of greedy, random"),
         (lambda m: m.generate(["a"], temperature=0), ValueError, "`temperature` must be a number above 0"),
         (lambda m: m.generate(["a"], top_k=0), ValueError, "`top_k` must be"),

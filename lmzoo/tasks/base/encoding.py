@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import keras
@@ -14,6 +14,7 @@ from lmzoo.common.tensor_types import Features
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.input_checks import known_values
 from lmzoo.families.named_inputs import NamedInputsModel
+from lmzoo.tasks.base.arguments import KnownArguments
 from lmzoo.tasks.base.examples import (
     Batch,
     EncodedInputs,
@@ -32,7 +33,7 @@ from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import Encoded, Preprocessor
 
 
-class EncodingTask(NamedInputsModel):
+class EncodingTask(KnownArguments, NamedInputsModel):
     """The part of `lmzoo.models.Task` that encodes examples and makes batches of them; subclasses override it."""
 
     backbone: Backbone
@@ -74,6 +75,29 @@ class EncodingTask(NamedInputsModel):
     def longest_sequence(self) -> int:
         """The most tokens of a sequence that text becomes, as `encode_examples` returns it."""
         return int(self.text_preprocessor.sequence_length)
+
+    def summary(
+        self,
+        line_length: int | None = None,
+        positions: list[float] | None = None,
+        print_fn: Callable[[str], object] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        """Print the preprocessor's tokenizer and the model's layers; see `keras.Model.summary`.
+
+        Args:
+            line_length: int, width of the lines.
+            positions: ends of the columns, as in Keras.
+            print_fn: called with each part of the text instead of `print`.
+            **kwargs: of `keras.Model.summary`, such as `expand_nested`.
+        """
+        if self.preprocessor is not None:
+            tokenizer = self.preprocessor.tokenizer
+            (print_fn or print)(
+                f"Preprocessor: {type(tokenizer).__name__}, vocabulary size {tokenizer.vocabulary_size:,}, sequences "
+                f"of at most {self.preprocessor.sequence_length:,} tokens"
+            )
+        super().summary(line_length, positions, print_fn, **kwargs)
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         """Texts or pairs as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.

@@ -14,13 +14,20 @@ from lmzoo.tasks.base.examples import Labels
 _MANY = 100  # examples
 
 
-def check_classes(num_classes: int | None, labels: Sequence[str] | None) -> tuple[int, list[str] | None]:
-    """The number of classes and their names, from either; without `labels` they have no names.
+def check_classes(
+    num_classes: int | None, labels: Sequence[str] | None, preprocessor: object = None
+) -> tuple[int, list[str] | None]:
+    """Return the number of classes and their names, from either; without `labels` they have no names.
 
     Raises:
-        TypeError: if `labels` have no order, or are not strings.
+        TypeError: if `labels` have no order, or are not strings; if the `preprocessor` is a number of classes.
         ValueError: for a repeated name, a `num_classes` that does not fit `labels`, or fewer than two classes.
     """
+    if is_integer(preprocessor):
+        raise TypeError(
+            f"`preprocessor` must be a `lmzoo.text.Preprocessor`, got {preprocessor}. Pass the number of classes by "
+            f"name: `num_classes={preprocessor}`."
+        )
     if labels is not None and not _is_listed(labels):
         raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
     if labels is not None:

@@ -1,0 +1,49 @@
+"""The parts of backbones under the names that they have in KerasHub, and messages for parts that a model lacks."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import keras
+
+_MISSING = {
+    "attention_scores": "models of its family have no attention",
+    "position_embedding": "models of its family have no table of positions",
+    "token_embedding": "models of its family have no table of tokens",
+    "transformer_layers": "models of its family have no Transformer blocks",
+}
+_MISSING_IN_SEQ2SEQ = {
+    "attention_scores": "see source_attention_scores",
+    "transformer_layers": "see encoder_blocks and decoder_blocks",
+}
+
+
+class KerasHubNames:
+    """Attributes of a backbone with KerasHub's names. A model without such a part raises an AttributeError."""
+
+    reads_source: ClassVar[bool]
+
+    @property
+    def token_embedding(self) -> keras.layers.Layer:
+        """The table of token embeddings: `embeddings.token_embedding`."""
+        return self.embeddings.token_embedding
+
+    @property
+    def position_embedding(self) -> keras.layers.Layer:
+        """The table of learned positions: `embeddings.position_embedding`."""
+        if self.embeddings.position_embedding is None:
+            raise AttributeError  # whose message is that of `__getattr__`
+        return self.embeddings.position_embedding
+
+    @property
+    def transformer_layers(self) -> list[keras.layers.Layer]:
+        """The Transformer blocks, first to last: `blocks`."""
+        return self.blocks
+
+    def __getattr__(self, name: str) -> Any:
+        """Raise an AttributeError that says which part the model lacks."""
+        if name not in _MISSING and hasattr(super(), "__getattr__"):  # on torch, which keeps layers there
+            return super().__getattr__(name)  # type: ignore[misc]
+        reasons = {**_MISSING, **_MISSING_IN_SEQ2SEQ} if self.reads_source else _MISSING
+        reason = f": {reasons[name]}" if name in reasons else ""
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{reason}")
