@@ -16,7 +16,14 @@ from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face.families import architecture_in, detect_family, named_by
-from lmzoo.checkpoints.hugging_face.heads import count_classes, count_outputs, find_heads, is_regression, read_classes
+from lmzoo.checkpoints.hugging_face.heads import (
+    EMBEDDING_HEAD,
+    count_classes,
+    count_outputs,
+    find_heads,
+    is_regression,
+    read_classes,
+)
 from lmzoo.checkpoints.hugging_face.keys import HARMLESS_KEYS, RESTRICTED_KEYS
 from lmzoo.checkpoints.hugging_face.tensorflow import (
     TENSORFLOW_FILES,
@@ -24,7 +31,6 @@ from lmzoo.checkpoints.hugging_face.tensorflow import (
     advise_on_weights,
     refuse_tensorflow_names,
 )
-from lmzoo.checkpoints.sentence_transformers import modules as sentence_modules
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
@@ -105,7 +111,7 @@ class HuggingFaceLayout(Layout):
 
     def __post_init__(self) -> None:
         """Add the head of embedders, whose modules are the same for every family."""
-        object.__setattr__(self, "heads", {"embedding": sentence_modules.HEAD, **self.heads})
+        object.__setattr__(self, "heads", {"embedding": EMBEDDING_HEAD, **self.heads})
 
     def with_base(self, name: str, base: str) -> str:
         """Turns a tensor's name in a backbone into its name in a model with a head."""

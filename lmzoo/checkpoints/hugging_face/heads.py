@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.engine import Layout, Shape, Table
+from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Shape, Table
 from lmzoo.common.arguments import is_integer
 from lmzoo.text.span_marks import marks_spans
 
+# Of embedders, in folders of Sentence Transformers: `modules.i.*` are the tensors of module number i after Pooling.
+EMBEDDING_HEAD: Table = {
+    "projection_{i}/kernel": Row("modules.{i}.linear.weight", TRANSPOSED),
+    "projection_{i}/bias": Row("modules.{i}.linear.bias", SAME),
+    "projection_{i}/gamma": Row("modules.{i}.norm.weight", SAME),
+    "projection_{i}/beta": Row("modules.{i}.norm.bias", SAME),
+}
 _DEFAULT_COUNT = 2  # of classes, which transformers assumes if `config.json` says nothing
 
 

@@ -260,7 +260,7 @@ def _length_note(transformer: Checkpoint) -> dict[str, str]:
 
 
 def _joined(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
-    """Return the tensors of the Transformer and those of the other modules, as `HEAD` of the modules names them."""
+    """Return the tensors of the Transformer and those of the other modules, as `EMBEDDING_HEAD` names them."""
     places = {name: (transformer, name) for name in transformer.names()}
     for number, module in enumerate(modules):
         if module.kind in ("Dense", "LayerNorm"):

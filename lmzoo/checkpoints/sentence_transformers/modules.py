@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys
-from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Row, Table
 from lmzoo.checkpoints.formats.sharded import check_inside, file_in
 from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.torch_activations import read_activation
@@ -30,14 +29,6 @@ POOLING_MODES = {  # mode -> its key in files of versions before 6, in the order
     "lasttoken": "pooling_mode_lasttoken",
 }
 MOST_MODULES = 34  # a Transformer, its pooling, and as many layers as a `TextEmbedder` takes
-
-# Where a head's weights are, if the tensors of its module number i, counted after Pooling, are called `modules.i.*`.
-HEAD: Table = {
-    "projection_{i}/kernel": Row("modules.{i}.linear.weight", TRANSPOSED),
-    "projection_{i}/bias": Row("modules.{i}.linear.bias", SAME),
-    "projection_{i}/gamma": Row("modules.{i}.norm.weight", SAME),
-    "projection_{i}/beta": Row("modules.{i}.norm.bias", SAME),
-}
 
 _PACKAGE = re.compile(r"sentence_transformers(\.[A-Za-z_]\w*)+")
 _KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Dropout", "Normalize")
