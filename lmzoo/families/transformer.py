@@ -10,8 +10,9 @@ from keras import ops
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
-from lmzoo.layers import FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
+from lmzoo.layers import Dense, FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.attention import Cache
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
 
 
@@ -40,37 +41,57 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph."""
-        # === Layers ===
+        """Build the graph in named steps, which a family may override: `make_layers`, `embed`, `encode` and `pool`."""
+        layers = cls.make_layers(config, dtype)
+        inputs = inputs_of(config)
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        embedded = cls.embed(layers, inputs)  # (B, T, H)
+        states = [embedded, *cls.encode(layers, embedded, mask)]
+        if "final_norm" in layers:
+            states[-1] = layers["final_norm"](states[-1])
+        pooled = cls.pool(layers, states, mask)  # (B, H)
+        outputs = {"sequence_output": states[-1], "pooled_output": pooled, "hidden_states": tuple(states)}
+        return layers, inputs, outputs
+
+    # === Steps ===
+
+    @classmethod
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """Return the layers by the names of the backbone's attributes."""
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype)}
-        layers["blocks"] = blocks = [cls.make_block(config, dtype, f"block_{i}") for i in range(config.num_layers)]
+        layers["blocks"] = [cls.make_block(config, dtype, f"block_{i}") for i in range(config.num_layers)]
         if cls.norm == "pre":
             layers["final_norm"] = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=dtype, name="final_norm")
         if cls.has_pooler and not cls.causal:
             layers["pooler"] = FirstTokenPooler(config.hidden_dim, config.initializer_range, dtype=dtype, name="pooler")
+        return layers
 
-        # === Functional Model ===
-        inputs = inputs_of(config)
-        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        hidden_states = [layers["embeddings"](**inputs)]  # (B, T, H)
-        for block in blocks:
-            hidden_states.append(block(hidden_states[-1], mask))
-        before = hidden_states[-2]
-        if "final_norm" in layers:
-            hidden_states[-1] = layers["final_norm"](hidden_states[-1])
+    @classmethod
+    def embed(cls, layers: dict[str, Any], inputs: Features) -> Tensor:
+        """Return the first hidden states: embeddings and, where they are narrower, their projection to H."""
+        x = layers["embeddings"](**inputs)  # (B, T, E)
+        return layers["embedding_projection"](x) if "embedding_projection" in layers else x  # (B, T, H)
+
+    @classmethod
+    def encode(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
+        """Return the hidden states after each block, (B, T, H), of the first ones and a mask of real tokens."""
+        states = []
+        for block in layers["blocks"]:
+            x = block(x, mask)
+            states.append(x)
+        return states
+
+    @classmethod
+    def pool(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
+        """Return a vector for each text, (B, H), of all hidden states and a mask of real tokens."""
         if cls.causal:
-            last = ops.maximum(ops.sum(inputs["padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
-            pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)  # (B, 1, H)
-        else:
-            # For the first position only. Compiled code leaves out the outputs that a task does not use.
-            pooled = blocks[-1](before, mask, before[:, :1])  # (B, 1, H)
-            pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
-        outputs = {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": layers["pooler"](pooled) if "pooler" in layers else pooled[:, 0],  # (B, H)
-            "hidden_states": tuple(hidden_states),
-        }
-        return layers, inputs, outputs
+            last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True) - 1, 0)  # (B, 1)
+            gather = GatherPositions(dtype=layers["embeddings"].dtype_policy, name="last_token")
+            return gather(states[-1], last)[:, 0]
+        # For the first position only. Compiled code leaves out the outputs that a task does not use.
+        pooled = layers["blocks"][-1](states[-2], mask, states[-2][:, :1])  # (B, 1, H)
+        pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
+        return layers["pooler"](pooled) if "pooler" in layers else pooled[:, 0]
 
     @classmethod
     def make_embeddings(
@@ -90,6 +111,12 @@ class TransformerBackbone(Backbone):
             dtype=dtype,
             name="embeddings",
         )
+
+    @classmethod
+    def make_embedding_projection(cls, config: EncoderConfig, dtype: keras.DTypePolicy) -> Dense:
+        """Return the layer from narrow embeddings to H."""
+        initializer = TruncatedNormal(stddev=config.initializer_range)
+        return Dense(config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection")
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:

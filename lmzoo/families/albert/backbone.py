@@ -8,14 +8,13 @@ from typing import Any, ClassVar
 
 import keras
 
-from lmzoo.common.tensor_types import Features, Shape, Tensor, Tensors
+from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
-from lmzoo.families.transformer import TransformerBackbone, inputs_of
-from lmzoo.layers import Dense, FirstTokenPooler, TransformerBlock
+from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.attention import WIDEST_JOINED
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.products import is_aliased, is_plain, longer_kernels, with_longer_rows
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
@@ -217,15 +216,11 @@ class AlbertBackbone(TransformerBackbone):
         return [block for group in self.encoder.groups for block in group * self.encoder.repetitions]
 
     @classmethod
-    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph."""
-        # === Layers ===
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """See `TransformerBackbone.make_layers`."""
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
-            initializer = TruncatedNormal(stddev=config.initializer_range)
-            layers["embedding_projection"] = Dense(
-                config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection"
-            )
+            layers["embedding_projection"] = cls.make_embedding_projection(config, dtype)
         names = [f"group_{i}_block_{j}" for i in range(config.num_groups) for j in range(config.num_inner_repetitions)]
         layers["encoder"] = SharedBlocks(
             [cls.make_block(config, dtype, name) for name in names],
@@ -236,17 +231,14 @@ class AlbertBackbone(TransformerBackbone):
             name="encoder",
         )
         layers["pooler"] = FirstTokenPooler(config.hidden_dim, config.initializer_range, dtype=dtype, name="pooler")
+        return layers
 
-        # === Functional Model ===
-        inputs = inputs_of(config)
-        mask = keras.ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        x = layers["embeddings"](**inputs)  # (B, T, E)
-        if "embedding_projection" in layers:
-            x = layers["embedding_projection"](x)  # (B, T, H)
-        hidden_states = [x, *layers["encoder"](x, mask)]
-        outputs = {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": layers["pooler"](hidden_states[-1]),
-            "hidden_states": tuple(hidden_states),
-        }
-        return layers, inputs, outputs
+    @classmethod
+    def encode(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
+        """See `TransformerBackbone.encode`."""
+        return layers["encoder"](x, mask)
+
+    @classmethod
+    def pool(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
+        """See `TransformerBackbone.pool`."""
+        return layers["pooler"](states[-1])
