@@ -16,7 +16,7 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
-from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, embedder_length, head_in, head_tables, with_head
+from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
 from lmzoo.checkpoints.sentence_modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.family import families_with
@@ -215,7 +215,7 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
         has_weights = head and layout.heads[head]
         return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_weights else backbone
 
-    length = embedder_length(directory) if head == "embedding" else None
+    length = preprocessor_length(directory) if head else None
     notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
     return Checkpoint(

@@ -525,9 +525,9 @@ FAULTS = (
         "if False:",
     ),
     Fault(
-        "the preprocessor's length of KerasHub's embedders is ignored",
+        "the preprocessor's length in KerasHub's presets of tasks is ignored",
         "checkpoints/keras_hub.py",
-        'embedder_length(directory) if head == "embedding" else None',
+        "preprocessor_length(directory) if head else None",
         "None",
     ),
     Fault(
