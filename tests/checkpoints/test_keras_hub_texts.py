@@ -11,18 +11,14 @@ import functools
 import numpy as np
 import pytest
 
-from lmzoo.family import families
 from lmzoo.models import CausalLM, MaskedLM, TextClassifier
-from lmzoo.testing import tiny_preprocessor
-from lmzoo.testing.tiny import WORDS
 from lmzoo.text import TextWarning
-from tests.reference.weights import difference, randomise, run, to_numpy
+from tests.checkpoints.keras_hub_models import peer_backbone, peer_task, peer_tokenizer
+from tests.reference.weights import difference, run, to_numpy
 
 # KerasHub leaves it to be closed when it is forgotten.
 pytestmark = [pytest.mark.tf_only, pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")]
 
-SIZES = {"num_layers": 2, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "max_sequence_length": 67}
-PREFIXES = {"bert": "Bert", "roberta": "Roberta", "albert": "Albert", "distilbert": "DistilBert", "gpt2": "GPT2"}
 LENGTH = 13  # of the preprocessors, which truncate some of the texts
 TEXTS = ["good film", "the plot was never dull .", "", "good film bad film " * 9]
 SECONDS = ["the plot was bad", "good", "never dull " * 7, "bad"]
@@ -30,45 +26,18 @@ FAMILIES = ["bert", *(pytest.param(name, marks=pytest.mark.slow) for name in ("r
 
 
 @pytest.fixture(scope="module")
-def keras_hub():
-    return pytest.importorskip("keras_hub").models
-
-
-@pytest.fixture(scope="module")
-def made(keras_hub):
+def made():
     """Makes a backbone of KerasHub's with random weights, and a tokenizer, both once per family."""
-
-    @functools.cache
-    def make(name):
-        tokenizer = tiny_preprocessor(families()[name]).tokenizer
-        if name == "albert":
-            vocabulary = {"proto": tokenizer.model}
-        elif name in ("roberta", "gpt2"):
-            vocabulary = {"vocabulary": {token: id for id, token in enumerate(tokenizer.vocabulary)}}
-            vocabulary["merges"] = tokenizer.merges
-        else:
-            vocabulary = {"vocabulary": tokenizer.vocabulary, "lowercase": True, "strip_accents": True}
-        sizes = {**SIZES, **({"embedding_dim": 17, "num_groups": 2} if name == "albert" else {})}
-        backbone = getattr(keras_hub, f"{PREFIXES[name]}Backbone")(vocabulary_size=tokenizer.vocabulary_size, **sizes)
-        randomise(backbone)
-        return backbone, getattr(keras_hub, f"{PREFIXES[name]}Tokenizer")(**vocabulary)
-
-    return make
+    pytest.importorskip("keras_hub")
+    return functools.cache(lambda name: (peer_backbone(name), peer_tokenizer(name)))
 
 
 @pytest.fixture
-def task(made, keras_hub, tmp_path):
+def task(made, tmp_path):
     """Makes a task of KerasHub's with its preprocessor, and saves its preset in `tmp_path`."""
 
     def make(name, kind, **arguments):
-        backbone, tokenizer = made(name)
-        prefix = PREFIXES[name] + kind
-        preprocessor = getattr(keras_hub, f"{prefix}Preprocessor")(tokenizer, sequence_length=LENGTH)
-        made_task = getattr(keras_hub, prefix)(backbone, preprocessor=preprocessor, **arguments)
-        head = [weight for weight in made_task.weights if not any(weight is other for other in backbone.weights)]
-        rng = np.random.default_rng(29)
-        for weight in head:
-            weight.assign(rng.normal(1.0 if weight.path.endswith("gamma") else 0.0, 0.2, weight.shape))
+        made_task = peer_task(name, kind, *made(name), LENGTH, **arguments)
         made_task.save_to_preset(str(tmp_path))
         return made_task
 
@@ -79,7 +48,6 @@ def task(made, keras_hub, tmp_path):
 @pytest.mark.parametrize("name", FAMILIES)
 def test_text_classifier(name, task, tmp_path):
     theirs = task(name, "TextClassifier", num_classes=7)
-    theirs.run_eagerly = True
     ours = TextClassifier.from_preset(tmp_path)
     for x in (TEXTS, (TEXTS, SECONDS)):
         expected = theirs.predict(x, verbose=0)
@@ -110,14 +78,9 @@ def test_masked_lm(name, task, tmp_path):
 
 
 @pytest.fixture
-def causal_lm(made, keras_hub, tmp_path):
+def causal_lm(made, tmp_path):
     """A GPT-2 of KerasHub's that generates greedily, and the same here."""
-    backbone, tokenizer = made("gpt2")
-    words = {id for word in WORDS for id in map(int, tokenizer(f" {word}"))}
-    table = backbone.token_embedding.embeddings
-    others = np.array([0.01 if id not in words else 1.0 for id in range(table.shape[0])])
-    table.assign(to_numpy(table.value) * others[:, None])  # so that it generates words, not parts of characters
-    theirs = keras_hub.GPT2CausalLM(backbone, keras_hub.GPT2CausalLMPreprocessor(tokenizer, sequence_length=23))
+    theirs = peer_task("gpt2", "CausalLM", *made("gpt2"), 23)
     theirs.compile(sampler="greedy", run_eagerly=True)
     theirs.save_to_preset(str(tmp_path))
     return theirs, CausalLM.from_preset(tmp_path)
