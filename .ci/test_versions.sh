@@ -16,7 +16,7 @@ paste -sd ' ' "$scratch/versions.txt"
 # What each dependency is used for: files and hubs, tokenizers, tables and scores, checkpoints, exports and the server.
 parts=(tests/files tests/presets tests/text tests/data tests/evaluation tests/cli tests/serving tests/parallel
   tests/checkpoints/test_{hdf5,safetensors}_files.py tests/checkpoints/test_tensorflow_checkpoint.py
-  tests/checkpoints/test_keras_hub_{heads,tokenizers}.py)
+  tests/checkpoints/test_keras_hub_{heads,texts,tokenizers}.py)
 # An old library may deprecate what it uses of a newer one; every other warning is an error.
 options=(--quiet --numprocesses "${WORKERS:-auto}" -p no:cacheprovider -m "not slow" -W ignore::DeprecationWarning)
 

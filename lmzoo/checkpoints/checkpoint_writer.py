@@ -20,11 +20,13 @@ from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
-from lmzoo.checkpoints.keras_hub.checkpoint import with_heads
-from lmzoo.checkpoints.keras_hub.heads import embedder_config, write_embedder_preprocessor
-from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
-from lmzoo.checkpoints.sentence_transformers.writer import (
+from lmzoo.checkpoints.keras_hub import to_keras_hub
+from lmzoo.checkpoints.keras_hub_heads import embedder_config, write_embedder_preprocessor
+from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.sentence_modules import MODULES_FILE
+from lmzoo.checkpoints.tokenizer_classes import class_with_packing
+from lmzoo.checkpoints.tokenizer_files import write_tokenizer
+from lmzoo.conversion.sentence_writer import (
     SENTENCE_FILES,
     check_embedder,
     cross_encoder_keys,
@@ -234,7 +236,7 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
         task = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
         write_json(target, TASK_FILE, task)
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
-    write_hdf5(target / MODEL_WEIGHTS_FILE, with_heads(tensors, config["num_heads"]))
+    write_hdf5(target / MODEL_WEIGHTS_FILE, to_keras_hub(tensors, family.checkpoints["keras_hub"], config))
 
 
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
@@ -248,6 +250,9 @@ def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -
 
 
 def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
+    if not family.checkpoints["keras_hub"].has_tokenizer:
+        warnings.warn(f"KerasHub has no tokenizer for {family.name!r}: only the model is written.", stacklevel=2)
+        return
     write_keras_hub_tokenizer(preprocessor.tokenizer, target, f"{keras_hub_prefix(family)}Tokenizer")
     if (target / TASK_FILE).is_file():
         write_embedder_preprocessor(target, keras_hub_prefix(family), preprocessor.sequence_length)

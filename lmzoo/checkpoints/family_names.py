@@ -72,7 +72,8 @@ def keras_hub_prefix(family: Family) -> str:
 
 def keras_hub_tokenizers() -> dict[str, Family]:
     """Name of a tokenizer's class in KerasHub -> the family."""
-    return {f"{keras_hub_prefix(family)}Tokenizer": family for family in families_with("keras_hub")}
+    families = [family for family in families_with("keras_hub") if family.checkpoints["keras_hub"].has_tokenizer]
+    return {f"{keras_hub_prefix(family)}Tokenizer": family for family in families}
 
 
 def _prefix(family: Family) -> str:

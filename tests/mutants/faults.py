@@ -525,9 +525,9 @@ FAULTS = (
         "if False:",
     ),
     Fault(
-        "the preprocessor's length of KerasHub's embedders is ignored",
-        "checkpoints/keras_hub/checkpoint.py",
-        'embedder_length(directory) if head == "embedding" else None',
+        "the preprocessor's length in KerasHub's presets of tasks is ignored",
+        "checkpoints/keras_hub.py",
+        "preprocessor_length(directory) if head else None",
         "None",
     ),
     Fault(

@@ -10,22 +10,22 @@ from pathlib import Path
 import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Transform
 from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, embedder_length, head_in, head_tables, with_head
-from lmzoo.checkpoints.sentence_transformers.modules import describe
+from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
+from lmzoo.checkpoints.sentence_modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
 from lmzoo.registry.family import families_with
 
 _PREFIX = "keras_hub>"
-_KEYS = (
-    "vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout", "max_sequence_length",
-)  # fmt: skip
+IGNORED_KEYS = ("dtype", "name", "trainable")
+_SHARED = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout")
+SHARED_KEYS = {key: key for key in _SHARED}  # as in `ConfigTable.keys`
 _BLOCK = {
     "attention/query": "_self_attention_layer/query_dense",
     "attention/key": "_self_attention_layer/key_dense",
@@ -57,10 +57,17 @@ class KerasHubLayout(Layout):
     Attributes:
         prefix: prefix of the names of its classes, if it is not as here.
         head_activation: activation in the head of its masked language model, whatever the backbone's is.
+        block: the name of its blocks, without numbers. The first block of a file has no number; in tables it is 0.
+        group_size: the argument that counts the blocks of a group. Files number the blocks of all groups one after
+            another, tables by the group and the place in it. "" if there are no groups.
+        has_tokenizer: whether KerasHub has a tokenizer of the family.
     """
 
     prefix: str = ""
     head_activation: str = "gelu"
+    block: str = "transformer_encoder"
+    group_size: str = ""
+    has_tokenizer: bool = True
 
 
 def keras_hub_layout(
@@ -73,7 +80,8 @@ def keras_hub_layout(
     dense_in_head: bool = False,
     embedder: bool = False,
     head_activation: str = KerasHubLayout.head_activation,
-    stored_block: str = "transformer_encoder",
+    stored_block: str = KerasHubLayout.block,
+    group_size: str = "",
     prefix: str = "",
     **constants: object,
 ) -> KerasHubLayout:
@@ -90,34 +98,47 @@ def keras_hub_layout(
         embedder: whether KerasHub has an embedder of the family.
         head_activation: see `KerasHubLayout`.
         stored_block: the name of their blocks, without numbers.
+        group_size: see `KerasHubLayout`.
         prefix: see `KerasHubLayout`.
         **constants: our arguments that KerasHub's classes fix.
     """
-    places = {**layers, **{f"{block}/{ours}": f"{stored_block}_{{i}}/{theirs}" for ours, theirs in _BLOCK.items()}}
-    kinds = {"kernel": 0, "bias": 1, "gamma": 0, "beta": 1, "embeddings": 0}
-    rows = {
-        f"{layer}/{kind}": Row(f"layers/{place}/vars/{number}")
-        for layer, place in places.items()
-        for kind, number in kinds.items()
-    }
+    number = "{i}_{j}" if group_size else "{i}"
+    places = {f"{block}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in _BLOCK.items()}
+    rows = layer_rows({**layers, **places})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
         name="KerasHub",
         prefix=prefix,
         head_activation=head_activation,
+        block=stored_block,
+        group_size=group_size,
         config=ConfigTable(
-            keys={key: key for key in (*_KEYS, *keys)},
+            keys={**SHARED_KEYS, **{key: key for key in ("max_sequence_length", *keys)}},
             constants=constants,
             allowed=allowed or {},
             omitted=omitted,
-            ignored=("dtype", "name", "trainable"),
+            ignored=IGNORED_KEYS,
         ),
         backbone=rows,
         heads=head_tables(dense_in_head, embedder),
         ignored=HEAD_IGNORED,
-        # The first of several layers of one class has no number.
-        aliases={rf"^layers/{stored_block}/": f"layers/{stored_block}_0/"},
+        aliases={} if group_size else number_first(stored_block),
     )
+
+
+def layer_rows(places: Mapping[str, str]) -> dict[str, Row]:
+    """Return the rows of layers; `places` maps a layer's path to its place in the file."""
+    kinds = {"kernel": 0, "bias": 1, "gamma": 0, "beta": 1, "embeddings": 0}
+    return {
+        f"{layer}/{kind}": Row(f"layers/{place}/vars/{number}")
+        for layer, place in places.items()
+        for kind, number in kinds.items()
+    }
+
+
+def number_first(block: str) -> dict[str, str]:
+    """Return the alias of a file's first block, which has no number there: see `Layout.aliases`."""
+    return {rf"^layers/{block}/": f"layers/{block}_0/"}
 
 
 def _heads_axis(name: str) -> int | None:
@@ -127,10 +148,44 @@ def _heads_axis(name: str) -> int | None:
     return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
 
 
-def with_heads(tensors: Iterable[tuple[str, np.ndarray]], num_heads: int) -> Iterator[tuple[str, np.ndarray]]:
-    """Turns tensors into those that KerasHub writes: the inverse of what reading does."""
-    for name, array in split_heads(tensors, num_heads, _heads_axis):
-        yield re.sub(r"(transformer_(encoder|decoder))_0/", r"\1/", name), array
+def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFile:
+    """Return a file's tensors, their blocks numbered by group and place: see `KerasHubLayout.group_size`.
+
+    Raises:
+        PresetError: If two tensors would get the same name.
+    """
+    pattern = re.compile(rf"layers/{block}(?:_([1-9]\d{{0,8}}))?/(.*)")
+    places: dict[str, tuple[TensorFile, str]] = {}
+    for name in file.names():
+        match = pattern.fullmatch(name)
+        new = name
+        if match:
+            group, place = divmod(int(match[1] or 0), group_size)
+            new = f"layers/{block}_{group}_{place}/{match[2]}"
+        if new in places:
+            raise PresetError(f"{file.path} holds the same tensor twice: {places[new][1]!r} and {name!r}.")
+        places[new] = (file, name)
+    return RenamedTensors(file.path, places)
+
+
+def to_keras_hub(
+    tensors: Iterable[tuple[str, np.ndarray]], layout: KerasHubLayout, config: Arguments
+) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield tensors as KerasHub names and shapes them: the inverse of what reading does.
+
+    Args:
+        tensors: Names and values, as `tensors_of` yields them.
+        layout: The family's.
+        config: The configuration that is written.
+    """
+    group_size = config.get(layout.group_size, 1)
+    pattern = re.compile(rf"layers/{layout.block}_(\d+)(?:_(\d+))?/(.*)")
+    for name, array in split_heads(tensors, config["num_heads"], _heads_axis):
+        new = name
+        if match := pattern.fullmatch(name):
+            number = int(match[1]) * group_size + int(match[2] or 0)
+            new = f"layers/{layout.block}{f'_{number}' if number else ''}/{match[3]}"
+        yield new, array
 
 
 def find_keras_hub(directory: Path) -> Checkpoint | None:
@@ -148,15 +203,19 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
         raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(known)}.")
     arguments = read_arguments(known[name], "keras_hub", config["config"], file)
 
-    prefix, activation = keras_hub_prefix(known[name]), known[name].checkpoints["keras_hub"].head_activation
-    head, head_arguments = head_in(directory, prefix, activation, arguments["hidden_dim"])
+    layout: KerasHubLayout = known[name].checkpoints["keras_hub"]
+    prefix = keras_hub_prefix(known[name])
+    head, head_arguments = head_in(directory, prefix, layout.head_activation, arguments["hidden_dim"])
 
     def open_tensors() -> TensorFile:
-        backbone = JoinedHeads(Hdf5File(directory / MODEL_WEIGHTS_FILE), arguments["num_heads"], _heads_axis)
-        has_weights = head and known[name].checkpoints["keras_hub"].heads[head]
+        file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
+        backbone: TensorFile = JoinedHeads(file, arguments["num_heads"], _heads_axis)
+        if layout.group_size:
+            backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
+        has_weights = head and layout.heads[head]
         return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_weights else backbone
 
-    length = embedder_length(directory) if head == "embedding" else None
+    length = preprocessor_length(directory) if head else None
     notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
     return Checkpoint(

@@ -92,7 +92,7 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
     return kind, arguments
 
 
-def embedder_length(directory: Path) -> int | None:
+def preprocessor_length(directory: Path) -> int | None:
     """Return the most tokens of a text according to the preset's preprocessor, or None if it has none.
 
     Raises:

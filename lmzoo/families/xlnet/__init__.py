@@ -1,8 +1,8 @@
 """The XLNet family."""
 
 from lmzoo.families.xlnet.backbone import XlnetBackbone, XlnetConfig
-from lmzoo.families.xlnet.checkpoints import GOOGLE, HUGGING_FACE
-from lmzoo.registry.family import LAYOUTS, SPLIT, Family, register_family
+from lmzoo.families.xlnet.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
+from lmzoo.family import LAYOUTS, SPLIT, Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
@@ -16,7 +16,7 @@ FAMILY = register_family(
         tokenizer=XlnetTokenizer,
         packing=Packing(start="", end="<sep>", between=("<sep>",), segments=True, last="<cls>"),
         classifier={"activation": "tanh", "input_dropout": False},
-        checkpoints={"hf": HUGGING_FACE, "google": GOOGLE},
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
         masking=Masking(probability=1 / 6, whole_word=True, ngram=5),
         objective="plm",
         # Heads are an axis of their own.

@@ -1,4 +1,4 @@
-"""XLNet's checkpoints: the names of its weights in the code of its authors and of Hugging Face."""
+"""XLNet's checkpoints: the names of its weights in the code of its authors, Hugging Face and KerasHub."""
 
 import numpy as np
 
@@ -6,7 +6,8 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, StackedLayout
-from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.keras_hub import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, layer_rows, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
 _CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
@@ -148,4 +149,40 @@ GOOGLE = StackedLayout(
     },
     stacked=tuple(f"{_MODEL}/{name}" for name in _STACKED),
     complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
+)
+
+_MASK_EMBEDDING = "layers/xl_net_attention_mask_layer/vars/0"  # KerasHub's name of what the query stream begins with
+_KERAS_HUB_BLOCK = {
+    **{f"attention/{name}": f"relative_attention/{name}_dense" for name in ("query", "key", "value")},
+    "attention/output_dense": "relative_attention/output_dense",
+    "attention/distance": "relative_attention/_encoding_dense",
+    "attention_layer_norm": "layer_norm",
+    **{name: f"feedforward_{name}" for name in ("intermediate_dense", "output_dense")},
+    "output_layer_norm": "layer_norm_ff",
+}
+
+# KerasHub's own network mixes up the texts of a batch: it reshapes its masks and its encodings of distances where it
+# should transpose them. For one text at a time it computes what is computed here.
+KERAS_HUB = KerasHubLayout(
+    name="KerasHub",
+    prefix="XLNet",
+    block="xl_net_encoder",
+    has_tokenizer=False,
+    config=ConfigTable(
+        keys={**SHARED_KEYS, "activation": "activation", "kernel_initializer_range": "initializer_range"},
+        values={"activation": {"gelu": "gelu", "relu": "relu", "silu": "swish", "swish": "swish", "tanh": "tanh"}},
+        ignored=("bias_initializer", *IGNORED_KEYS),
+        omitted=("max_sequence_length", "num_segments"),
+    ),
+    backbone=layer_rows(
+        {"embeddings/token_embedding": "content_and_query_embedding/word_embed"}
+        | {f"block_{{i}}/{ours}": f"xl_net_encoder_{{i}}/{theirs}" for ours, theirs in _KERAS_HUB_BLOCK.items()}
+    )
+    | {
+        f"block_{{i}}/attention/{ours}": Row(f"layers/xl_net_encoder_{{i}}/vars/{number}")
+        for number, ours in enumerate(("content_bias", "distance_bias", "segment_bias", "segments"))
+    },
+    aliases=number_first("xl_net_encoder"),
+    ignored={_MASK_EMBEDDING: "the vector that the query stream begins with, used only in pre-training"},
+    complete=lambda config: ({}, {_MASK_EMBEDDING: np.zeros((1, 1, config.hidden_dim), "float32")}),
 )

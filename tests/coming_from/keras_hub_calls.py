@@ -1,0 +1,266 @@
+"""KerasHub's calls and lmzoo's: the rows of the tables in `docs/coming_from/keras_hub.md`.
+
+To add a row, add a `Call` and run `python -m tests.coming_from.calls`. `test_keras_hub_calls.py` runs both sides; it
+says what names such as `classifier` stand for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from tests.coming_from.calls import Call
+from tests.reference.weights import padded_batch, run, to_numpy
+
+Values = tuple[Any, Any]
+
+# === What is compared ===
+
+
+def hidden_states(theirs: Any, ours: Any) -> Values:
+    """Return the hidden states of real tokens."""
+    batch = padded_batch(lengths=(11, 7))
+    real = batch["padding_mask"] > 0
+    one, other = (run(model, {name: batch[name] for name in model.input}) for model in (theirs, ours))
+    return one["sequence_output"][real], other["sequence_output"][real]
+
+
+def logits(theirs: Any, ours: Any) -> Values:
+    """Return the outputs of tasks for token features."""
+    batch = {**padded_batch(lengths=(11, 7), width=11), "mask_positions": np.array([[3, 5], [1, 6]], "int32")}
+    real = batch["padding_mask"] > 0
+    one, other = (run(model, {name: batch[name] for name in model.input}) for model in (theirs, ours))
+    return (one[real], other[real]) if one.shape[:2] == real.shape else (one, other)
+
+
+def sizes(theirs: Any, ours: Any) -> Values:
+    """Return the numbers of parameters."""
+    return theirs.count_params(), ours.count_params()
+
+
+def dtypes(theirs: Any, ours: Any) -> Values:
+    """Return the types that models compute in."""
+    return theirs.compute_dtype, ours.compute_dtype
+
+
+def adapters(theirs: Any, ours: Any) -> Values:
+    """Return the numbers of adapters among trained variables."""
+    one, other = (sum("lora" in variable.path for variable in variables) for variables in (theirs, ours))
+    return one or "no adapters", other
+
+
+def vocabularies(theirs: Any, ours: Any) -> Values:
+    """Return the tokens of tokenizers."""
+    return list(theirs.get_vocabulary()), list(ours.vocabulary)
+
+
+def real_tokens(theirs: Any, ours: Any) -> Values:
+    """Return features without padding."""
+    unpadded = []
+    for features in (theirs, ours):
+        arrays = {name: np.asarray(value) for name, value in features.items()}
+        real = arrays["padding_mask"].astype(bool)
+        unpadded.append({name: value[real] for name, value in arrays.items()})
+    return unpadded[0], unpadded[1]
+
+
+def lists(theirs: Any, ours: Any) -> Values:
+    """Return ragged tensors and lists of lists as lists of arrays."""
+    return [np.asarray(row) for row in theirs], [np.asarray(row) for row in ours]
+
+
+def log_probabilities(theirs: Any, ours: Any) -> Values:
+    """Return the log-probabilities of the tokens of texts, of losses and of scores."""
+    values = [np.array([token["log_probability"] for token in text]) for text in ours]
+    return [-row[: len(text)] for row, text in zip(to_numpy(theirs), values, strict=True)], values
+
+
+def losses(theirs: Any, ours: Any) -> Values:
+    """Return the losses of epochs."""
+    return theirs.history["loss"], ours.history["loss"]
+
+
+# === Rows ===
+
+PROMPT = 'causal_lm.preprocessor.tokenizer.end_token + "good film"'
+
+CALLS = {
+    "Load": [
+        Call("BertBackbone.from_preset(preset)", compare=hidden_states),
+        Call("Backbone.from_preset(preset)", compare=hidden_states, slow=True),
+        Call("Backbone.from_preset(preset, load_weights=False)", compare=sizes, slow=True),
+        Call('Backbone.from_preset(preset, dtype="bfloat16")', compare=dtypes, slow=True),
+        Call(
+            "BertTextClassifier.from_preset(preset)",
+            "TextClassifier.from_preset(preset)",
+            "the same; one class for all families, since the preset knows its family",
+            logits,
+        ),
+        Call(
+            "BertTextClassifier.from_preset(preset, num_classes=2)",
+            "TextClassifier.from_preset(preset, num_classes=2)",
+            "a new head; lmzoo warns if the preset has one",
+            sizes,
+            slow=True,
+        ),
+        Call(
+            "BertMaskedLM.from_preset(masked_lm_preset)",
+            "MaskedLM.from_preset(masked_lm_preset)",
+            compare=logits,
+            slow=True,
+        ),
+        Call(
+            "GPT2CausalLM.from_preset(causal_lm_preset)",
+            "CausalLM.from_preset(causal_lm_preset)",
+            compare=logits,
+            slow=True,
+        ),
+        Call(
+            "BertTokenizer.from_preset(preset)",
+            "TextClassifier.from_preset(preset).preprocessor.tokenizer",
+            "the same tokens; a task has the tokenizer",
+            vocabularies,
+            slow=True,
+        ),
+        Call("backbone.hidden_dim, backbone.num_layers, backbone.num_heads"),
+        Call(
+            "backbone.enable_lora(rank=4); backbone.trainable_variables",
+            result="adapters of the same kernels, queries and values; KerasHub also trains the biases of these layers",
+            compare=adapters,
+            changes=True,
+            slow=True,
+        ),
+        Call('backbone.quantize("int8"); backbone', compare=dtypes, changes=True, slow=True),
+        Call(
+            '"bert_base_en_uncased" in BertBackbone.presets',
+            '"bert_base_en_uncased" in lmzoo.list_presets()',
+            "the same names; `list_presets` also gives sizes, languages, licenses and addresses",
+        ),
+    ],
+    "Tokenize": [
+        Call("tokenizer(texts)", "tokenizer.tokenize(texts)", "the same ids, as lists instead of tensors", lists),
+        Call(
+            "tokenizer(texts[0])",
+            "tokenizer.tokenize(texts[:1])[0]",
+            "the same ids; lmzoo's tokenizers take lists of texts",
+        ),
+        Call("tokenizer.detokenize(ids)"),
+        Call("tokenizer.vocabulary_size()", "tokenizer.vocabulary_size", "the same number, an attribute"),
+        Call("tokenizer.get_vocabulary()", "tokenizer.vocabulary", compare=lambda a, b: (list(a), list(b))),
+        Call('tokenizer.token_to_id("film"), tokenizer.id_to_token(5)'),
+        Call("tokenizer.pad_token_id, tokenizer.mask_token_id", "tokenizer.pad_id, tokenizer.mask_id"),
+        Call("", "tokenizer.tokenize_with_offsets(texts)", "ids, tokens, and their characters in the texts", None),
+        Call(
+            "preprocessor(texts)",
+            result="the same tokens; KerasHub pads them to `sequence_length`, lmzoo to the longest text",
+            compare=real_tokens,
+        ),
+        Call(
+            "preprocessor(x=(texts, seconds))",
+            "preprocessor(texts, seconds)",
+            "the same tokens; without `x=` KerasHub takes `seconds` for labels. Tasks of both take `(texts, seconds)`",
+            real_tokens,
+        ),
+        Call("preprocessor.sequence_length", result="the same; in KerasHub a width, in lmzoo a limit"),
+    ],
+    "Train and predict": [
+        Call("classifier.predict(texts)", result="the same logits, in the order of the texts"),
+        Call("classifier.predict((texts, seconds))", result="the same logits, of pairs"),
+        Call(
+            "",
+            "classifier.classify(texts)",
+            "labels and scores; likewise `tag`, `answer`, `choose`, `fill`, `score` and `embed` of other tasks",
+            None,
+        ),
+        Call(
+            "classifier.compile(optimizer, loss); classifier.fit(texts, labels, batch_size=2, shuffle=False)",
+            result="the same losses; lmzoo tokenizes the texts once, and pads each batch to its longest text",
+            compare=losses,
+            changes=True,
+            slow=True,
+        ),
+        Call(
+            "classifier.fit(texts, labels)",
+            result="other defaults: AdamW with warm-up, decay and clipping, at the rate that [the preset "
+            "recommends](../guides/defaults.md), instead of Adam at 5e-5",
+            compare=None,
+            changes=True,
+            slow=True,
+        ),
+        Call(
+            "classifier.compile(optimizer, loss); classifier.fit(dataset, shuffle=False)",
+            result="the same losses, for a `tf.data.Dataset` of texts and labels",
+            compare=losses,
+            changes=True,
+            slow=True,
+        ),
+        Call("classifier.evaluate(texts, labels)", result="the same loss and accuracy"),
+        Call("embedder.encode_text(texts)", "embedder.embed(texts)"),
+        Call("masked_lm(features)", result="the same logits, of token features"),
+        Call(
+            "",
+            'masked_lm.fill(["the plot was [MASK] ."])',
+            "the words that fill the mask; KerasHub's tokenizers split masks in texts",
+            None,
+        ),
+    ],
+    "Generate": [
+        Call(
+            'causal_lm.generate(["good film"], max_length=9, strip_prompt=True)',
+            f"causal_lm.generate([{PROMPT}], max_new_tokens=3)",
+            "the same; KerasHub puts the end token before each prompt, and `max_length` counts all tokens",
+        ),
+        Call(
+            'causal_lm.generate(["good film"], max_length=9)',
+            f"causal_lm.generate([{PROMPT}], max_new_tokens=3)",
+            "the same; KerasHub returns prompt and continuation, lmzoo the continuation",
+            lambda theirs, ours: (theirs[0].removeprefix("good film"), ours[0]),
+            slow=True,
+        ),
+        Call(
+            'causal_lm.compile(sampler="top_k"); causal_lm.generate(texts, max_length=13)',
+            'causal_lm.generate(texts, max_new_tokens=3, sampler="top_k")',
+            'random; the default is `"top_k"` in KerasHub, `"greedy"` in lmzoo',
+            None,
+            changes=True,
+            slow=True,
+        ),
+        Call(
+            "causal_lm.compile(sampler=TopKSampler(k=3)); causal_lm.generate(texts, max_length=13)",
+            "causal_lm.generate(texts, max_new_tokens=3, sampler=TopKSampler(k=3))",
+            "random; lmzoo takes KerasHub's samplers",
+            None,
+            changes=True,
+            slow=True,
+        ),
+        Call(
+            'causal_lm.score(token_ids, scoring_mode="loss", target_ids=targets)',
+            "causal_lm.score(texts)",
+            "the same numbers: losses at every position in KerasHub; in lmzoo log-probabilities of the texts' tokens, "
+            "with the tokens and their characters",
+            log_probabilities,
+        ),
+    ],
+    "Save": [
+        Call(
+            "classifier.save_to_preset(folder); TextClassifier.from_preset(folder)",
+            result="the same layout; lmzoo reads KerasHub's folders as well as its own",
+            compare=logits,
+            slow=True,
+        ),
+        Call(
+            "backbone.save_to_preset(folder)",
+            'lmzoo.save_checkpoint(backbone, folder, to="keras_hub")',
+            "a folder that KerasHub reads",
+            None,
+        ),
+        Call(
+            "classifier.save(file); keras.saving.load_model(file).predict(texts)",
+            result="the same logits; lmzoo's file also restores the compile and optimizer state. Neither library reads "
+            "the other's files",
+            slow=True,
+        ),
+        Call("", "classifier.export(folder)", "a SavedModel: strings in, labels and scores out", None, slow=True),
+    ],
+}
