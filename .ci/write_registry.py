@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
 
-from lmzoo.pretraining.recipe import METHODS
+from lmzoo.pretraining.recipe import LEARNS, METHODS
 from lmzoo.registry import Family, families, tasks
 from lmzoo.tasks import Task
 
@@ -106,7 +106,10 @@ def format_table() -> str:
 def pretraining_table() -> str:
     """Return the table of the families that are pre-trained, and what they learn."""
     pretrained = [family for family in package_families() if family.pretrained_head in METHODS]
-    rows = [(f"`{family.name}`", family.learns or METHODS[family.pretrained_head].learns) for family in pretrained]
+    rows = [
+        (f"`{family.name}`", LEARNS.get(family.objective or "", METHODS[family.pretrained_head].learns))
+        for family in pretrained
+    ]
     return table(("`--family`", "what it learns to predict"), rows)
 
 

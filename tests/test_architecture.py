@@ -223,6 +223,7 @@ def test_what_is_imported_is_declared() -> None:
         *extras["plots"],
         *extras["scale"],
         *extras["serve"],
+        *extras["testing"],
         *extras["torch"],
         *extras["translation"],
     ]

@@ -20,13 +20,11 @@ from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
-from lmzoo.checkpoints.keras_hub import to_keras_hub
-from lmzoo.checkpoints.keras_hub_heads import embedder_config, write_embedder_preprocessor
-from lmzoo.checkpoints.keras_hub_tokenizers import write_keras_hub_tokenizer
-from lmzoo.checkpoints.sentence_modules import MODULES_FILE
-from lmzoo.checkpoints.tokenizer_classes import class_with_packing
-from lmzoo.checkpoints.tokenizer_files import write_tokenizer
-from lmzoo.conversion.sentence_writer import (
+from lmzoo.checkpoints.keras_hub.checkpoint import to_keras_hub
+from lmzoo.checkpoints.keras_hub.heads import embedder_config, write_embedder_preprocessor
+from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
+from lmzoo.checkpoints.sentence_transformers.writer import (
     SENTENCE_FILES,
     check_embedder,
     cross_encoder_keys,

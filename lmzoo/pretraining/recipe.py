@@ -57,6 +57,12 @@ class Method:
     reason: str = ""
 
 
+# What is learned with an objective in addition to masked tokens, or in place of them, in a few words.
+LEARNS = {
+    "nsp": "masked tokens, and next-sentence prediction",
+    "sop": "masked tokens, and the order of sentences",
+    "plm": "tokens in a random order",
+}
 # By the kind of the family's pre-training head.
 METHODS = {
     "bidirectional_lm": Method(

@@ -55,7 +55,6 @@ class Family:
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
         title: the name for readers, such as "GPT-2"; by default `name`.
-        learns: what it predicts in pre-training, in a few words, if it is not what its `pretrained_head` says.
         variants: changes of `tiny` with which `lmzoo.testing.CHECKPOINT_CHECKS` run as well.
         guide: the page about the family, a path below `docs/`, or empty.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
@@ -74,7 +73,6 @@ class Family:
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
     title: str = ""
-    learns: str = ""
     variants: tuple[Mapping[str, Any], ...] = ()
     guide: str = ""
     layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: LAYOUTS)

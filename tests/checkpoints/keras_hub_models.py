@@ -7,7 +7,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from lmzoo.family import families
+from lmzoo.registry.family import families
 from lmzoo.testing import tiny_preprocessor
 from lmzoo.testing.tiny import WORDS
 from tests.reference.weights import randomise, to_numpy

@@ -526,7 +526,7 @@ FAULTS = (
     ),
     Fault(
         "the preprocessor's length in KerasHub's presets of tasks is ignored",
-        "checkpoints/keras_hub.py",
+        "checkpoints/keras_hub/checkpoint.py",
         "preprocessor_length(directory) if head else None",
         "None",
     ),

@@ -16,8 +16,8 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
-from lmzoo.checkpoints.keras_hub_heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
-from lmzoo.checkpoints.sentence_modules import describe
+from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
+from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
 from lmzoo.registry.family import families_with

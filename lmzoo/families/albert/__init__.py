@@ -10,7 +10,6 @@ FAMILY = register_family(
     Family(
         name="albert",
         title="ALBERT",
-        learns="masked n-grams, and the order of sentences",
         backbone=AlbertBackbone,
         tokenizer=SentencePieceTokenizer,
         masking=Masking(whole_word=True, ngram=3),

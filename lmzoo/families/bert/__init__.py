@@ -9,7 +9,6 @@ FAMILY = register_family(
     Family(
         name="bert",
         title="BERT",
-        learns="masked tokens, and next-sentence prediction",
         backbone=BertBackbone,
         tokenizer=WordPieceTokenizer,
         objective="nsp",

@@ -11,7 +11,6 @@ FAMILY = register_family(
     Family(
         name="roberta",
         title="RoBERTa",
-        learns="masked tokens, in sequences of whole sentences",
         backbone=RobertaBackbone,
         tokenizer=BytePairTokenizer,
         packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),

@@ -2,7 +2,7 @@
 
 from lmzoo.families.xlnet.backbone import XlnetBackbone, XlnetConfig
 from lmzoo.families.xlnet.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.family import LAYOUTS, SPLIT, Family, register_family
+from lmzoo.registry.family import LAYOUTS, SPLIT, Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer
@@ -11,7 +11,6 @@ FAMILY = register_family(
     Family(
         name="xlnet",
         title="XLNet",
-        learns="tokens in a random order",
         backbone=XlnetBackbone,
         tokenizer=XlnetTokenizer,
         packing=Packing(start="", end="<sep>", between=("<sep>",), segments=True, last="<cls>"),

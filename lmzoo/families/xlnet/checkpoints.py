@@ -6,8 +6,8 @@ from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, StackedLayout
-from lmzoo.checkpoints.hugging_face import HuggingFaceLayout, own_config_table, under
-from lmzoo.checkpoints.keras_hub import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, layer_rows, number_first
+from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, layer_rows, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
 _CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
@@ -40,6 +40,10 @@ _BLOCK = {
     "output_layer_norm": "ff.layer_norm",
 }
 _START = "mask_emb"
+_IGNORED = (
+    "d_head", "end_n_top", "mem_len", "reuse_len", "start_n_top", "summary_last_dropout", "use_mems_eval",
+    "use_mems_train",
+)  # fmt: skip
 _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
 
 
@@ -53,16 +57,7 @@ HUGGING_FACE = HuggingFaceLayout(
     config=own_config_table(
         _CONFIG,
         aliases={"n_token": "vocab_size"},
-        ignored=(
-            "d_head",
-            "end_n_top",
-            "mem_len",
-            "reuse_len",
-            "start_n_top",
-            "summary_last_dropout",
-            "use_mems_eval",
-            "use_mems_train",
-        ),
+        ignored=_IGNORED,
         allowed={
             "attn_type": ("bi",),
             "bi_data": (False,),
