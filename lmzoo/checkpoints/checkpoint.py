@@ -17,6 +17,7 @@ from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes,
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
+from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.registry.family import Family, families_with
 from lmzoo.registry.head_kinds import HasHead, task_of
@@ -190,14 +191,23 @@ def _first(names: list[str]) -> str:
     return names[0] + (", …" if len(names) > 1 else "")
 
 
-def find_family(format: str, read: Callable[[Family], T]) -> T:
-    """What a function reads for the first family with checkpoints in a format whose configuration fits.
+def find_family(format: str, read: Callable[[Family], T], directory: Path | None = None) -> T:
+    """Return what a function reads for the first family with checkpoints in a format whose configuration fits.
+
+    Args:
+        format: a key of `Family.checkpoints`.
+        read: reads the checkpoint as one of a family.
+        directory: the checkpoint's, if the files of a tokenizer tell families apart: those whose tokenizer it holds
+            come first.
 
     Raises:
         PresetError: that of the first family, if it fits none.
     """
     errors = []
-    for family in families_with(format):
+    families = families_with(format)
+    if directory is not None:
+        families.sort(key=lambda family: not holds_tokenizer(directory, family.tokenizer))
+    for family in families:
         try:
             return read(family)
         except PresetError as error:

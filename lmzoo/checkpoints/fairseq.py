@@ -38,7 +38,7 @@ def find_fairseq(directory: Path) -> Checkpoint | None:
         arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
         return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, lambda: _head(tensors))
 
-    return find_family("fairseq", read)
+    return find_family("fairseq", read, directory)
 
 
 def _options(tensors: TorchFile, file: Path) -> JsonObject:

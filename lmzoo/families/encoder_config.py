@@ -64,6 +64,16 @@ class EncoderConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class FairseqEncoderConfig(EncoderConfig):
+    """The same with the defaults of fairseq's encoders, without segments and with positions from 2."""
+
+    num_segments: int = 0
+    layer_norm_epsilon: float = 1e-5
+
+    first_position = 2
+
+
+@dataclass(frozen=True, kw_only=True)
 class DecoderConfig(EncoderConfig):
     """The same with the defaults of OpenAI's decoders, which have no segments."""
 

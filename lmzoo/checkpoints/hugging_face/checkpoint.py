@@ -182,7 +182,7 @@ def hugging_face_layout(
         all_heads["masked_lm"] = masked
         all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
     aliases = {
-        rf"^\w+\.(?=({'|'.join(HuggingFaceLayout.parts)})\.)": "",
+        rf"^\w+\.(?=({'|'.join(fields.get('parts', HuggingFaceLayout.parts))})\.)": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
     }

@@ -6,21 +6,16 @@ from dataclasses import dataclass
 
 import keras
 
-from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.encoder_config import FairseqEncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
 
 @dataclass(frozen=True, kw_only=True)
-class RobertaConfig(EncoderConfig):
+class RobertaConfig(FairseqEncoderConfig):
     """The arguments of `RobertaBackbone`: those of `EncoderConfig`, with the defaults of fairseq's released models.
 
     Example: see `RobertaBackbone`.
     """
-
-    num_segments: int = 0
-    layer_norm_epsilon: float = 1e-5
-
-    first_position = 2
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

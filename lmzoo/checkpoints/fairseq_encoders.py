@@ -1,0 +1,120 @@
+"""Checkpoints of encoders that fairseq trained: the names of their weights there, in transformers and in KerasHub."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.engine import Layout, torch_modules, without_rows
+from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.hugging_face.checkpoint import (
+    BLOCK,
+    EMBEDDINGS,
+    WORD_TABLE,
+    HuggingFaceLayout,
+    config_table,
+    hugging_face_layout,
+    under,
+)
+from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, KerasHubLayout, keras_hub_layout
+
+_SEGMENTS = "embeddings.token_type_embeddings.weight"
+_FAIRSEQ_BLOCK = {
+    "attention/query": "self_attn.q_proj",
+    "attention/key": "self_attn.k_proj",
+    "attention/value": "self_attn.v_proj",
+    "attention/output_dense": "self_attn.out_proj",
+    "attention_layer_norm": "self_attn_layer_norm",
+    "intermediate_dense": "fc1",
+    "output_dense": "fc2",
+    "output_layer_norm": "final_layer_norm",
+}
+
+
+def _with_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """Add the segment table that transformers' models have and fairseq's lack: one row of zeros."""
+    if config.num_segments:
+        return {}, {}
+    return {"num_segments": 1}, {_SEGMENTS: np.zeros((1, config.hidden_dim), "float32")}
+
+
+def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
+    """Return the layout of a family in transformers.
+
+    Args:
+        names: names of the family's classes, if they are not as here.
+    """
+    return hugging_face_layout(
+        # transformers counts the table's two unused rows too. Positions start after the id of padding.
+        config=config_table(shifts={"max_sequence_length": 2}, allowed={"pad_token_id": (1,)}),
+        backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
+        masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
+        classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
+        choice={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
+        copies={"lm_head.decoder.weight": WORD_TABLE, "lm_head.decoder.bias": "lm_head.bias"},
+        ignored={r"pooler\..*": "a pooler, which multiple choice alone uses"},
+        complete=_with_segments,
+        names=names,
+    )
+
+
+FAIRSEQ = Layout(
+    name="fairseq",
+    config=ConfigTable(
+        keys={
+            "encoder_layers": "num_layers",
+            "encoder_attention_heads": "num_heads",
+            "encoder_embed_dim": "hidden_dim",
+            "encoder_ffn_embed_dim": "intermediate_dim",
+            "max_positions": "max_sequence_length",
+            "dropout": "dropout",
+            "activation_fn": "activation",
+        },
+        defaults={"activation_fn": "gelu", "dropout": 0.1, "max_positions": 512},
+        values={"activation": {"gelu": "gelu", "relu": "relu", "tanh": "tanh"}},
+        training={"attention_dropout": "dropout"},
+        allowed={
+            "encoder_normalize_before": (False,),
+            "pooler_activation_fn": ("tanh",),
+            "spectral_norm_classification_head": (False,),
+            "untie_weights_roberta": (False,),
+        },
+    ),
+    backbone=torch_modules(
+        {
+            "embeddings/token_embedding": "embed_tokens",
+            "embeddings/position_embedding": "embed_positions",
+            "embeddings/layer_norm": "layernorm_embedding",
+            **under("block_{i}", "layers.{i}", _FAIRSEQ_BLOCK),
+        }
+    ),
+    heads={
+        **{kind: transformers_layout().heads[kind] for kind in ("masked_lm", "pretraining")},
+        "classification": torch_modules(
+            {"classifier/dense": "classification_heads.dense", "classifier/logits": "classification_heads.out_proj"}
+        ),
+    },
+    aliases={
+        r"^(decoder|encoder)\.(sentence_encoder\.)?": "",
+        r"^emb_layer_norm\.": "layernorm_embedding.",
+        r"^classification_heads\.\w+\.": "classification_heads.",
+    },
+    copies={"lm_head.weight": "embed_tokens.weight"},
+    ignored={"version": "the code's version"},
+)
+
+
+def keras_hub_encoder(prefix: str = "") -> KerasHubLayout:
+    """Return the layout of a family in KerasHub, which counts positions from 0.
+
+    Args:
+        prefix: prefix of the names of its classes, if it is not as here.
+    """
+    return keras_hub_layout(
+        JOINED_EMBEDDINGS,
+        transforms={"embeddings/position_embedding/embeddings": without_rows(2)},
+        dense_in_head=True,
+        prefix=prefix,
+    )
