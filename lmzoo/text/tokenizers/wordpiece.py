@@ -27,6 +27,7 @@ class WordPieceTokenizer(RustTokenizer):
         vocabulary: tokens in order of their ids, "" for an id without a token; None to read them with `load_assets`.
         lowercase: whether to lower-case text.
         strip_accents: whether to strip accents; None does what `lowercase` says.
+        split_on_cjk: whether each Chinese character is a word, transformers' `tokenize_chinese_chars`.
         **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
@@ -53,11 +54,13 @@ class WordPieceTokenizer(RustTokenizer):
         vocabulary: Sequence[str] | None = None,
         lowercase: bool = True,
         strip_accents: bool | None = None,
+        split_on_cjk: bool = True,
         **special: Unpack[SpecialTokens],
     ) -> None:
         self._set_special_tokens(special)
         self.lowercase = lowercase
         self.strip_accents = strip_accents
+        self.split_on_cjk = split_on_cjk
         if vocabulary is not None:
             self._set_vocabulary(vocabulary)
 
@@ -76,7 +79,7 @@ class WordPieceTokenizer(RustTokenizer):
         )
         backend.normalizer = normalizers.BertNormalizer(
             clean_text=True,
-            handle_chinese_chars=True,
+            handle_chinese_chars=self.split_on_cjk,
             strip_accents=self.strip_accents,
             lowercase=self.lowercase,
         )
@@ -117,4 +120,5 @@ class WordPieceTokenizer(RustTokenizer):
         self._set_vocabulary(read_lines(Path(directory) / VOCABULARY_FILE))
 
     def get_config(self) -> dict[str, Any]:
-        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **super().get_config()}
+        config = {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **super().get_config()}
+        return config if self.split_on_cjk else {**config, "split_on_cjk": False}

@@ -30,7 +30,15 @@ from tests.text.varied import (  # noqa: E402
 )
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
-OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
+# lowercase, strip_accents, split_on_cjk
+OPTIONS = [
+    (True, None, True),
+    (True, False, True),
+    (False, None, True),
+    (False, True, True),
+    (True, False, False),
+    (False, True, False),
+]
 BROKEN = ["[MASK", "]", "[mask]", "[MA\x01SK]", "\x01", "\ue000", "\ue004", "\ue005", "[", "[UNK]x", "é", "\n"]
 MARKS = (
     "\u0301\u0323\u0345\u0334\u302e\u302f\u1b44\U0001d165\U0001d16d\u08d4\u0e31\u0f73\u0f71\u200d\x00a\u1fb3\U0001d15e "
@@ -71,13 +79,15 @@ def preprocessor() -> Preprocessor:
     return Preprocessor(tokenizer, packing, sequence_length=11)
 
 
-@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS)
+@pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
-def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, strip_accents: bool | None) -> None:
+def test_ids_equal_the_python_path(
+    texts: list[str | bytes], lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
+) -> None:
     texts = texts if strip_accents is None else texts[:3000]
     strings = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
-    bare = WordPieceTokenizer(SPECIAL, lowercase, strip_accents)
-    tokenizer = WordPieceTokenizer(char_pieces(bare, strings), lowercase, strip_accents)
+    bare = WordPieceTokenizer(SPECIAL, lowercase, strip_accents, split_on_cjk)
+    tokenizer = WordPieceTokenizer(char_pieces(bare, strings), lowercase, strip_accents, split_on_cjk)
     expected = tokenizer.tokenize(texts)
     unknown = np.mean(np.concatenate(expected) == tokenizer.token_to_id("[UNK]"))
     assert np.mean([len(ids) for ids in expected]) > 10
@@ -98,10 +108,10 @@ def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, st
 
 
 @EVERY_CODE_POINT
-@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS[::2])
-def test_every_code_point(codes: list[str], lowercase: bool, strip_accents: bool | None) -> None:
+@pytest.mark.parametrize("options", OPTIONS[::2])
+def test_every_code_point(codes: list[str], options: tuple[bool, bool | None, bool]) -> None:
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
-    compare_words(WordPieceTokenizer(SPECIAL, lowercase, strip_accents), texts)
+    compare_words(WordPieceTokenizer(SPECIAL, *options), texts)
 
 
 def test_order_of_combining_marks() -> None:
