@@ -11,10 +11,10 @@ from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined
 from lmzoo.arguments import is_integer, require
 from lmzoo.errors import WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, EncodedWords
 from lmzoo.text.batching import ladder_buckets
+from lmzoo.text.segments import split_segments
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.windows import EncodedWindows

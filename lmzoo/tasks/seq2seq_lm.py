@@ -16,7 +16,6 @@ from lmzoo.family import Family, family_of
 from lmzoo.layers.heads import OutputBias
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
@@ -26,6 +25,7 @@ from lmzoo.tensor_types import Tensor
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.encoded_pairs import EncodedPairs
+from lmzoo.text.segments import split_segments
 from lmzoo.text.tokenizers.sentencepiece_pair import LANGUAGE
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training import AdamW

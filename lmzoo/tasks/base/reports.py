@@ -15,9 +15,9 @@ from lmzoo.evaluation.squad import answer_score, exact_match, read_golds, squad_
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.span_marks import OUTSIDE, marks_spans
 from lmzoo.tasks.base.examples import Texts
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_classes, encode_numbers, one_each
 from lmzoo.text import Encoded, EncodedWords
+from lmzoo.text.segments import split_segments
 from lmzoo.text.validate_text import clean_texts
 from lmzoo.training.span_metrics import IGNORED
 

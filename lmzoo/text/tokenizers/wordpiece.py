@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
+from lmzoo.text.tokenizers.keras_hub_names import ClsAndSepNames
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
 from lmzoo.text.tokenizers.token_lists import entries_of, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
@@ -17,7 +18,7 @@ VOCABULARY_FILE = "vocabulary.txt"
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class WordPieceTokenizer(RustTokenizer):
+class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     """Greedy longest-match WordPiece with BERT's text clean-up (Wu et al., 2016; Devlin et al., 2019).
 
     The ids are those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown, control, format,
@@ -98,8 +99,8 @@ class WordPieceTokenizer(RustTokenizer):
         """See `Tokenizer.text_of`; the tokens do not say whether a space precedes a word."""
         return token.removeprefix(self.continuation_prefix)
 
-    def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of a sequence of ids, with a space between words."""
+    def _detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of a sequence of ids, with a space between words."""
         words: list[str] = []
         for token in (self._tokens[i] for i in ids):
             if token.startswith(self.continuation_prefix) and words:

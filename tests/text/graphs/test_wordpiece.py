@@ -174,7 +174,7 @@ def test_packing_equals_the_python_path(
     texts, pairs = ["ab, " * a for a, _ in grid], ["bc" * b + " a" * (b % 3) for _, b in grid]
     pack = graph_packer(preprocessor)
     for arguments in [(texts,), (pairs,), (texts, pairs), (texts[:1],), (texts[:1], pairs[:1]), ([],)]:
-        expected = preprocessor(*arguments)
+        expected = preprocessor(arguments if len(arguments) > 1 else arguments[0])
         found = {
             name: value.numpy() for name, value in pack(*(tf.constant(part, tf.string) for part in arguments)).items()
         }
@@ -223,7 +223,7 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     with pytest.warns(TextWarning):
-        single, pair = preprocessor(texts), preprocessor(texts, texts[::-1])
+        single, pair = preprocessor(texts), preprocessor((texts, texts[::-1]))
     truncated = module.pair(texts, texts[::-1])["truncated"]
     expected = np.concatenate([single["token_ids"].ravel(), pair["token_ids"].ravel(), truncated])
     assert [int(number) for number in done.stdout.split()] == expected.tolist()
