@@ -195,6 +195,20 @@ def test_truncated_names_the_rows(preprocessor: Preprocessor) -> None:
     assert pairs["truncated"].numpy().tolist() == [False, True, True, True]
 
 
+def test_steps_in_python_are_refused(preprocessor: Preprocessor) -> None:
+    class MarkupRemover(Preprocessor):
+        def encode(self, texts, pairs=None):
+            return super().encode([text.replace("<br>", " ") for text in texts], pairs)
+
+    class Named(Preprocessor):
+        """A subclass that does the same as its base."""
+
+    parts = preprocessor.tokenizer, preprocessor.packing
+    with pytest.raises(ValueError, match=r"A MarkupRemover has a `encode` of its own, .* exported model"):
+        graph_packer(MarkupRemover(*parts))
+    assert graph_packer(Named(*parts))(["a"])["token_ids"].numpy().tolist() == preprocessor(["a"])["token_ids"].tolist()
+
+
 RELOAD = """
 import sys
 import tensorflow as tf
