@@ -12,9 +12,9 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.text import EncodedTexts, EncodedWords
 from lmzoo.text.batching import ladder_buckets
+from lmzoo.text.segments import split_segments
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.windows import EncodedWindows

@@ -236,13 +236,14 @@ def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[
     for name in kept:
         entry = target / name
         if entry.is_dir() and not entry.is_symlink():
-            shutil.copytree(entry, temporary / name, symlinks=True, copy_function=_link)
+            shutil.copytree(entry, temporary / name, symlinks=True, copy_function=link_or_copy)
         else:
-            _link(entry, temporary / name)
+            link_or_copy(entry, temporary / name)
     return kept
 
 
-def _link(source: str | Path, to: str | Path) -> None:
+def link_or_copy(source: str | Path, to: str | Path) -> None:
+    """Make a hard link to a file, or a copy where the file system has no links; nothing if the file is gone."""
     try:
         os.link(source, to, follow_symlinks=False)
     except FileNotFoundError:  # removed in the meantime

@@ -9,7 +9,7 @@ import inspect
 import math
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import keras
 import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
@@ -49,13 +49,19 @@ from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 
+T = TypeVar("T")
+
 
 class KerasPreset:
     """A preset of lmzoo, a directory in KerasHub's layout, as a `lmzoo.presets.source.Source`."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self.config = read_json(directory, CONFIG_FILE)
+
+    @functools.cached_property
+    def config(self) -> JsonObject:
+        """The content of the backbone's file, which a tokenizer's preset does not have."""
+        return read_json(self.directory, CONFIG_FILE)
 
     @property
     def backbone_class(self) -> type[keras.Model]:
@@ -123,8 +129,12 @@ class KerasPreset:
         """See `Source.head`."""
         if not (stored := self._task):
             return None
-        found = keras.saving.get_registered_object(stored.get("registered_name"))
-        return found.head_kind if isinstance(found, type) and issubclass(found, HasHead) else stored.get("class_name")
+        return stored.get("class_name") if self.task_class is None else self.task_class.head_kind
+
+    @property
+    def task_class(self) -> type[HasHead] | None:
+        """The class of the stored task, or None if there is none or it is not registered."""
+        return _registered(self._task.get("registered_name"), HasHead)
 
     @functools.cached_property
     def _task(self) -> JsonObject:
@@ -151,24 +161,60 @@ class KerasPreset:
         file = self.directory / PREPROCESSOR_FILE
         if not file.exists():
             raise MissingTokenizerError(
-                f"{self.directory} holds no tokenizer files ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
+                f"{self.directory} holds no preprocessor ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
             )
         stored = read_json(self.directory, PREPROCESSOR_FILE)
-        if stored.get("registered_name") != keras.saving.get_registered_name(Preprocessor):
-            raise PresetError(f"{file} names no preprocessor of lmzoo.")
-        # Only this class and a tokenizer are built, whatever the file names: Keras might call a function that it names.
+        if (found := _registered(name := stored.get("registered_name"), Preprocessor)) is None:
+            raise _unregistered(file, "preprocessor", name)
+        # Only such a class and a tokenizer are built, whatever the file names: Keras might call a function that it
+        # names.
         try:
             config = stored["config"]
-            name, settings = (config["tokenizer"][key] for key in ("registered_name", "config"))
-            found = keras.saving.get_registered_object(name)
-            if not (isinstance(found, type) and issubclass(found, Tokenizer)):
-                raise PresetError(f"{file} names no tokenizer of lmzoo: {name!r:.60}.")
-            preprocessor = Preprocessor(**{**config, "tokenizer": found.from_config(settings)})
+            preprocessor = found.from_config({**config, "tokenizer": _build_tokenizer(config["tokenizer"], file)})
         except (AttributeError, KeyError, TypeError) as error:
             raise PresetError(f"{file} does not describe a preprocessor of lmzoo: {error!r:.200}.") from error
-        with naming(self.directory / TOKENIZER_ASSETS_DIR):
-            preprocessor.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
+        self._load_assets(preprocessor)
         return preprocessor
+
+    def tokenizer(self) -> Tokenizer:
+        """Read the stored tokenizer.
+
+        Raises:
+            PresetError: if files are missing, or describe what lmzoo does not support.
+        """
+        file = self.directory / TOKENIZER_FILE
+        if not file.exists():
+            raise MissingTokenizerError(f"{self.directory} holds no tokenizer files ({TOKENIZER_FILE} is missing).")
+        try:
+            tokenizer = _build_tokenizer(read_json(self.directory, TOKENIZER_FILE), file)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise PresetError(f"{file} does not describe a tokenizer of lmzoo: {error!r:.200}.") from error
+        self._load_assets(tokenizer)
+        return tokenizer
+
+    def _load_assets(self, part: Preprocessor | Tokenizer) -> None:
+        with naming(self.directory / TOKENIZER_ASSETS_DIR):
+            part.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
+
+
+def _build_tokenizer(stored: JsonObject, file: Path) -> Tokenizer:
+    name, settings = (stored[key] for key in ("registered_name", "config"))
+    if (found := _registered(name, Tokenizer)) is None:  # type: ignore[type-abstract]
+        raise _unregistered(file, "tokenizer", name)
+    return found.from_config(settings)
+
+
+def _registered(name: object, base: type[T]) -> type[T] | None:
+    """Return the subclass of `base` that is registered with Keras under a name, or None if there is none."""
+    found = keras.saving.get_registered_object(name) if isinstance(name, str) else None
+    return found if isinstance(found, type) and issubclass(found, base) else None
+
+
+def _unregistered(file: Path, kind: str, name: object) -> PresetError:
+    return PresetError(
+        f"{file} names no {kind} of lmzoo: {name!r:.60}. If the class is yours, first import the module that registers "
+        "it with `keras.saving.register_keras_serializable`."
+    )
 
 
 def _backbone_of(model: keras.Model) -> keras.Model:
@@ -211,6 +257,8 @@ def save_preset(
     its range; they are read into variables of the model's own dtype. `metadata` are additional entries of
     `metadata.json`, such as `languages` and `licence`.
     """
+    if preprocessor is not None:
+        check_is_registered(preprocessor)
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         backbone = _backbone_of(model)
         _write_backbone(backbone, target, metadata)
@@ -229,11 +277,7 @@ def save_preset(
             arrays = ((path, stored_as(keras.ops.convert_to_numpy(x))) for path, x in weights)
             write_hdf5(target / TASK_WEIGHTS_FILE, arrays)
         if preprocessor is not None:
-            serialized = keras.saving.serialize_keras_object(preprocessor)
-            write_json(target, PREPROCESSOR_FILE, serialized)
-            write_json(target, TOKENIZER_FILE, serialized["config"]["tokenizer"])
-            (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
-            preprocessor.save_assets(target / TOKENIZER_ASSETS_DIR)
+            write_text_part(preprocessor, target)
         if add_files is not None:
             add_files(target)
         write_manifest(target)
@@ -250,12 +294,45 @@ def _write_backbone(backbone: keras.Model, target: Path, metadata: JsonObject) -
         {
             "family": family_of(backbone).name,
             "parameter_count": backbone.count_params(),
-            "keras_version": keras.__version__,
-            "lmzoo_version": __version__,
-            "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+            **versions(),
             **metadata,
         },
     )
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the libraries and the date, for `metadata.json`."""
+    return {
+        "keras_version": keras.__version__,
+        "lmzoo_version": __version__,
+        "date_saved": datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d"),
+    }
+
+
+def write_text_part(part: Preprocessor | Tokenizer, target: Path) -> None:
+    """Write a preprocessor with its tokenizer, or a tokenizer alone, into the directory of a preset."""
+    tokenizer = part
+    if isinstance(part, Preprocessor):
+        tokenizer = part.tokenizer
+        write_json(target, PREPROCESSOR_FILE, keras.saving.serialize_keras_object(part))
+    write_json(target, TOKENIZER_FILE, keras.saving.serialize_keras_object(tokenizer))
+    (target / TOKENIZER_ASSETS_DIR).mkdir(parents=True)
+    part.save_assets(target / TOKENIZER_ASSETS_DIR)
+
+
+def check_is_registered(part: Preprocessor | Tokenizer) -> None:
+    """Check that the classes of a preprocessor and its tokenizer, or of a tokenizer, can be found by their names.
+
+    Raises:
+        ValueError: if a class is not registered with Keras, so that nothing could load it.
+    """
+    parts = [part, part.tokenizer] if isinstance(part, Preprocessor) else [part]
+    for cls in map(type, parts):
+        if keras.saving.get_registered_object(keras.saving.get_registered_name(cls)) is None:
+            raise ValueError(
+                f"The class {cls.__name__} is not registered with Keras, so `from_preset` could not find it. Register "
+                'it with `@keras.saving.register_keras_serializable(package="...")` before you save.'
+            )
 
 
 def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:

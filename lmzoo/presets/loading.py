@@ -19,6 +19,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.manifest import listed_files
 from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.parallel.processes import check_same, several_processes
+from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import Source, open_source
 from lmzoo.registry.head_kinds import HasHead, task_name, task_of
 from lmzoo.text import Preprocessor
@@ -67,6 +68,8 @@ def load_task(
 ) -> keras.Model:
     """Loads a task, with the stored head if it is the task's; see `Task.from_preset`."""
     source = open_source(preset, family)
+    if not cls.head_kind:  # the base of all tasks
+        cls = _stored_task(source, preset)
     backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
     if preprocessor is None:
         preprocessor = source.preprocessor()
@@ -105,6 +108,25 @@ def load_task(
     if load_weights:
         source.load(task, has_head)
     return task
+
+
+def _stored_task(source: Source, preset: str | Path) -> type[HasHead]:
+    """Return the class of the task whose head is stored.
+
+    Raises:
+        PresetError: if there is no head, or its task is unknown.
+    """
+    own = source.task_class if isinstance(source, KerasPreset) else None
+    if (found := own or task_of(source.head)) is not None:
+        return found
+    if source.head is None:
+        holds = f"holds a {source.backbone_class.__name__} without a head"
+    else:
+        holds = f"holds the head of a {task_name(source.head)}, whose class is not registered: import its module"
+    raise PresetError(
+        f"{str(preset)!r} {holds}. `Task.from_preset` loads the stored task; for another one call its own "
+        "`from_preset`, such as `lmzoo.models.TextClassifier.from_preset`."
+    )
 
 
 def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:

@@ -12,12 +12,12 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.base.reports import report_masked
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax
+from lmzoo.text.segments import split_segments
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns, warn
 from lmzoo.training.span_metrics import TokenAccuracy

@@ -17,13 +17,13 @@ from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, example_weights
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.reports import report_answers
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
 from lmzoo.text.probabilities import softmax
+from lmzoo.text.segments import split_segments
 from lmzoo.text.validate_text import warn
 from lmzoo.text.windows import encode_windows
 from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy

@@ -17,7 +17,6 @@ from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
@@ -27,6 +26,7 @@ from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.encoded_pairs import EncodedPairs
+from lmzoo.text.segments import split_segments
 from lmzoo.text.tokenizers.sentencepiece_pair import LANGUAGE
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training import AdamW

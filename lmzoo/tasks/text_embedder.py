@@ -27,7 +27,6 @@ from lmzoo.tasks.base.examples import (
     as_array,
     example_weights,
 )
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.reports import report_pairs
 from lmzoo.tasks.base.task import Task
@@ -36,6 +35,7 @@ from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.packing import Indices
+from lmzoo.text.segments import split_segments
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 

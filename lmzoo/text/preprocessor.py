@@ -6,15 +6,18 @@ import dataclasses
 import itertools
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
+from lmzoo.text.preset_storage import preset_storage
+from lmzoo.text.segments import split_segments
+from lmzoo.text.tf_data import features_in_graph, is_symbolic
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
-from lmzoo.text.validate_text import clean_columns, warn
+from lmzoo.text.validate_text import clean_columns, is_text, single_text, warn
 from lmzoo.text.word_splitting import place_words
 
 
@@ -177,10 +180,87 @@ class Preprocessor:
             features["segment_ids"] = np.zeros_like(mask)
         return features
 
-    def __call__(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> dict[str, np.ndarray]:
-        """Encodes texts and pads them to the longest sequence; see `encode` and `features`."""
+    def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+        """Encode texts and pad them to the longest sequence; see `encode` and `features`.
+
+        Args:
+            x: n texts; n pairs, as a tuple `(firsts, seconds)` or a list of tuples `(first, second)`; one text, a
+                string; or one pair, a tuple of two strings. In functions of `tf.data`, `tf.string` tensors of shape ()
+                or (n,), or a tuple of two.
+            y: labels, which are returned as they are. Anything but text.
+            sample_weight: weights, which are returned as they are.
+
+        Returns:
+            The features (n, t), or (t,) for one text or pair; with labels a tuple `(features, y)` or
+            `(features, y, sample_weight)`. In `tf.data`, where only tensors of equal shapes can be batched, one text or
+            pair is padded to `sequence_length`.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text; if `y` is text.
+            ValueError: for a tuple that is not a pair, or as for `encode`.
+        """
+        if _is_text(y):
+            raise TypeError(
+                f"`y` must be labels, got text: {y!r:.60}. Pass pairs of texts as a tuple: "
+                "`preprocessor((first, second))`. Labels that are strings are for tasks, with `labels=`."
+            )
+        parts = x if isinstance(x, tuple) else (x,)
+        if any(map(is_symbolic, parts)):
+            features = features_in_graph(self._pad, parts, self.sequence_length)
+        else:
+            features = self._features_of(x, [single_text(part) for part in parts])
+        return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
+
+    def _features_of(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
+        """Return the features of `x`, whose parts are `single` texts or, where these are None, columns of texts."""
+        if None in single or len(single) > 2:
+            return self._pad(*split_segments(x, self.tokenizer.takes_words))
+        columns: list[Any] = [[text] for text in single]
+        return {name: array[0] for name, array in self._pad(*columns).items()}
+
+    def _pad(self, texts: Any, pairs: Any = None, length: int | None = None) -> dict[str, np.ndarray]:
+        """Return the features of texts, padded to `length`, by default that of the longest sequence."""
         encoded = self.encode(texts, pairs)
-        return self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
+        longest = int(encoded.lengths.max(initial=1))
+        return self.features(encoded, np.arange(len(encoded)), length or longest)
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, sequence_length: int | None = None, family: str | None = None) -> Self:
+        """Load the preprocessor of a preset or checkpoint.
+
+        `Preprocessor` takes any kind, a subclass only its own.
+
+        Args:
+            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            sequence_length: tokens of the longest sequence, instead of the preset's.
+            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+
+        Raises:
+            ValueError: for an unknown preset, an altered or missing file, or a preprocessor of another class.
+
+        Example:
+
+        ```python
+        from lmzoo.text import Preprocessor
+
+        preprocessor = Preprocessor.from_preset("bert_nano_en_uncased", sequence_length=64)
+        preprocessor("A quiet film.")["padding_mask"]  # [1, 1, 1, 1, 1, 1]
+        ```
+        """
+        return preset_storage().load_preprocessor(preset, cls, family, sequence_length)
+
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+        """Write preprocessor and tokenizer as a preset, or into the preset of a model, which stays as it is.
+
+        Args:
+            directory: the directory to write. A failure leaves an existing one untouched.
+            overwrite: whether an existing directory may be changed.
+
+        Raises:
+            FileExistsError: if the directory may not be changed, or holds something else than a preset.
+            ValueError: if a class is not registered with Keras.
+        """
+        preset_storage().save(self, directory, overwrite)
 
     def save_assets(self, directory: str | Path) -> None:
         """Writes the tokenizer's files into `directory`."""
@@ -199,6 +279,21 @@ class Preprocessor:
         }
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Preprocessor:
-        """Builds a preprocessor whose tokenizer has no vocabulary yet."""
-        return cls(**{**config, "tokenizer": keras.saving.deserialize_keras_object(config["tokenizer"])})
+    def from_config(cls, config: dict[str, Any]) -> Self:
+        """Build a preprocessor whose tokenizer has no vocabulary yet.
+
+        `config["tokenizer"]` is a tokenizer, or what Keras makes of one.
+        """
+        tokenizer = config["tokenizer"]
+        if not isinstance(tokenizer, Tokenizer):
+            tokenizer = keras.saving.deserialize_keras_object(tokenizer)
+        return cls(**{**config, "tokenizer": tokenizer})
+
+
+def _is_text(values: Any) -> bool:
+    """Return whether `values` are one text or several, rather than labels."""
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "name", None) == "string" or getattr(dtype, "kind", None) in ("U", "S", "T"):
+        return True
+    holds_objects = isinstance(values, (list, tuple)) or getattr(dtype, "kind", None) == "O"
+    return is_text(next(iter(values), None) if holds_objects else values)

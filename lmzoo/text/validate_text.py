@@ -96,6 +96,13 @@ def is_text(value: object) -> bool:
     return isinstance(value, (str, bytes))
 
 
+def single_text(value: Any) -> str | bytes | None:
+    """Return a single text, also one in an array or tensor without axes, or None for anything else."""
+    if getattr(value, "ndim", None) == 0:
+        value = value.numpy() if hasattr(value, "numpy") else value.item()
+    return value if is_text(value) else None
+
+
 def is_column(values: object) -> bool:
     """Whether `values` can be a batch of texts: anything to iterate over, in an order, but a single text or a dict."""
     other = is_text(values) or isinstance(values, (Mapping, set, frozenset)) or getattr(values, "ndim", 1) == 0

@@ -27,13 +27,14 @@ CASING = [(True, None), (True, False), (False, None), (False, True)]  # lowercas
 CLEANING = [(True, False), (False, False), (True, True), (False, True)]  # lowercase, keep_accents
 CASES = [
     *[(name, *option) for name in ("bert", "distilbert") for option in CASING],
+    ("bert", False, False, False),  # split_on_cjk
     ("roberta",),
     ("gpt2",),
     *[("albert", *option) for option in CLEANING],
 ]
 # Each setting once; the others before a release.
 SOME = [("bert", True, None), ("bert", False, True), ("distilbert", True, False), ("roberta",)]
-SOME += [("albert", True, False), ("albert", False, True), ("gpt2",)]
+SOME += [("bert", False, False, False), ("albert", True, False), ("albert", False, True), ("gpt2",)]
 EVERYWHERE = ["", "  The Café\tin\nÅland, naïve; ISBN 1999: $7!", "東京 is Tokyo", "“IT’S” — a (very) GOOD film!"]
 # What one of them does that others do not: special tokens in a text, two quotes of two marks.
 ALONE = {

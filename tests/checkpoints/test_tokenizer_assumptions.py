@@ -113,6 +113,27 @@ def test_files_that_disagree(directory: Path) -> None:
     assert not read_tokenizer(directory, WORD).lowercase
 
 
+def test_chinese_characters_that_are_not_split(directory: Path) -> None:
+    write_tokenizer(WORD.of_words(["film"], 7), directory, 7)
+    edit_json(directory / PIPELINE, put(normalizer__handle_chinese_chars=False))
+    with pytest.warns(UserWarning, match="says split_on_cjk=False, but transformers takes True"):
+        assert read_tokenizer(directory, WORD).split_on_cjk
+    edit_json(directory / CONFIG, put(tokenize_chinese_chars=False))
+    tokenizer = read_tokenizer(directory, WORD)
+    assert not tokenizer.split_on_cjk
+    write_tokenizer(tokenizer, directory, 7)
+    assert json.loads((directory / CONFIG).read_text())["tokenize_chinese_chars"] is False
+    assert json.loads((directory / PIPELINE).read_text())["normalizer"]["handle_chinese_chars"] is False
+
+
+@pytest.mark.parametrize(("key", "value"), [("do_basic_tokenize", False), ("never_split", ["film"])])
+def test_settings_that_transformers_ignores(directory: Path, key: str, value: Any) -> None:
+    write_tokenizer(tiny(WORD), directory, 7)
+    edit_json(directory / CONFIG, put(**{key: value}))
+    with pytest.warns(UserWarning, match=f"ignoring `{key}` .*, as transformers 5 does"):
+        assert read_tokenizer(directory, WORD).vocabulary == tiny(WORD).vocabulary
+
+
 def test_vocabularies_that_disagree(directory: Path) -> None:
     for cls, kept in ((WORD, "film"), (PAIR, "film"), (SENTENCE, "▁other")):
         write_tokenizer(cls.of_words(["film"], SIZES[cls] + 30), directory, 7)

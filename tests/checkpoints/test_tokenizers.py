@@ -81,20 +81,29 @@ def assert_same_ids(found: Any, peer: Any, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("write", "lowercase", "strip_accents"),
+    ("write", "lowercase", "strip_accents", "split_on_cjk"),
     [
-        *((write, *option) for write in (files.write_published, files.write_saved) for option in ACCENTS),
-        (files.write_generic, False, None),
-        (files.write_old, True, False),
+        *((write, *option, True) for write in (files.write_published, files.write_saved) for option in ACCENTS),
+        (files.write_generic, False, None, True),
+        (files.write_old, True, False, True),
+        (files.write_published, True, None, False),
+        (files.write_saved, False, True, False),
+        (files.write_generic, True, False, False),
     ],
 )
 def test_word_piece(
-    tokenizers: dict, texts: list[str], tmp_path: Path, write: Callable, lowercase: bool, strip_accents: bool | None
+    tokenizers: dict,
+    texts: list[str],
+    tmp_path: Path,
+    write: Callable,
+    lowercase: bool,
+    strip_accents: bool | None,
+    split_on_cjk: bool,
 ) -> None:
-    tokenizer = WordPieceTokenizer(tokenizers[WordPieceTokenizer].vocabulary, lowercase, strip_accents)
+    tokenizer = WordPieceTokenizer(tokenizers[WordPieceTokenizer].vocabulary, lowercase, strip_accents, split_on_cjk)
     write(tmp_path, tokenizer)
     found = read_tokenizer(tmp_path, WordPieceTokenizer, tokenizer.vocabulary_size)
-    assert found.get_config() == {"lowercase": lowercase, "strip_accents": strip_accents}
+    assert found.get_config() == tokenizer.get_config()
     assert found.vocabulary == tokenizer.vocabulary
     assert_same_ids(found, auto_tokenizer(tmp_path), texts)
     unknown = sum(ids.count(1) for ids in found.tokenize(texts)) / sum(map(len, found.tokenize(texts)))

@@ -135,7 +135,7 @@ def test_tokenizer(tokenizer, root, tmp_path):
     texts = [*reviews(root)[:300], "A ``naïve''  Ünïcode <sep>text", "<mask> Ends", "", "日本 ﬁlm"]
     expected = theirs(texts, add_special_tokens=False)["input_ids"]
     assert_equal_or_tied(tokenizer, texts, tokenizer.tokenize(texts), expected)
-    features = Preprocessor(tokenizer, families()["xlnet"].packing, 64)(["A film"], ["a plot"])
+    features = Preprocessor(tokenizer, families()["xlnet"].packing, 64)((["A film"], ["a plot"]))
     expected = theirs("A film", "a plot", return_token_type_ids=True)
     assert features["token_ids"][0].tolist() == expected["input_ids"]
     assert features["segment_ids"][0].tolist() == expected["token_type_ids"]

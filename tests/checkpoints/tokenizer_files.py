@@ -74,7 +74,12 @@ def write_published(directory: Path, tokenizer: Any) -> None:
     config = tokenizer.get_config()
     settings: Mapping[str, Any] = {"mask_token": MASK}
     if isinstance(tokenizer, WordPieceTokenizer):
-        settings = {"do_lower_case": config["lowercase"], "strip_accents": config["strip_accents"], "never_split": None}
+        settings = {
+            "do_lower_case": config["lowercase"],
+            "strip_accents": config["strip_accents"],
+            "tokenize_chinese_chars": tokenizer.split_on_cjk,
+            "never_split": None,
+        }
     elif isinstance(tokenizer, SentencePieceTokenizer):
         settings = {"do_lower_case": config["lowercase"], "keep_accents": config["keep_accents"], "remove_space": True}
     write_json(directory / "tokenizer_config.json", {**settings, "model_max_length": 512})
@@ -88,7 +93,10 @@ def peer_of(tokenizer: Any) -> Any:
     if isinstance(tokenizer, WordPieceTokenizer):
         vocabulary = {token: id for id, token in enumerate(tokenizer.vocabulary)}
         return transformers.BertTokenizer(
-            vocab=vocabulary, do_lower_case=tokenizer.lowercase, strip_accents=tokenizer.strip_accents
+            vocab=vocabulary,
+            do_lower_case=tokenizer.lowercase,
+            strip_accents=tokenizer.strip_accents,
+            tokenize_chinese_chars=tokenizer.split_on_cjk,
         )
     if isinstance(tokenizer, SentencePieceTokenizer):
         from sentencepiece import sentencepiece_model_pb2

@@ -83,8 +83,6 @@ def losses(theirs: Any, ours: Any) -> Values:
 
 # === Rows ===
 
-PROMPT = 'causal_lm.preprocessor.tokenizer.end_token + "good film"'
-
 CALLS = {
     "Load": [
         Call("BertBackbone.from_preset(preset)", compare=hidden_states),
@@ -118,16 +116,28 @@ CALLS = {
         ),
         Call(
             "BertTokenizer.from_preset(preset)",
-            "TextClassifier.from_preset(preset).preprocessor.tokenizer",
-            "the same tokens; a task has the tokenizer",
+            "Tokenizer.from_preset(preset)",
+            "the same tokens; `lmzoo.text.Tokenizer` and `Preprocessor` read the presets of all families",
             vocabularies,
             slow=True,
         ),
         Call("backbone.hidden_dim, backbone.num_layers, backbone.num_heads"),
         Call(
+            "backbone.token_embedding.embeddings.shape, len(backbone.transformer_layers)",
+            result="the same, likewise `position_embedding`, of families with such a part",
+            compare=lambda a, b: ([*a[0], a[1]], [*b[0], b[1]]),
+        ),
+        Call(
             "backbone.enable_lora(rank=4); backbone.trainable_variables",
             result="adapters of the same kernels, queries and values; KerasHub also trains the biases of these layers",
             compare=adapters,
+            changes=True,
+            slow=True,
+        ),
+        Call(
+            "backbone.enable_lora(rank=4); backbone.save_lora_weights(file); backbone.load_lora_weights(file)",
+            result="the updates alone; neither library reads the other's files",
+            compare=None,
             changes=True,
             slow=True,
         ),
@@ -139,17 +149,13 @@ CALLS = {
         ),
     ],
     "Tokenize": [
-        Call("tokenizer(texts)", "tokenizer.tokenize(texts)", "the same ids, as lists instead of tensors", lists),
-        Call(
-            "tokenizer(texts[0])",
-            "tokenizer.tokenize(texts[:1])[0]",
-            "the same ids; lmzoo's tokenizers take lists of texts",
-        ),
+        Call("tokenizer(texts)", result="the same ids, as lists instead of tensors", compare=lists),
+        Call("tokenizer(texts[0])", result="the same ids; `tokenize` always takes a list of texts"),
         Call("tokenizer.detokenize(ids)"),
         Call("tokenizer.vocabulary_size()", "tokenizer.vocabulary_size", "the same number, an attribute"),
-        Call("tokenizer.get_vocabulary()", "tokenizer.vocabulary", compare=lambda a, b: (list(a), list(b))),
+        Call("tokenizer.get_vocabulary()", compare=lambda a, b: (list(a), list(b))),
         Call('tokenizer.token_to_id("film"), tokenizer.id_to_token(5)'),
-        Call("tokenizer.pad_token_id, tokenizer.mask_token_id", "tokenizer.pad_id, tokenizer.mask_id"),
+        Call("tokenizer.pad_token_id, tokenizer.mask_token_id"),
         Call("", "tokenizer.tokenize_with_offsets(texts)", "ids, tokens, and their characters in the texts", None),
         Call(
             "preprocessor(texts)",
@@ -158,9 +164,19 @@ CALLS = {
         ),
         Call(
             "preprocessor(x=(texts, seconds))",
-            "preprocessor(texts, seconds)",
+            "preprocessor((texts, seconds))",
             "the same tokens; without `x=` KerasHub takes `seconds` for labels. Tasks of both take `(texts, seconds)`",
             real_tokens,
+        ),
+        Call(
+            "preprocessor(texts, labels)[1]",
+            result="the same: features and labels, and sample weights if there are any",
+        ),
+        Call(
+            "next(iter(dataset.map(preprocessor)))[0]",
+            result="the same tokens; lmzoo runs Python for them",
+            compare=real_tokens,
+            slow=True,
         ),
         Call("preprocessor.sequence_length", result="the same; in KerasHub a width, in lmzoo a limit"),
     ],
@@ -196,6 +212,7 @@ CALLS = {
             slow=True,
         ),
         Call("classifier.evaluate(texts, labels)", result="the same loss and accuracy"),
+        Call("classifier.summary()", result="layers, parameters and the tokenizer", compare=None, slow=True),
         Call("embedder.encode_text(texts)", "embedder.embed(texts)"),
         Call("masked_lm(features)", result="the same logits, of token features"),
         Call(
@@ -207,15 +224,17 @@ CALLS = {
     ],
     "Generate": [
         Call(
-            'causal_lm.generate(["good film"], max_length=9, strip_prompt=True)',
-            f"causal_lm.generate([{PROMPT}], max_new_tokens=3)",
-            "the same; KerasHub puts the end token before each prompt, and `max_length` counts all tokens",
+            'causal_lm.generate("good film", max_length=9, strip_prompt=True)',
+            'causal_lm.add_start_token = True; causal_lm.generate("good film", max_new_tokens=3)',
+            "the same; KerasHub puts a start token before each prompt by default, and `max_length` counts all tokens",
+            changes=True,
         ),
         Call(
             'causal_lm.generate(["good film"], max_length=9)',
-            f"causal_lm.generate([{PROMPT}], max_new_tokens=3)",
+            'causal_lm.add_start_token = True; causal_lm.generate(["good film"], max_new_tokens=3)',
             "the same; KerasHub returns prompt and continuation, lmzoo the continuation",
             lambda theirs, ours: (theirs[0].removeprefix("good film"), ours[0]),
+            changes=True,
             slow=True,
         ),
         Call(

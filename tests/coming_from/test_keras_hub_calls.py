@@ -37,7 +37,7 @@ FEATURES = {
 def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str, Any]]:
     """Makes what names in code stand for: of one library, in a folder, and new if the code changes it."""
     keras_hub = pytest.importorskip("keras_hub")
-    modules = {"KerasHub": keras_hub.models, "lmzoo": lmzoo.models}
+    modules = {"KerasHub": [keras_hub.models], "lmzoo": [lmzoo.models, lmzoo.text]}
 
     @functools.cache
     def preset(task: str) -> str:
@@ -48,7 +48,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
         return str(folder)
 
     def load(task: str, library: str) -> Any:
-        loaded = getattr(modules[library], TASKS[task][1]).from_preset(preset(task))
+        loaded = getattr(modules[library][0], TASKS[task][1]).from_preset(preset(task))
         if library == "KerasHub":
             loaded.run_eagerly = True
             if task == "causal_lm":
@@ -75,6 +75,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
             "token_ids": lambda: causal_features("token_ids"),
             "targets": lambda: causal_features("targets"),
             "folder": lambda: str(folder / library),
+            "lora_file": lambda: str(folder / f"{library}.lora.h5"),
             "file": lambda: str(folder / f"{library}.keras"),
             "keras": lambda: keras,
             "optimizer": lambda: keras.optimizers.SGD(0.1),
@@ -90,7 +91,9 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
             **{name: functools.partial(task, name) for name in TASKS},
         }
         names = names_in(code)
-        classes = {name: getattr(modules[library], name) for name in names if hasattr(modules[library], name)}
+        classes = {
+            name: getattr(module, name) for module in modules[library] for name in names if hasattr(module, name)
+        }
         return {**classes, **{name: makers[name]() for name in names if name in makers}}
 
     return make

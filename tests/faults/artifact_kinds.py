@@ -130,6 +130,16 @@ def save_preset_without_manifest(folder: Path, version: int) -> None:
     (folder / "preset/manifest.json").unlink()
 
 
+def save_preprocessor(folder: Path, version: int) -> None:
+    made = preprocessor_of("bert")
+    Preprocessor(made.tokenizer, made.packing, 13 + version).save_to_preset(folder / "preset")
+
+
+def load_preprocessor(folder: Path) -> Content:
+    preprocessor = Preprocessor.from_preset(folder / "preset")
+    return {"configuration": json.dumps(preprocessor.get_config()), **preprocessor(TEXTS)}
+
+
 def load_classifier(folder: Path) -> Content:
     return content_of(TextClassifier.from_preset(folder / "preset"))
 
@@ -431,6 +441,7 @@ KINDS: dict[str, ArtifactKind] = {
     "keras": ArtifactKind("model.keras", save_keras, lambda f: content_of(Task.load(f / "model.keras")), vouched=True),
     "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
     "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
+    "preprocessor": ArtifactKind("preset", save_preprocessor, load_preprocessor, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),
     "sentence transformers": ArtifactKind("sentences", save_sentence_transformers, load_sentence_transformers),

@@ -59,7 +59,7 @@ def test_pairs(tiny, strings_dataset):
     assert np.abs(expected - task.predict(firsts, verbose=0)).max() > 1e-3
     listed = list(zip(firsts, seconds, strict=True))
     dataset = strings_dataset(((firsts, seconds), labels)).batch(3)
-    features = tiny.preprocessor()(firsts, seconds)
+    features = tiny.preprocessor()((firsts, seconds))
     for form in (listed, (np.array(firsts), np.array(seconds)), dataset, features):
         np.testing.assert_allclose(task.predict(form, verbose=0), expected, rtol=1e-5, atol=1e-5)
     losses = [

@@ -9,7 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import Backbone, BertBackbone, MaskedLM, MultipleChoice, TextClassifier
+import lmzoo
+from lmzoo.models import Backbone, BertBackbone, MaskedLM, MultipleChoice, Task, TextClassifier
 from lmzoo.presets import PresetError
 
 pytestmark = pytest.mark.compiled  # what is saved and what is loaded must be equal to the last bit
@@ -141,6 +142,32 @@ def test_backbones(classifier, preset):
         assert backbone.config.dropout == 0.2
     with pytest.raises(TypeError, match="no_such"):
         Backbone.from_preset(preset, no_such=1)
+
+
+@keras.saving.register_keras_serializable(package="films")
+class FilmClassifier(TextClassifier):
+    """A task of a user."""
+
+
+def test_the_base_class_loads_the_stored_task(tiny, classifier, preset, tmp_path):
+    task = Task.from_preset(preset)
+    assert type(task) is TextClassifier
+    np.testing.assert_array_equal(predict(task), predict(classifier))
+    FilmClassifier(tiny.backbone(), tiny.preprocessor(), num_classes=2).save_to_preset(tmp_path / "own")
+    assert type(Task.from_preset(tmp_path / "own")) is FilmClassifier
+    lmzoo.save_checkpoint(classifier, tmp_path / "hf", to="hf")
+    assert type(Task.from_preset(tmp_path / "hf")) is TextClassifier
+
+
+def test_the_base_class_says_which_class_to_take(tiny, copy, tmp_path):
+    tiny.backbone().save_to_preset(tmp_path / "bare")
+    with pytest.raises(PresetError, match=r"holds a BertBackbone without a head.*TextClassifier\.from_preset"):
+        Task.from_preset(tmp_path / "bare")
+    (copy / "manifest.json").unlink()
+    stored = json.loads((copy / "task.json").read_text())
+    (copy / "task.json").write_text(json.dumps({**stored, "registered_name": "films>Gone", "class_name": "Gone"}))
+    with pytest.raises(PresetError, match="holds the head of a Gone, whose class is not registered"):
+        Task.from_preset(copy)
 
 
 def test_backbone_alone_needs_a_preprocessor(tiny, tmp_path):

@@ -187,7 +187,7 @@ def test_lists_and_pairs_as_one_text():
     assert task.embed([]).shape == (0, task.backbone.config.hidden_dim)
     together = task.embed((TEXTS, TEXTS[::-1]))
     np.testing.assert_array_equal(together, task.embed([*zip(TEXTS, TEXTS[::-1], strict=True)]))
-    features = task.preprocessor(TEXTS, TEXTS[::-1])
+    features = task.preprocessor((TEXTS, TEXTS[::-1]))
     np.testing.assert_allclose(task.predict(features, verbose=0), together, rtol=1e-5, atol=1e-5)
     assert np.abs(together - task.embed(TEXTS)).max() > 0.01
 

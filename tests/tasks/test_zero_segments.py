@@ -26,7 +26,7 @@ def test_classes_are_those_of_transformers(tmp_path):
     theirs = peer("roberta", "ForSequenceClassification", tmp_path, **sizes)
     task = TextClassifier.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY))
     for x in (TEXTS, (TEXTS, TEXTS[::-1])):
-        features = task.preprocessor(*(x if isinstance(x, tuple) else (x,)))
+        features = task.preprocessor(x)
         assert not features["segment_ids"].any()
         with torch.no_grad():
             expected = theirs(

@@ -146,12 +146,13 @@ def test_what_is_no_text(tokenizer: CharacterTokenizer | WordTokenizer) -> None:
             call(["a", ["b", "c", "d"], ["e", 3, None]])
         with pytest.raises(TypeError, match=r"`texts\[0\]\[1\]` must be a string, got \['c'\] \(list\)"):
             call([["b", ["c"]]])
-        with pytest.raises(TypeError, match="must be a list of strings, got one string"):
-            call("a text")
+        if call != preprocessor:
+            with pytest.raises(TypeError, match="must be a list of strings, got one string"):
+                call("a text")
         with pytest.warns(TextWarning, match=r"^2 of 3 texts held invalid UTF-8"):
             call([["a\ud800", b"\xff", "c"], "b\udfff", ["d"]])
     with pytest.raises(TypeError, match=r"`pairs\[0\]\[0\]` must be a string, got 1.5"):
-        preprocessor(["a"], [[1.5]])
+        preprocessor((["a"], [[1.5]]))
 
 
 def test_only_word_level_tokenizers_take_words() -> None:
@@ -226,7 +227,7 @@ def test_ids() -> None:
     assert tokenizer.pad_id == 0
     assert tokenizer.detokenize(np.array([8, 5, 0])) == "it 's"
     assert tokenizer.word_starts().tolist() == [True] * 9
-    features = Preprocessor(tokenizer, PACKING)(["it's", "é"], ["é", ""])
+    features = Preprocessor(tokenizer, PACKING)((["it's", "é"], ["é", ""]))
     assert features.keys() == {"token_ids"}
     assert features["token_ids"].tolist() == [[8, 5, 2, 1, 6], [6, 2, 1, 0, 0]]
     with pytest.raises(ValueError, match="no token 'film'"):

@@ -118,7 +118,7 @@ def test_rows(make_preprocessor: MakePreprocessor, limit: int, between: tuple[st
 
 
 def test_families_without_segments(make_preprocessor: MakePreprocessor) -> None:
-    assert make_preprocessor(segments=False)(["a"], ["b"]).keys() == {"token_ids", "padding_mask"}
+    assert make_preprocessor(segments=False)((["a"], ["b"])).keys() == {"token_ids", "padding_mask"}
 
 
 def test_call_pads_to_the_longest(make_preprocessor: MakePreprocessor) -> None:
@@ -151,7 +151,7 @@ def test_round_trip(make_preprocessor: MakePreprocessor, tmp_path: object) -> No
     again.load_assets(tmp_path)
     assert again.packing == preprocessor.packing
     assert again.sequence_length == 13
-    assert again(["ab,"], ["b"])["token_ids"].tolist() == preprocessor(["ab,"], ["b"])["token_ids"].tolist()
+    assert again((["ab,"], ["b"]))["token_ids"].tolist() == preprocessor((["ab,"], ["b"]))["token_ids"].tolist()
 
 
 def test_a_last_token_has_a_segment_of_its_own() -> None:
@@ -159,7 +159,7 @@ def test_a_last_token_has_a_segment_of_its_own() -> None:
     tokenizer = WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *words])
     preprocessor = Preprocessor(tokenizer, Packing("", "[SEP]", ("[SEP]",), segments=True, last="[CLS]"), 6)
     with collect_warnings():
-        found = preprocessor(["a b", "a a a a", "a"], ["b", "b b b", ""])
+        found = preprocessor((["a b", "a a a a", "a"], ["b", "b b b", ""]))
     assert found["token_ids"].tolist() == [[5, 6, 3, 6, 3, 2], [5, 5, 3, 6, 3, 2], [5, 3, 3, 2, 0, 0]]
     assert found["segment_ids"].tolist() == [[0, 0, 0, 1, 1, 2], [0, 0, 0, 1, 1, 2], [0, 0, 1, 2, 0, 0]]
     assert preprocessor(["a"])["segment_ids"].tolist() == [[0, 0, 2]]

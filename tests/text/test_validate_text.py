@@ -96,19 +96,19 @@ def test_one_warning_per_call(make_preprocessor: Callable[..., Preprocessor]) ->
     tokenizer: WordPieceTokenizer = preprocessor.tokenizer
     for call in (tokenizer.tokenize, tokenizer.tokenize_with_offsets, preprocessor, clean_texts):
         assert warnings_of(lambda call=call: call(bad)) == ["2 of 3 texts held invalid UTF-8; it was read as U+FFFD."]
-    assert warnings_of(lambda: preprocessor(bad, bad)) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
+    assert warnings_of(lambda: preprocessor((bad, bad))) == ["4 of 6 texts held invalid UTF-8; it was read as U+FFFD."]
     long = ["a " * 50] * 5
     assert warnings_of(lambda: preprocessor(long)) == ["5 of 5 texts were truncated to 11 tokens (`sequence_length`)."]
-    assert warnings_of(lambda: preprocessor(long, long)) == [
+    assert warnings_of(lambda: preprocessor((long, long))) == [
         "5 of 5 texts were truncated to 11 tokens (`sequence_length`)."
     ]
 
 
 def test_each_argument_is_called_by_its_name(make_preprocessor: Callable[..., Preprocessor]) -> None:
     with pytest.raises(TypeError, match=r"`texts\[1\]` must be a string, got None"):
-        make_preprocessor()(["a", None], ["a", "b"])
+        make_preprocessor()((["a", None], ["a", "b"]))
     with pytest.raises(TypeError, match=r"`pairs\[1\]` must be a string, got 3"):
-        make_preprocessor()(["a", "b"], ["a", 3])
+        make_preprocessor()((["a", "b"], ["a", 3]))
     with pytest.raises(TypeError, match=r"`second` must be a list of strings"):
         clean_columns({"first": ["a"], "second": "a"})
 

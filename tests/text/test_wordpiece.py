@@ -12,14 +12,22 @@ import pytest
 from lmzoo.text import WordPieceTokenizer
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
-OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
+# lowercase, strip_accents, split_on_cjk
+OPTIONS = [
+    (True, None, True),
+    (True, False, True),
+    (False, None, True),
+    (False, True, True),
+    (True, None, False),
+    (False, True, False),
+]
 IDEOGRAPHS = [
     *((0x4E00, 0x9FFF), (0x3400, 0x4DBF), (0x20000, 0x2A6DF), (0x2A700, 0x2B73F)),
     *((0x2B740, 0x2B81F), (0x2B820, 0x2CEAF), (0xF900, 0xFAFF), (0x2F800, 0x2FA1F)),
 ]
 
 
-def reference_words(text: str, lowercase: bool, strip_accents: bool | None) -> Iterator[str]:
+def reference_words(text: str, lowercase: bool, strip_accents: bool | None, split_on_cjk: bool) -> Iterator[str]:
     """Words of a text without special tokens: one rule of the specification after the other."""
     strip_accents = lowercase if strip_accents is None else strip_accents
     clean = ""
@@ -28,7 +36,8 @@ def reference_words(text: str, lowercase: bool, strip_accents: bool | None) -> I
         if c in "\t\n\r" or category in {"Zs", "Zl", "Zp"}:
             clean += " "
         elif c != "\ufffd" and category[0] != "C":
-            clean += f" {c} " if any(low <= ord(c) <= high for low, high in IDEOGRAPHS) else c
+            is_ideograph = any(low <= ord(c) <= high for low, high in IDEOGRAPHS)
+            clean += f" {c} " if split_on_cjk and is_ideograph else c
     if strip_accents:
         clean = "".join(c for c in unicodedata.normalize("NFD", clean) if unicodedata.category(c) != "Mn")
     if lowercase:
@@ -58,36 +67,51 @@ def reference_ids(word: str, ids: dict[str, int]) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS)
+@pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
 def test_ids_follow_the_specification(
-    varied_texts: list[str], vocabulary: list[str], lowercase: bool, strip_accents: bool | None
+    varied_texts: list[str], vocabulary: list[str], lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
 ) -> None:
     ids = {token: i for i, token in enumerate(vocabulary)}
     texts = [text for text in varied_texts if not any(token in text for token in SPECIAL)]
-    tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents)
+    tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents, split_on_cjk)
     wrong = []
     for text, found in zip(texts, tokenizer.tokenize(texts), strict=True):
-        words = reference_words(text, lowercase, strip_accents)
+        words = reference_words(text, lowercase, strip_accents, split_on_cjk)
         expected = [i for word in words for i in reference_ids(word, ids)]
         if found != expected:
             wrong.append((text, found, expected))
     assert wrong == []
 
 
-@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS)
-def test_ids_equal_transformers(
-    varied_texts: list[str], vocabulary: list[str], lowercase: bool, strip_accents: bool | None
+@pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
+def test_ids_and_offsets_equal_transformers(
+    varied_texts: list[str], vocabulary: list[str], lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
 ) -> None:
     transformers = pytest.importorskip("transformers")
     peer = transformers.BertTokenizerFast(
-        vocab={token: i for i, token in enumerate(vocabulary)}, do_lower_case=lowercase, strip_accents=strip_accents
+        vocab={token: i for i, token in enumerate(vocabulary)},
+        do_lower_case=lowercase,
+        strip_accents=strip_accents,
+        tokenize_chinese_chars=split_on_cjk,
     )
-    expected = peer(varied_texts, add_special_tokens=False)["input_ids"]
-    found = WordPieceTokenizer(vocabulary, lowercase, strip_accents).tokenize(varied_texts)
+    encoded = peer(varied_texts, add_special_tokens=False, return_offsets_mapping=True)
+    expected = encoded["input_ids"]
+    tokenizer = WordPieceTokenizer(vocabulary, lowercase, strip_accents, split_on_cjk)
+    found = tokenizer.tokenize(varied_texts)
     unknown = vocabulary.index("[UNK]")
     share = sum(ids.count(unknown) for ids in found) / sum(map(len, found))
     assert 0.01 < share < 0.5, "the vocabulary must neither know everything nor nothing"
     assert [row for row in zip(varied_texts, found, expected, strict=True) if row[1] != row[2]] == []
+    spans = [[span[2:] for span in row] for row in tokenizer.tokenize_with_offsets(varied_texts)]
+    assert spans == encoded["offset_mapping"]
+
+
+def test_chinese_characters_that_are_not_split() -> None:
+    pieces = [*SPECIAL, "東", "##京", "東京", "##x"]
+    assert WordPieceTokenizer(pieces).tokenize(["東京x"]) == [[5, 1, 1]]
+    tokenizer = WordPieceTokenizer(pieces, split_on_cjk=False)
+    assert tokenizer.tokenize(["東京x"]) == [[7, 8]]
+    assert WordPieceTokenizer(pieces, **tokenizer.get_config()).tokenize(["東京x"]) == [[7, 8]]
 
 
 def test_published_vectors() -> None:
@@ -106,9 +130,9 @@ def test_words_of_over_100_characters_are_unknown(tokenizer: WordPieceTokenizer)
 def test_case_and_accents() -> None:
     words = ["cafe", "café", "Cafe", "Café"]
     expected = {(True, None): "cafe", (True, False): "café", (False, None): "Café", (False, True): "Cafe"}
-    for options in OPTIONS:
+    for options, word in expected.items():
         tokenizer = WordPieceTokenizer([*SPECIAL, *words], *options)
-        assert tokenizer.tokenize(["Café"]) == [[5 + words.index(expected[options])]]
+        assert tokenizer.tokenize(["Café"]) == [[5 + words.index(word)]]
 
 
 def test_special_tokens_in_text_are_kept_whole(tokenizer: WordPieceTokenizer) -> None:

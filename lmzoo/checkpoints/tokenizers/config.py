@@ -36,6 +36,9 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
     file, config = directory / SETTINGS_FILE, _read(directory, SETTINGS_FILE)
     _, name = stated_class(directory)
     require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
+    for key, values in format.without_effect.items():
+        if config.get(key) not in values:
+            warnings.warn(f"{file}: ignoring `{key}` ({config[key]!r:.60}), as transformers 5 does.", stacklevel=2)
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
     found = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
@@ -210,7 +213,7 @@ def write_settings(
         "tokenizer_class": peer_class or class_of_tokenizer(tokenizer).name,
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
-        **{key: config[argument] for key, (argument, _) in format.settings.items()},
+        **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
         **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
         **format.extra_settings,
     }

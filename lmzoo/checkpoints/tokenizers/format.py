@@ -39,6 +39,8 @@ class TokenizerFormat(ABC, Generic[T]):
         settings: key of tokenizer_config.json -> our argument, and the value that transformers assumes for a missing
             key.
         allowed: key of tokenizer_config.json -> the values that it may have; the first one is written.
+        without_effect: key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that do not
+            ask for anything else than what they do.
         extra_settings: other keys to write into tokenizer_config.json.
         token_flags: flags of special tokens that change ids.
         keras_hub: the table of its configuration in KerasHub.
@@ -61,6 +63,7 @@ class TokenizerFormat(ABC, Generic[T]):
     }
     settings: ClassVar[Mapping[str, tuple[str, bool | None]]] = {}
     allowed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
+    without_effect: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     extra_settings: ClassVar[Mapping[str, object]] = {}
     token_flags: ClassVar[tuple[str, ...]] = ("single_word", "normalized")  # most tokenizers ignore white space
     keras_hub: ClassVar[ConfigTable]
@@ -129,11 +132,11 @@ class TokenizerFormat(ABC, Generic[T]):
         Raises:
             PresetError: if that class cannot do the same.
         """
-        special = {role: getattr(tokenizer, role) for role in tokenizer.roles}
         for token in tokenizer.added_tokens:
             if token != special_token(token.content):
                 raise PresetError(f"KerasHub's {name} cannot find the token {token.content!r} as lmzoo does: {token}.")
-        return self.keras_hub.write({**special, **tokenizer.get_config()}, "KerasHub"), tokenizer
+        settings = {argument: getattr(tokenizer, argument) for argument in self.keras_hub.keys.values()}
+        return self.keras_hub.write(settings, "KerasHub"), tokenizer
 
 
 def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[object, ...]]) -> None:

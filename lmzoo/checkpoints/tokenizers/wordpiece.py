@@ -35,12 +35,21 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
     tokens: ClassVar = {
         name: ours for name, ours in TokenizerFormat.tokens.items() if name not in ("bos_token", "eos_token")
     }
-    settings: ClassVar = {"do_lower_case": ("lowercase", True), "strip_accents": ("strip_accents", None)}
-    allowed: ClassVar = {"tokenize_chinese_chars": (True,), "do_basic_tokenize": (True,), "never_split": (None, [])}
+    settings: ClassVar = {
+        "do_lower_case": ("lowercase", True),
+        "strip_accents": ("strip_accents", None),
+        "tokenize_chinese_chars": ("split_on_cjk", True),
+    }
+    without_effect: ClassVar = {"do_basic_tokenize": (None, True), "never_split": (None, [])}
     keras_hub = ConfigTable(
-        keys={"lowercase": "lowercase", "strip_accents": "strip_accents", "oov_token": "unk_token"},
-        defaults={"lowercase": False, "strip_accents": False, "oov_token": None},
-        allowed={"split": (True,), "split_on_cjk": (True,), "suffix_indicator": ("##",)},
+        keys={
+            "lowercase": "lowercase",
+            "strip_accents": "strip_accents",
+            "split_on_cjk": "split_on_cjk",
+            "oov_token": "unk_token",
+        },
+        defaults={"lowercase": False, "strip_accents": False, "split_on_cjk": True, "oov_token": None},
+        allowed={"split": (True,), "suffix_indicator": ("##",)},
         ignored=KERAS_HUB_IGNORED,
         written={"vocabulary": None, "special_tokens": None, "special_tokens_in_strings": True},
     )
@@ -77,8 +86,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         normalizer = pipeline.get("normalizer") or {}
-        expected = {"type": ("BertNormalizer",), "clean_text": (True,), "handle_chinese_chars": (True,)}
-        require(file, "normalizer.", normalizer, expected)
+        require(file, "normalizer.", normalizer, {"type": ("BertNormalizer",), "clean_text": (True,)})
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
         model = {
             "continuing_subword_prefix": (WordPieceTokenizer.continuation_prefix,),
@@ -88,6 +96,7 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         return {
             "lowercase": normalizer.get("lowercase", True),
             "strip_accents": normalizer.get("strip_accents"),
+            "split_on_cjk": normalizer.get("handle_chinese_chars", True),
             "unk_token": pipeline["model"].get("unk_token"),
         }
 

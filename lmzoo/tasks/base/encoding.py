@@ -27,10 +27,11 @@ from lmzoo.tasks.base.examples import (
     as_array,
     example_weights,
 )
-from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw, split_segments
+from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text.segments import split_segments
 
 
 class EncodingTask(KnownArguments, NamedInputsModel):

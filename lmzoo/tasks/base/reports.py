@@ -14,9 +14,9 @@ from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_la
 from lmzoo.evaluation.squad import answer_score, exact_match, read_golds, squad_metrics
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.tasks.base.examples import Texts
-from lmzoo.tasks.base.input_kinds import split_segments
 from lmzoo.tasks.base.labels import encode_classes, encode_numbers, one_each
 from lmzoo.text import Encoded, EncodedWords
+from lmzoo.text.segments import split_segments
 from lmzoo.text.span_marks import OUTSIDE, marks_spans
 from lmzoo.text.validate_text import clean_texts
 from lmzoo.training.span_metrics import IGNORED

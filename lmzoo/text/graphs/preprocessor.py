@@ -12,6 +12,8 @@ from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.preprocessor import Preprocessor
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
 
+_STEPS = ("encode", "encode_words", "pack", "features")  # which graphs do in their own way
+
 
 def graph_packer(preprocessor: Preprocessor) -> tf.Module:
     """A preprocessor as TensorFlow ops: its sequences equal those of `preprocessor.encode`.
@@ -39,10 +41,20 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
 
 
 class PackingGraph(tf.Module):
-    """The base class of modules that pack texts, words or windows."""
+    """The base class of modules that pack texts, words or windows.
+
+    Raises:
+        ValueError: for a subclass of `Preprocessor` with steps of its own, which are Python code.
+    """
 
     def __init__(self, preprocessor: Preprocessor) -> None:
         super().__init__()
+        cls = type(preprocessor)
+        if overridden := [name for name in _STEPS if getattr(cls, name) is not getattr(Preprocessor, name)]:
+            raise ValueError(
+                f"A {cls.__name__} has a `{overridden[0]}` of its own, which cannot become part of an exported model. "
+                "Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts to the model."
+            )
         self._tokenizer = graph_tokenizer(preprocessor.tokenizer)
         self._packing = preprocessor.packing
         self._sequence_length = preprocessor.sequence_length

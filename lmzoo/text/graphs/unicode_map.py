@@ -25,8 +25,8 @@ class CharacterMap(NamedTuple):
     """The replacements of all code points, in runs of code points that are treated alike.
 
     Code point c of run r becomes the W values `base[r] + step[r] * c`. Each is a code point (for a combining mark plus
-    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Ideographs get spaces around them, and punctuation if it is
-    split.
+    `RANK_UNIT` times its rank), `NOTHING` or `BLOCKER`. Ideographs and punctuation get spaces around them if they are
+    split off.
 
     Attributes:
         starts: int32 (R,), first code point of each run, rising from 0.
@@ -40,7 +40,9 @@ class CharacterMap(NamedTuple):
 
 
 @functools.lru_cache(maxsize=8)
-def character_map(lowercase: bool, strip_accents: bool | None, split_punctuation: bool = True) -> CharacterMap:
+def character_map(
+    lowercase: bool, strip_accents: bool | None, split_on_cjk: bool = True, split_punctuation: bool = True
+) -> CharacterMap:
     """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
     Without `split_punctuation`, it is the map of the normaliser alone.
@@ -55,7 +57,7 @@ def character_map(lowercase: bool, strip_accents: bool | None, split_punctuation
     table.base[run] + table.step[run] * ord("É")  # [101, -1, -1]: "e"
     ```
     """
-    tokenizer = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase, strip_accents).backend
+    tokenizer = WordPieceTokenizer(WordPieceTokenizer.special_tokens, lowercase, strip_accents, split_on_cjk).backend
     normalize, split = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
 
     codes = code_points()  # (N,)

@@ -25,6 +25,7 @@ class CleanWordsGraph(CutTextsGraph):
         longest: the most characters of a word; None for no limit.
         lowercase: whether to lower-case text.
         strip_accents: whether to strip accents; None does what `lowercase` says.
+        split_on_cjk: whether each Chinese character is a word.
     """
 
     def __init__(
@@ -33,11 +34,12 @@ class CleanWordsGraph(CutTextsGraph):
         longest: int | None = None,
         lowercase: bool = True,
         strip_accents: bool | None = None,
+        split_on_cjk: bool = True,
     ) -> None:
         self._normalizer = tokenizer.backend.normalizer
         super().__init__(tokenizer)
-        self._map = character_map(lowercase, strip_accents)
-        self._options = lowercase, strip_accents
+        self._options = lowercase, strip_accents, split_on_cjk
+        self._map = character_map(*self._options)
         self._longest = 2**31 - 1 if longest is None else longest
 
     def normalize_token(self, token: str) -> str:
@@ -83,8 +85,13 @@ class WordPieceGraph(CleanWordsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
-        settings = tokenizer.max_characters_per_word, tokenizer.lowercase, tokenizer.strip_accents
-        super().__init__(tokenizer, *settings)
+        super().__init__(
+            tokenizer,
+            tokenizer.max_characters_per_word,
+            tokenizer.lowercase,
+            tokenizer.strip_accents,
+            tokenizer.split_on_cjk,
+        )
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
         ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)

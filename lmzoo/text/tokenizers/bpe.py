@@ -168,8 +168,8 @@ class BytePairTokenizer(RustTokenizer):
         """See `Tokenizer.text_of`; bytes that are not a whole character become U+FFFD."""
         return self.bytes_of(token).decode(errors="replace")
 
-    def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of a sequence of ids: exactly what was tokenized, except for whitespace before `<mask>`."""
+    def _detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of a sequence of ids: exactly what was tokenized, but for whitespace before `<mask>`."""
         return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def bytes_of(self, token: str) -> bytes:

@@ -114,8 +114,8 @@ class CharacterPairTokenizer(RustTokenizer):
         """See `Tokenizer.text_of`; the tokens say where words end, not where they begin."""
         return token.removesuffix(END_OF_WORD)
 
-    def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of a sequence of ids, with a space after each word but the last."""
+    def _detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of a sequence of ids, with a space after each word but the last."""
         return "".join(spaced(self._tokens[i]) for i in ids).strip(" ")
 
     def word_starts(self) -> np.ndarray:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import TextCutter
 from lmzoo.text.tokenizers.garbage_collection import paused_collection
+from lmzoo.text.tokenizers.keras_hub_names import ClsAndSepNames
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, Aligned, align, character_map, clean, every_character
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
@@ -27,7 +28,7 @@ SPACE = "▁"  # stands for a space in tokens
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SentencePieceTokenizer(Tokenizer):
+class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     """ALBERT's unigram SentencePiece (Kudo, 2018; Lan et al., 2020).
 
     Whitespace is squeezed, PTB quotes (two backticks or two apostrophes) become '"' as in Hugging Face's code (but not

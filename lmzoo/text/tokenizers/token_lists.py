@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from lmzoo.common.arguments import is_integer
 
@@ -71,6 +72,15 @@ def entries_of(tokens: Iterable[str]) -> dict[str, int]:
 def tokens_of_entries(entries: Iterable[str]) -> list[str]:
     """Return the tokens whose `entries_of` these are."""
     return ["" if _GAP.fullmatch(entry) else entry for entry in entries]
+
+
+def to_list(ids: Any) -> list[Any]:
+    """Return ids, or rows of ids, as a list; they may be an array or a tensor of any library."""
+    if isinstance(ids, list):
+        return ids
+    if hasattr(ids, "numpy"):
+        ids = ids.numpy()
+    return ids.tolist() if hasattr(ids, "tolist") else list(ids)
 
 
 def check_is_vocabulary(tokens: object) -> None:

@@ -6,14 +6,16 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack
+from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.added_tokens import AddedToken, read_added_tokens, special_token
-from lmzoo.text.tokenizers.token_lists import check_is_vocabulary
+from lmzoo.text.tokenizers.keras_hub_names import KerasHubNames
+from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, to_list
+from lmzoo.text.validate_text import is_column
 
 # A token as `tokenize` returns it: its id, or the word itself if there is no vocabulary (`CharacterTokenizer`).
 Token: TypeAlias = Any
@@ -61,7 +63,7 @@ class SpecialTokens(TypedDict, total=False):
     added_tokens: Sequence[str | AddedToken | Mapping[str, Any]]
 
 
-class Tokenizer(ABC):
+class Tokenizer(KerasHubNames, ABC):
     """Turns strings into tokens and back; the base class of the families' tokenizers.
 
     A subclass names its default special tokens. Its constructor accepts what `get_config` returns, calls
@@ -326,8 +328,20 @@ class Tokenizer(ABC):
     def text_of(self, token: str) -> str:
         """The text that a token stands for, with a space in front if the token itself says that it begins a word."""
 
-    def detokenize(self, ids: Iterable[int]) -> str:
-        """Text of a sequence of ids."""
+    @overload
+    def detokenize(self, ids: Iterable[int]) -> str: ...
+    @overload
+    def detokenize(self, ids: Iterable[Iterable[int]]) -> list[str]: ...
+
+    def detokenize(self, ids: Iterable[Any]) -> str | list[str]:
+        """Return the text of a sequence of ids, or a list with the text of each of several sequences."""
+        rows = to_list(ids)
+        if rows and is_column(rows[0]):
+            return [self._detokenize(to_list(row)) for row in rows]
+        return self._detokenize(rows)
+
+    def _detokenize(self, ids: Sequence[Token]) -> str:
+        """Return the text of a sequence of ids."""
         return "".join(self.text_of(self._tokens[i]) for i in ids).strip()
 
     @abstractmethod

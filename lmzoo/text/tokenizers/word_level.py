@@ -76,8 +76,8 @@ class WordLevelTokenizer(Tokenizer):
         """See `Tokenizer.text_of`; words do not say whether a space precedes them."""
         return token
 
-    def detokenize(self, ids: Iterable[Token]) -> str:
-        """The words, separated by spaces."""
+    def _detokenize(self, ids: Sequence[Token]) -> str:
+        """Return the words, separated by spaces."""
         return " ".join(map(self.id_to_token, ids))
 
 
@@ -139,8 +139,8 @@ class WordTokenizer(WordLevelTokenizer):
         self._check_id(id)
         return self._tokens[id - self.first_id] if id >= self.first_id else ""
 
-    def detokenize(self, ids: Iterable[Token]) -> str:
-        """The words, separated by spaces, without padding."""
+    def _detokenize(self, ids: Sequence[Token]) -> str:
+        """Return the words, separated by spaces, without padding."""
         return " ".join(self.id_to_token(i) for i in ids if i >= self.first_id)
 
     def _lookup(self) -> Callable[[str], int]:

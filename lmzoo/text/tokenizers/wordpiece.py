@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self, Unpack
 
 import keras
 import numpy as np
 
+from lmzoo.text.tokenizers.keras_hub_names import ClsAndSepNames
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
 from lmzoo.text.tokenizers.token_lists import entries_of, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
@@ -17,7 +18,7 @@ VOCABULARY_FILE = "vocabulary.txt"
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class WordPieceTokenizer(RustTokenizer):
+class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     """Greedy longest-match WordPiece with BERT's text clean-up (Wu et al., 2016; Devlin et al., 2019).
 
     The ids are those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown, control, format,
@@ -27,6 +28,7 @@ class WordPieceTokenizer(RustTokenizer):
         vocabulary: tokens in order of their ids, "" for an id without a token; None to read them with `load_assets`.
         lowercase: whether to lower-case text.
         strip_accents: whether to strip accents; None does what `lowercase` says.
+        split_on_cjk: whether each Chinese character is a word, transformers' `tokenize_chinese_chars`.
         **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
@@ -53,11 +55,13 @@ class WordPieceTokenizer(RustTokenizer):
         vocabulary: Sequence[str] | None = None,
         lowercase: bool = True,
         strip_accents: bool | None = None,
+        split_on_cjk: bool = True,
         **special: Unpack[SpecialTokens],
     ) -> None:
         self._set_special_tokens(special)
         self.lowercase = lowercase
         self.strip_accents = strip_accents
+        self.split_on_cjk = split_on_cjk
         if vocabulary is not None:
             self._set_vocabulary(vocabulary)
 
@@ -76,7 +80,7 @@ class WordPieceTokenizer(RustTokenizer):
         )
         backend.normalizer = normalizers.BertNormalizer(
             clean_text=True,
-            handle_chinese_chars=True,
+            handle_chinese_chars=self.split_on_cjk,
             strip_accents=self.strip_accents,
             lowercase=self.lowercase,
         )
@@ -95,8 +99,8 @@ class WordPieceTokenizer(RustTokenizer):
         """See `Tokenizer.text_of`; the tokens do not say whether a space precedes a word."""
         return token.removeprefix(self.continuation_prefix)
 
-    def detokenize(self, ids: Iterable[int]) -> str:
-        """The text of a sequence of ids, with a space between words."""
+    def _detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of a sequence of ids, with a space between words."""
         words: list[str] = []
         for token in (self._tokens[i] for i in ids):
             if token.startswith(self.continuation_prefix) and words:
@@ -117,4 +121,5 @@ class WordPieceTokenizer(RustTokenizer):
         self._set_vocabulary(read_lines(Path(directory) / VOCABULARY_FILE))
 
     def get_config(self) -> dict[str, Any]:
-        return {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **super().get_config()}
+        config = {"lowercase": self.lowercase, "strip_accents": self.strip_accents, **super().get_config()}
+        return config if self.split_on_cjk else {**config, "split_on_cjk": False}

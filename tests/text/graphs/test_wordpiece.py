@@ -30,7 +30,15 @@ from tests.text.varied import (  # noqa: E402
 )
 
 SPECIAL = list(WordPieceTokenizer.special_tokens)
-OPTIONS = [(True, None), (True, False), (False, None), (False, True)]  # lowercase, strip_accents
+# lowercase, strip_accents, split_on_cjk
+OPTIONS = [
+    (True, None, True),
+    (True, False, True),
+    (False, None, True),
+    (False, True, True),
+    (True, False, False),
+    (False, True, False),
+]
 BROKEN = ["[MASK", "]", "[mask]", "[MA\x01SK]", "\x01", "\ue000", "\ue004", "\ue005", "[", "[UNK]x", "é", "\n"]
 MARKS = (
     "\u0301\u0323\u0345\u0334\u302e\u302f\u1b44\U0001d165\U0001d16d\u08d4\u0e31\u0f73\u0f71\u200d\x00a\u1fb3\U0001d15e "
@@ -71,13 +79,15 @@ def preprocessor() -> Preprocessor:
     return Preprocessor(tokenizer, packing, sequence_length=11)
 
 
-@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS)
+@pytest.mark.parametrize(("lowercase", "strip_accents", "split_on_cjk"), OPTIONS)
 @pytest.mark.filterwarnings("ignore::lmzoo.text.TextWarning")
-def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, strip_accents: bool | None) -> None:
+def test_ids_equal_the_python_path(
+    texts: list[str | bytes], lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
+) -> None:
     texts = texts if strip_accents is None else texts[:3000]
     strings = [text if isinstance(text, str) else text.decode("utf-8", "replace") for text in texts]
-    bare = WordPieceTokenizer(SPECIAL, lowercase, strip_accents)
-    tokenizer = WordPieceTokenizer(char_pieces(bare, strings), lowercase, strip_accents)
+    bare = WordPieceTokenizer(SPECIAL, lowercase, strip_accents, split_on_cjk)
+    tokenizer = WordPieceTokenizer(char_pieces(bare, strings), lowercase, strip_accents, split_on_cjk)
     expected = tokenizer.tokenize(texts)
     unknown = np.mean(np.concatenate(expected) == tokenizer.token_to_id("[UNK]"))
     assert np.mean([len(ids) for ids in expected]) > 10
@@ -98,10 +108,10 @@ def test_ids_equal_the_python_path(texts: list[str | bytes], lowercase: bool, st
 
 
 @EVERY_CODE_POINT
-@pytest.mark.parametrize(("lowercase", "strip_accents"), OPTIONS[::2])
-def test_every_code_point(codes: list[str], lowercase: bool, strip_accents: bool | None) -> None:
+@pytest.mark.parametrize("options", OPTIONS[::2])
+def test_every_code_point(codes: list[str], options: tuple[bool, bool | None, bool]) -> None:
     texts = ["a".join(codes[i : i + 64]) for i in range(0, len(codes), 64)]
-    compare_words(WordPieceTokenizer(SPECIAL, lowercase, strip_accents), texts)
+    compare_words(WordPieceTokenizer(SPECIAL, *options), texts)
 
 
 def test_order_of_combining_marks() -> None:
@@ -164,7 +174,7 @@ def test_packing_equals_the_python_path(
     texts, pairs = ["ab, " * a for a, _ in grid], ["bc" * b + " a" * (b % 3) for _, b in grid]
     pack = graph_packer(preprocessor)
     for arguments in [(texts,), (pairs,), (texts, pairs), (texts[:1],), (texts[:1], pairs[:1]), ([],)]:
-        expected = preprocessor(*arguments)
+        expected = preprocessor(arguments if len(arguments) > 1 else arguments[0])
         found = {
             name: value.numpy() for name, value in pack(*(tf.constant(part, tf.string) for part in arguments)).items()
         }
@@ -183,6 +193,20 @@ def test_truncated_names_the_rows(preprocessor: Preprocessor) -> None:
     assert pack(["a " * 9, "a " * 10, ""])["truncated"].numpy().tolist() == [False, True, False]
     pairs = pack(["a " * 4, "a " * 4, "a " * 5, ""], ["b " * 4, "b " * 5, "b " * 4, "b " * 9])
     assert pairs["truncated"].numpy().tolist() == [False, True, True, True]
+
+
+def test_steps_in_python_are_refused(preprocessor: Preprocessor) -> None:
+    class MarkupRemover(Preprocessor):
+        def encode(self, texts, pairs=None):
+            return super().encode([text.replace("<br>", " ") for text in texts], pairs)
+
+    class Named(Preprocessor):
+        """A subclass that does the same as its base."""
+
+    parts = preprocessor.tokenizer, preprocessor.packing
+    with pytest.raises(ValueError, match=r"A MarkupRemover has a `encode` of its own, .* exported model"):
+        graph_packer(MarkupRemover(*parts))
+    assert graph_packer(Named(*parts))(["a"])["token_ids"].numpy().tolist() == preprocessor(["a"])["token_ids"].tolist()
 
 
 RELOAD = """
@@ -213,7 +237,7 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     with pytest.warns(TextWarning):
-        single, pair = preprocessor(texts), preprocessor(texts, texts[::-1])
+        single, pair = preprocessor(texts), preprocessor((texts, texts[::-1]))
     truncated = module.pair(texts, texts[::-1])["truncated"]
     expected = np.concatenate([single["token_ids"].ravel(), pair["token_ids"].ravel(), truncated])
     assert [int(number) for number in done.stdout.split()] == expected.tolist()

@@ -165,7 +165,7 @@ def test_packing_equals_the_python_path_in_ops_that_servers_know(
     batches = [(first, second), (first[:1], second[:1]), (["", "a"], ["", ""]), (["", ""], ["", ""]), ([], [])]
     for texts, pairs in batches:
         for inputs in ((texts,), (texts, pairs)):
-            expected, encoded = preprocessor(*inputs), preprocessor.encode(*inputs)
+            expected, encoded = preprocessor(inputs if len(inputs) > 1 else inputs[0]), preprocessor.encode(*inputs)
             tensors = [tf.constant(column, tf.string) for column in inputs]
             for call in (pack, traced) if len(inputs) == 2 else (pack,):
                 found = call(*tensors)
@@ -213,6 +213,6 @@ def test_saved_graph(tokenizer: CharacterTokenizer | WordTokenizer, tmp_path: Pa
     numbers = [[int(number) for number in line.split()] for line in done.stdout.splitlines()]
     single, single_cut, pair, pair_cut = numbers if name < "truncated" else numbers[::-1]
     assert single == preprocessor(texts)[name].ravel().tolist()
-    assert pair == preprocessor(texts, texts[::-1])[name].ravel().tolist()
+    assert pair == preprocessor((texts, texts[::-1]))[name].ravel().tolist()
     assert single_cut == [0, 0, 0, 1, 0, 0]
     assert sum(pair_cut) == preprocessor.encode(texts, texts[::-1]).truncated > 0

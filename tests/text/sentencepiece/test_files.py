@@ -33,8 +33,8 @@ def test_serialization(tokenizer: SentencePieceTokenizer, tmp_path: Path) -> Non
     copy = keras.saving.deserialize_keras_object(config)
     copy.load_assets(tmp_path)
     assert copy.tokenizer.get_config() == {"lowercase": False, "keep_accents": True}
-    for name, value in preprocessor(["the book", "é"], ["a", ""]).items():
-        np.testing.assert_array_equal(copy(["the book", "é"], ["a", ""])[name], value)
+    for name, value in preprocessor((["the book", "é"], ["a", ""])).items():
+        np.testing.assert_array_equal(copy((["the book", "é"], ["a", ""]))[name], value)
 
 
 def cut(model: bytes, *absent: str) -> bytes:

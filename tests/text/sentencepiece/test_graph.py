@@ -150,7 +150,7 @@ def test_packing_equals_the_python_path_in_ops_that_servers_know(preprocessor: P
     for arguments in [(texts,), (texts, texts[::-1]), (texts[1:2],), (texts[1:2], texts[:1])]:
         pack = module.packer if len(arguments) == 1 else module.pack
         found = pack(*map(tf.constant, arguments))
-        for name, value in preprocessor(*arguments).items():
+        for name, value in preprocessor(arguments if len(arguments) > 1 else arguments[0]).items():
             np.testing.assert_array_equal(found[name], value, err_msg=name)
     graph = module.pack.get_concrete_function().graph.as_graph_def()
     check_ops(graph)
@@ -181,5 +181,5 @@ def test_saved_graph(preprocessor: Preprocessor, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     texts.append("\ufffd")
     with pytest.warns(TextWarning):
-        expected = preprocessor(texts, texts[::-1])["token_ids"]
+        expected = preprocessor((texts, texts[::-1]))["token_ids"]
     assert [int(number) for number in done.stdout.split()] == expected.ravel().tolist()

@@ -1,0 +1,82 @@
+"""Loads and saves tokenizers and preprocessors without a model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TypeVar
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.files.atomic import atomic_directory, link_or_copy
+from lmzoo.files.manifest import write_manifest
+from lmzoo.files.preset_files import (
+    CONFIG_FILE,
+    METADATA_FILE,
+    MODEL_WEIGHTS_FILE,
+    PREPROCESSOR_FILE,
+    PRESET_ENTRIES,
+    TASK_FILE,
+    TASK_WEIGHTS_FILE,
+    write_json,
+)
+from lmzoo.presets.keras_preset import KerasPreset, check_is_registered, versions, write_text_part
+from lmzoo.presets.source import open_source
+from lmzoo.text import Preprocessor, Tokenizer
+from lmzoo.text.preset_storage import PresetStorage, register_preset_storage
+
+_Part = TypeVar("_Part", Preprocessor, Tokenizer)
+_OF_MODELS = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE)
+
+
+def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None = None) -> Tokenizer:
+    """Load the tokenizer of a preset; see `Tokenizer.from_preset`."""
+    source = open_source(preset, family)
+    tokenizer = source.tokenizer() if isinstance(source, KerasPreset) else source.preprocessor().tokenizer
+    return _checked(tokenizer, cls, preset)
+
+
+def load_preprocessor(
+    preset: str | Path, cls: type[Preprocessor], family: str | None = None, sequence_length: int | None = None
+) -> Preprocessor:
+    """Load the preprocessor of a preset; see `Preprocessor.from_preset`."""
+    preprocessor = _checked(open_source(preset, family).preprocessor(), cls, preset)
+    if sequence_length is not None:
+        require(is_integer(sequence_length, 1), "sequence_length", "a positive integer", sequence_length)
+        preprocessor.sequence_length = sequence_length
+    return preprocessor
+
+
+def _checked(part: _Part, cls: type[_Part], preset: str | Path) -> _Part:
+    if not isinstance(part, cls):
+        kind = "Tokenizer" if isinstance(part, Tokenizer) else "Preprocessor"
+        raise ValueError(
+            f"The preset {str(preset)!r} holds a {type(part).__name__}, not a {cls.__name__}. Call "
+            f"`{kind}.from_preset`, which loads any kind."
+        )
+    return part
+
+
+def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwrite: bool = True) -> None:
+    """Write a tokenizer or a preprocessor as a preset, or into the preset of a model, which stays as it is.
+
+    Raises:
+        FileExistsError: if the directory may not be replaced.
+        ValueError: if a class is not registered with Keras, or a tokenizer would replace that of a preprocessor.
+    """
+    check_is_registered(part)
+    existing = Path(directory).expanduser()
+    if isinstance(part, Tokenizer) and (existing / PREPROCESSOR_FILE).exists():
+        raise ValueError(
+            f"{existing} holds a preprocessor, of which the tokenizer is a part. Save a preprocessor with the new "
+            "tokenizer, or choose another directory."
+        )
+    with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
+        for name in _OF_MODELS:
+            if (existing / name).exists():
+                link_or_copy(existing / name, target / name)
+        if not (target / METADATA_FILE).exists():
+            write_json(target, METADATA_FILE, versions())
+        write_text_part(part, target)
+        write_manifest(target)
+
+
+register_preset_storage(PresetStorage(load_tokenizer, load_preprocessor, save_text_part))

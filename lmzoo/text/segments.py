@@ -1,0 +1,43 @@
+"""Single texts and pairs of texts, as users pass them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence, ValuesView
+from typing import Any
+
+from lmzoo.text.validate_text import is_column, is_text
+
+
+def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
+    """The first and the second texts of pairs; None instead of second texts for single texts.
+
+    A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and
+    everything else is single texts. With `words` a list inside a list is one text, split into words, rather than a
+    pair.
+
+    Raises:
+        TypeError: for anything that is not a list of texts.
+        ValueError: for examples that do not have two segments.
+    """
+    if isinstance(x, Mapping):
+        raise TypeError(f"Expected texts, got a dict of {sorted(map(str, x))}; `predict` takes token features.")
+    if is_text(x):
+        raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
+    if not is_column(x):
+        raise TypeError(f"Expected a list of texts, got {x!r:.60} ({type(x).__name__}).")
+    if isinstance(x, (Sequence, ValuesView)) and not isinstance(x, (tuple, list)):
+        x = list(x)
+    if getattr(x, "ndim", 1) > 1:
+        raise ValueError(f"Expected one text per row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
+    if isinstance(x, tuple):
+        if len(x) != 2 or not all(map(is_column, x)):
+            one = " One pair is [(first, second)]." if len(x) == 2 else ""
+            raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {x!r:.60}.{one}")
+        return x
+    pair = tuple if words else (tuple, list)
+    if isinstance(x, list) and any(isinstance(item, pair) for item in x):
+        for position, item in enumerate(x):
+            if not isinstance(item, pair) or len(item) != 2:
+                raise ValueError(f"`x[{position}]` must be a pair (first, second), got {item!r:.60}.")
+        return [item[0] for item in x], [item[1] for item in x]
+    return x, None

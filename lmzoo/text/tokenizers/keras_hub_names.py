@@ -1,0 +1,143 @@
+"""The names by which KerasHub's users know what a tokenizer does."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from lmzoo.text.preset_storage import preset_storage
+from lmzoo.text.tf_data import ids_in_graph, is_symbolic
+from lmzoo.text.validate_text import single_text
+
+
+class KerasHubNames:
+    """The part of `lmzoo.text.Tokenizer` that has the names of KerasHub's tokenizers."""
+
+    if TYPE_CHECKING:
+        pad_token: str | None
+        unk_token: str | None
+        start_token: str | None
+        end_token: str | None
+        mask_token: str | None
+
+        @property
+        def pad_id(self) -> int: ...
+        @property
+        def vocabulary(self) -> list[str]: ...
+        def tokenize(self, texts: Sequence[Any]) -> list[list[Any]]: ...
+        def as_array(self, tokens: Any, count: int) -> Any: ...
+        def token_to_id(self, token: str | None) -> Any: ...
+
+    def __call__(self, texts: Any) -> Any:
+        """Return the ids of one text, or of several; see `tokenize`.
+
+        Args:
+            texts: one string, or n strings. In functions of `tf.data`, a `tf.string` tensor of shape () or (n,).
+
+        Returns:
+            A list of ids, or a list of n such lists. In `tf.data` an int32 tensor (t,), or a ragged one (n, None).
+        """
+        if is_symbolic(texts):
+            return ids_in_graph(self.tokenize, self.as_array, texts)
+        text = single_text(texts)
+        return self.tokenize(texts) if text is None else self.tokenize([text])[0]
+
+    def get_vocabulary(self) -> list[str]:
+        """Return the tokens in order of their ids: `vocabulary`."""
+        return self.vocabulary
+
+    @property
+    def pad_token_id(self) -> int:
+        """Id of the padding token, or 0 if there is none: `pad_id`."""
+        return self.pad_id
+
+    @property
+    def unk_token_id(self) -> int | None:
+        """Id of the unknown token, or None if there is none."""
+        return self._id_of(self.unk_token)
+
+    @property
+    def start_token_id(self) -> int | None:
+        """Id of the token at the beginning of a sequence, or None if there is none."""
+        return self._id_of(self.start_token)
+
+    @property
+    def end_token_id(self) -> int | None:
+        """Id of the token at the end of a text, or None if there is none."""
+        return self._id_of(self.end_token)
+
+    @property
+    def mask_token_id(self) -> int | None:
+        """Id of the mask token, or None if there is none."""
+        return self._id_of(self.mask_token)
+
+    def _id_of(self, token: str | None) -> Any:
+        return None if token is None else self.token_to_id(token)
+
+    @classmethod
+    def from_preset(cls, preset: str | Path, family: str | None = None) -> Self:
+        """Load the tokenizer of a preset or checkpoint.
+
+        `Tokenizer` takes any kind, another class only its own.
+
+        Args:
+            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+
+        Raises:
+            ValueError: for an unknown preset, an altered or missing file, or a tokenizer of another class.
+
+        Example:
+
+        ```python
+        from lmzoo.text import Tokenizer
+
+        tokenizer = Tokenizer.from_preset("bert_nano_en_uncased")
+        tokenizer.detokenize(tokenizer("A quiet film."))  # "a quiet film ."
+        ```
+        """
+        return preset_storage().load_tokenizer(preset, cls, family)
+
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+        """Write the tokenizer as a preset, or into the preset of a model, which stays as it is.
+
+        Args:
+            directory: the directory to write. A failure leaves an existing one untouched.
+            overwrite: whether an existing directory may be changed.
+
+        Raises:
+            FileExistsError: if the directory may not be changed, or holds something else than a preset.
+            ValueError: if the directory holds a preprocessor, or the class is not registered with Keras.
+        """
+        preset_storage().save(self, directory, overwrite)
+
+
+class ClsAndSepNames:
+    """The names of the start and end tokens in KerasHub's tokenizers of BERT, DistilBERT and ALBERT."""
+
+    if TYPE_CHECKING:
+        start_token: str | None
+        end_token: str | None
+        start_token_id: int | None
+        end_token_id: int | None
+
+    @property
+    def cls_token(self) -> str | None:
+        """The token at the beginning of a sequence: `start_token`."""
+        return self.start_token
+
+    @property
+    def cls_token_id(self) -> int | None:
+        """Id of `cls_token`, or None if there is none."""
+        return self.start_token_id
+
+    @property
+    def sep_token(self) -> str | None:
+        """The token at the end of a text: `end_token`."""
+        return self.end_token
+
+    @property
+    def sep_token_id(self) -> int | None:
+        """Id of `sep_token`, or None if there is none."""
+        return self.end_token_id
