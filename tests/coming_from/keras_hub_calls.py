@@ -135,7 +135,7 @@ CALLS = {
             slow=True,
         ),
         Call(
-            "backbone.enable_lora(rank=4); backbone.save_lora_weights(file); backbone.load_lora_weights(file)",
+            "backbone.enable_lora(rank=4); backbone.save_lora_weights(lora_file)",
             result="the updates alone; neither library reads the other's files",
             compare=None,
             changes=True,
