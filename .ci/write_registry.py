@@ -1,4 +1,4 @@
-"""Write what the registries of families and tasks say: `lmzoo/models.py`, and lists and tables of the pages.
+"""Write what the registries of families and tasks say: Python modules that list names, and tables of the pages.
 
 `make registry` runs it; a test compares the files with what it would write. In a page a block stands between
 `<!-- make registry: NAME -->` and `<!-- end -->`.
@@ -63,6 +63,21 @@ def models_module() -> str:
 
 def _import(module: str, names: Iterable[str]) -> list[str]:
     return [f"from {module} import (", *(f"    {name}," for name in names), ")"]
+
+
+def command_line_module() -> str:
+    """Return the source of `lmzoo/cli/registered.py`."""
+    names = [family.name for family in package_families() if family.pretrained_head in METHODS]
+    return "\n".join(
+        [
+            '"""Names that help shows before Keras is loaded. `make registry` writes this file."""',
+            "",
+            "PRETRAINED_FAMILIES = (",
+            *(f'    "{name}",' for name in names),
+            ")",
+            "",
+        ]
+    )
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -150,7 +165,7 @@ def fill(text: str, page: str, name: str, block: str) -> str:
 
 def written_files() -> dict[str, str]:
     """Return the content of each file that is written, by its path."""
-    files = {"lmzoo/models.py": models_module()}
+    files = {"lmzoo/cli/registered.py": command_line_module(), "lmzoo/models.py": models_module()}
     for page, named in blocks().items():
         text = (ROOT / page).read_text("utf-8")
         for name, block in named.items():
@@ -162,7 +177,7 @@ def written_files() -> dict[str, str]:
 def main() -> None:
     """Write the files, and print the names of those that changed."""
     for name, text in written_files().items():
-        if (ROOT / name).read_text("utf-8") != text:
+        if not (ROOT / name).exists() or (ROOT / name).read_text("utf-8") != text:
             (ROOT / name).write_text(text, "utf-8")
             print(f"wrote {name}")
 

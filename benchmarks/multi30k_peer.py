@@ -31,7 +31,7 @@ import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
 from benchmarks.multi30k import POSITIONS, read
 from lmzoo.evaluation.translations import compare_translations
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 
 GROUP = 50  # batches that are sorted by length together
 DECAY, SMOOTHING, BEAMS = 0.01, 0.1, 4

@@ -26,7 +26,7 @@ from transformers import AutoModel, AutoTokenizer, get_linear_schedule_with_warm
 import lmzoo
 from benchmarks.common import RESULTS, SHARED, console, save
 from benchmarks.quality import DATASETS, SEEDS, Dataset, Examples, at_best_rate, best_rate, split, spread
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 
 SETS = ("sst2", "cola", "rte", "stsb")
 DECAY, DROPOUT = 0.01, 0.1

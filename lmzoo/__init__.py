@@ -5,8 +5,14 @@ from lmzoo.common import tensorflow_kernels, tensorflow_logs  # noqa: F401 - bef
 # isort: split
 
 from lmzoo import analysis, data, distribution, layers, models, text, training
-from lmzoo.presets import PresetInfo, convert, list_presets, save_checkpoint, verify
+from lmzoo.presets import (
+    PresetInfo,
+    list_presets,
+    text_parts,  # noqa: F401 - gives tokenizers and preprocessors their `from_preset`
+)
+from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.presets.upload import upload_preset
+from lmzoo.presets.verifying import verify
 from lmzoo.version import __version__
 
 __all__ = [

@@ -88,7 +88,7 @@ def convert(
         announce_keras()
         with announced(f"Converting {source}"):
             import lmzoo.models  # noqa: F401 - registers the families
-            from lmzoo.presets import convert
+            from lmzoo.presets.converting import convert
 
             convert(source, target, to.value, overwrite, family)
         say(f"written to {target}")
@@ -113,7 +113,7 @@ def verify(
         announce_keras()
         with announced(f"Checking {source}"):
             import lmzoo.models  # noqa: F401 - registers the families
-            from lmzoo.presets import verify
+            from lmzoo.presets.verifying import verify
 
             found = verify(source, write_manifest, family)
         console = Console()

@@ -14,6 +14,7 @@ from lmzoo.cli.app import app, messages, stoppable
 from lmzoo.cli.joining import joined
 from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers
 from lmzoo.cli.output import announce_keras, say
+from lmzoo.cli.registered import PRETRAINED_FAMILIES
 
 _LONG = 3600.0  # seconds of training that are confirmed first
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
@@ -45,7 +46,7 @@ def pretrain(
         str | None,
         typer.Option(
             "--family",
-            help="A family, such as bert (the default), albert, elmo or gpt2; a wrong name lists all of them.",
+            help=f"One of {', '.join(PRETRAINED_FAMILIES)}. Default: bert.",
         ),
     ] = None,
     size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,

@@ -116,8 +116,8 @@ def fit(
     latest state in the folder of --checkpoint, or without it from scratch.
     """
     with messages(), stoppable(checkpoint), contextlib.ExitStack() as together:
+        from lmzoo.common.span_marks import with_marks
         from lmzoo.presets.catalog import local_directory
-        from lmzoo.text.span_marks import with_marks
 
         kind, columns = kind_called(task), Columns(text, pair, label, choices, format, header, encoding, scale)
         check_output(output, overwrite, suffix=".keras")

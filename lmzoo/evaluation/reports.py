@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.common.span_marks import SpanScheme
 from lmzoo.text.span_labels import spans_of
-from lmzoo.text.span_marks import SpanScheme
 
 _LARGEST_CONFUSION = 12  # classes of the largest matrix that fits on a screen
 _WIDEST = 60  # characters of a cell in columns of text

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.common.span_marks import SpanScheme, marks_spans
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, TransitionScores
@@ -25,7 +26,6 @@ from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
-from lmzoo.text.span_marks import SpanScheme, marks_spans
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy

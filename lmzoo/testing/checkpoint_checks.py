@@ -16,7 +16,7 @@ from lmzoo.checkpoints.engine import canonical_names
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.common.tensor_types import Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import Family
 from lmzoo.registry.head_kinds import task_of
 from lmzoo.tasks import Task, TextClassifier

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmzoo.text.span_marks import OUTSIDE, SpanScheme
+from lmzoo.common.span_marks import OUTSIDE, SpanScheme
 
 # === Reading spans ===
 

@@ -50,7 +50,7 @@ class SpanScore(keras.metrics.Metric):
     counts are summed over all batches.
 
     Args:
-        labels: names of the classes, in one of the schemes that `lmzoo.text.span_marks.SpanScheme` reads.
+        labels: names of the classes, in one of the schemes that `lmzoo.common.span_marks.SpanScheme` reads.
         score: `"f1"`, `"precision"` or `"recall"`.
         name: name of the metric, by default `span_` and the score.
         **kwargs: of `keras.metrics.Metric`.

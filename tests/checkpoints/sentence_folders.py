@@ -11,7 +11,7 @@ import numpy as np
 
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.models import TextEmbedder
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import Preprocessor

@@ -18,7 +18,7 @@ from lmzoo.cli.main import app
 from lmzoo.errors import PresetError
 from lmzoo.layers import get_activation
 from lmzoo.models import Backbone
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families, families_with
 from lmzoo.testing import tiny_backbone
 from tests.checkpoints.published import batch_of, hidden_states_of

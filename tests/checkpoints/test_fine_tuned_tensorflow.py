@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from lmzoo.models import QuestionAnswerer, TextClassifier, TextRegressor
-from lmzoo.presets import PresetError, save_checkpoint, verify
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.verifying import verify
 from tests.checkpoints.model_files import load
 from tests.reference.weights import difference, named_weights, padded_batch, run, tiny_backbone
 

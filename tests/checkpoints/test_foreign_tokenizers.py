@@ -14,7 +14,7 @@ import pytest
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.models import CausalLM, TextClassifier
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Preprocessor, WordPieceTokenizer, XlmRobertaTokenizer
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT

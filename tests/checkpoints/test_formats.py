@@ -15,7 +15,8 @@ import pytest
 from lmzoo.checkpoints.engine import TRANSPOSED
 from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
-from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.reference.elmo import product_paths, to_product

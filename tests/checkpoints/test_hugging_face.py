@@ -19,7 +19,8 @@ from lmzoo.models import (
     TextEmbedder,
     TokenClassifier,
 )
-from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
 from tests.checkpoints.model_files import (
     configure,
     load,

@@ -11,7 +11,8 @@ import pytest
 
 import lmzoo
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder
-from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import TextWarning

@@ -12,7 +12,8 @@ import pytest
 from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
 from lmzoo.models import TextClassifier
-from lmzoo.presets import PresetError, convert, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, WordPieceTokenizer

@@ -8,7 +8,8 @@ import shutil
 import pytest
 
 from lmzoo.models import TextClassifier
-from lmzoo.presets import PresetError, convert, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.text import TextWarning

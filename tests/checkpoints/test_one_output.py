@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from lmzoo.models import Backbone, MultipleChoice, TextClassifier, TextRegressor
-from lmzoo.presets import PresetError, convert, save_checkpoint, verify
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import convert, save_checkpoint
+from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
 from tests.checkpoints.model_files import CHOICES, configure, load, padded_rows, peer, rewrite, run_peer

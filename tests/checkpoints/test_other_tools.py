@@ -11,7 +11,9 @@ import pytest
 
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
-from lmzoo.presets import PresetError, save_checkpoint, verify
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.text import Preprocessor, Tokenizer, WordPieceTokenizer

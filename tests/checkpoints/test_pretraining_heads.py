@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from lmzoo.models import MaskedLM, Pretrainer
-from lmzoo.presets import PresetError, convert, save_checkpoint, verify
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.presets.source import open_source
+from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, rewrite, run_peer, state_of

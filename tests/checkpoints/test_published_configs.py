@@ -16,7 +16,7 @@ from lmzoo.checkpoints.bilm import open_bilm
 from lmzoo.checkpoints.checkpoint import read_arguments
 from lmzoo.errors import PresetError
 from lmzoo.models import Backbone
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import Family, families
 from tests.checkpoints.published import batch_of, hidden_states_of, shrink, write_peer
 from tests.conftest import SHARED

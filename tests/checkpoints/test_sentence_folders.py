@@ -12,7 +12,8 @@ import pytest
 import lmzoo
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.models import Backbone, MaskedLM, TextClassifier, TextEmbedder, TextRegressor
-from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.testing import tiny_task
 from tests.checkpoints.sentence_folders import (
     OLD,

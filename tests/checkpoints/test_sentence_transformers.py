@@ -12,7 +12,8 @@ import pytest
 
 import lmzoo
 from lmzoo.models import Backbone, TextEmbedder, TextRegressor
-from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.testing import randomize, tiny_task
 from tests.checkpoints.sentence_folders import (
     OLD,

@@ -21,7 +21,8 @@ from lmzoo.models import (
     TextRegressor,
     TokenClassifier,
 )
-from lmzoo.presets import PresetError, save_checkpoint
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import Preprocessor, XlnetTokenizer

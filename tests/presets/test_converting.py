@@ -9,7 +9,8 @@ from typer.testing import CliRunner
 import lmzoo
 from lmzoo.cli.main import app
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
-from lmzoo.presets import convert, save_checkpoint, verify
+from lmzoo.presets.converting import convert, save_checkpoint
+from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
 

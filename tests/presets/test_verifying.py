@@ -9,7 +9,9 @@ import pytest
 
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.models import MaskedLM, TextClassifier
-from lmzoo.presets import PresetError, save_checkpoint, verify
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import save_checkpoint
+from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 

@@ -12,7 +12,7 @@ import pytest
 from lmzoo.data.corpora import DocumentStreams, train_words
 from lmzoo.families.elmo import FAMILY
 from lmzoo.models import BidirectionalLM, ElmoBackbone, TextClassifier
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task

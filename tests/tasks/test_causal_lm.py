@@ -15,7 +15,8 @@ from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, TextClassifier
-from lmzoo.presets import PresetError, convert
+from lmzoo.presets import PresetError
+from lmzoo.presets.converting import convert
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor, TextWarning
 from lmzoo.text.probabilities import log_softmax

@@ -10,7 +10,7 @@ from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.models import CausalLM, MaskedLM, Seq2SeqLM, TextClassifier, TextEmbedder, TokenClassifier
-from lmzoo.presets import save_checkpoint
+from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text.validate_text import TextWarning

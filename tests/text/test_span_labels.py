@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from lmzoo.common.span_marks import SpanScheme, marks_spans, with_marks
 from lmzoo.text.span_labels import (
     SpanTable,
     allowed_transitions,
@@ -14,7 +15,6 @@ from lmzoo.text.span_labels import (
     labels_of_span,
     spans_of,
 )
-from lmzoo.text.span_marks import SpanScheme, marks_spans, with_marks
 
 LABELS = ["O", *(f"{mark}-{type_}" for mark in "BIES" for type_ in ("PER", "LOC"))]
 

@@ -7,9 +7,9 @@ import itertools
 import numpy as np
 import pytest
 
+from lmzoo.common.span_marks import SpanScheme, marks_spans, with_marks
 from lmzoo.evaluation.reports import compare_tags
 from lmzoo.text.span_labels import SpanTable, allowed_transitions, labels_of_span, spans_of
-from lmzoo.text.span_marks import SpanScheme, marks_spans, with_marks
 from lmzoo.training.span_metrics import IGNORED, SpanScore
 from tests.text.test_span_labels import conlleval
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Shape, Table
 from lmzoo.common.arguments import is_integer
-from lmzoo.text.span_marks import marks_spans
+from lmzoo.common.span_marks import marks_spans
 
 # Of embedders, in folders of Sentence Transformers: `modules.i.*` are the tensors of module number i after Pooling.
 EMBEDDING_HEAD: Table = {

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.common.span_marks import OUTSIDE, marks_spans
 from lmzoo.evaluation.errors import LENGTH, add_errors, add_learning_curve, add_slices, check_columns, learning_curve
 from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_label_sets, compare_numbers, compare_tags
 from lmzoo.evaluation.squad import answer_score, exact_match, read_golds, squad_metrics
@@ -17,7 +18,6 @@ from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.labels import encode_classes, encode_numbers, one_each
 from lmzoo.text import Encoded, EncodedWords
 from lmzoo.text.segments import split_segments
-from lmzoo.text.span_marks import OUTSIDE, marks_spans
 from lmzoo.text.validate_text import clean_texts
 from lmzoo.training.span_metrics import IGNORED
 

@@ -10,9 +10,9 @@ import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer
+from lmzoo.common.span_marks import OUTSIDE, SpanScheme
 from lmzoo.layers.crf import decode
 from lmzoo.text.span_labels import labels_of_span, transition_table
-from lmzoo.text.span_marks import OUTSIDE, SpanScheme
 from lmzoo.text.validate_text import warn
 from lmzoo.training.span_metrics import IGNORED
 

@@ -1,0 +1,14 @@
+"""Names that help shows before Keras is loaded. `make registry` writes this file."""
+
+PRETRAINED_FAMILIES = (
+    "albert",
+    "bert",
+    "distilbert",
+    "elmo",
+    "ffnn_lm",
+    "gpt",
+    "gpt2",
+    "lstm_lm",
+    "roberta",
+    "xlnet",
+)
