@@ -133,7 +133,6 @@ def test_docstring(name: str, text: str, line: int) -> None:
 @pytest.mark.parametrize(
     "module",
     [
-        "conversion",
         "data.corpora",
         "data.readers",
         "distribution",
@@ -141,7 +140,6 @@ def test_docstring(name: str, text: str, line: int) -> None:
         "layers",
         "models",
         "presets",
-        "tasks",
         "text",
         "training",
     ],

@@ -185,7 +185,7 @@ def variants(monkeypatch):
     """The variants of families, registered while a test runs: others look at all that are registered."""
     from benchmarks.evidence import variants
 
-    monkeypatch.setattr(lmzoo.registry.family, "_FAMILIES", lmzoo.family.families())
+    monkeypatch.setattr(lmzoo.registry.family, "_FAMILIES", lmzoo.registry.families())
     return variants
 
 

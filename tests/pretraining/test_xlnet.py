@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 
 import pytest
-import typer
 
-from lmzoo.cli.main import app
 from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
 from lmzoo.pretraining import Recipe, pretrain
 from lmzoo.pretraining.fine_tuning import recipes_by_size
-from lmzoo.registry.family import families
 from tests.pretraining.conftest import TINY
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -44,10 +40,3 @@ def test_no_objective_trains_the_last_token():
 def test_objectives_that_do_not_fit(family, objective):
     with pytest.raises(ValueError, match=f"`objective` must be .* for {family}, got '{objective}'"):
         Recipe(family=family, objective=objective)
-
-
-def test_the_help_names_every_family():
-    option = next(o for o in typer.main.get_command(app).commands["pretrain"].params if "--family" in o.opts)
-    able = [family for family in families().values() if not family.backbone.reads_source]
-    names = {family.name for family in able if family.backbone.__module__.startswith("lmzoo.")}
-    assert names == {*re.findall(r"\w+", option.help)} - {"the", "default", "or"}
