@@ -55,6 +55,7 @@ class Family:
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
         title: the name for readers, such as "GPT-2"; by default `name`.
+        like: the name of a family that computes the same but for sizes, embeddings or names: tests check it less often.
         variants: changes of `tiny` with which `lmzoo.testing.CHECKPOINT_CHECKS` run as well.
         guide: the page about the family, a path below `docs/`, or empty.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
@@ -73,6 +74,7 @@ class Family:
     pretrained_head: str = "pretraining"
     special_tokens: SpecialTokens = field(default_factory=SpecialTokens)
     title: str = ""
+    like: str = ""
     variants: tuple[Mapping[str, Any], ...] = ()
     guide: str = ""
     layouts: Mapping[str, tuple[str | None, ...]] = field(default_factory=lambda: LAYOUTS)

@@ -38,9 +38,8 @@ def name_of(item):
     return getattr(item, "name", None) or item.__name__
 
 
-# Families that differ from others in their embeddings, their tokenizer or the names of their weights alone. `make test`
-# does for them what takes no time; that they compute the right numbers other tests see.
-SIMILAR = {"roberta", "distilbert", "gpt"}
+# `make test` does for these what takes no time; that they compute the right numbers other tests see.
+SIMILAR = {family.name for family in FAMILIES if family.like}
 QUICK = {"check_config", "check_shapes", "check_padding"}
 SLOW_ON_JAX = {"check_config", "check_functional_model", "check_seed"}
 TRAINED = {"albert", "bert", "elmo"}  # on TensorFlow, too: one block in a loop, many blocks, LSTMs

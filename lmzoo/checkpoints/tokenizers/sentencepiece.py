@@ -218,6 +218,12 @@ class XlmRobertaFormat(SentencePieceFormat):
         end = str(tokenizer.end_token)
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
+    def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
+        return tokenizer
+
+    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        return TokenizerFormat.to_keras_hub(self, tokenizer, name)
+
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
         """Write the published form of the model; one with other ids than fairseq's is in `tokenizer.json` alone."""
         if (model := without_fairseq_ids(tokenizer.model)) is not None:

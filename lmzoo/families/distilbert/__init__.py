@@ -9,6 +9,7 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 FAMILY = register_family(
     Family(
         name="distilbert",
+        like="bert",
         title="DistilBERT",
         backbone=DistilBertBackbone,
         tokenizer=WordPieceTokenizer,

@@ -9,6 +9,7 @@ from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 FAMILY = register_family(
     Family(
         name="gpt",
+        like="gpt2",
         title="GPT",
         guide="guides/generate.md",
         backbone=GptBackbone,

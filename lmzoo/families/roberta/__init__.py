@@ -10,6 +10,7 @@ from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 FAMILY = register_family(
     Family(
         name="roberta",
+        like="bert",
         title="RoBERTa",
         backbone=RobertaBackbone,
         tokenizer=BytePairTokenizer,

@@ -10,13 +10,14 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules, precompiled_rules
-from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, read_model
+from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, SPACE, SentencePieceTokenizer, read_model
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
 
+_PUBLISHED = ["<unk>", "<s>", "</s>"]
 _OF_FAIRSEQ = 4  # special tokens in front of the vocabulary, in the place of SentencePiece's own three
 _NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece's types of tokens
 
@@ -32,8 +33,8 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     Offsets are those of Hugging Face's tokenizer: a token that is only a space has the span of the next character.
 
     Args:
-        model: The path or the bytes of a SentencePiece model with fairseq's ids; None to read it with `load_assets`.
-            `with_fairseq_ids` makes one of a published `sentencepiece.bpe.model`.
+        model: The path or the bytes of a published `sentencepiece.bpe.model`, whose first tokens are `<unk>`, `<s>` and
+            `</s>`, or of a SentencePiece model with fairseq's ids; None to read it with `load_assets`.
         **special: Special tokens that differ from XLM-RoBERTa's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
@@ -90,15 +91,33 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
         pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # it is the last one
         del proto.pieces[:]
         proto.pieces.extend(pieces)
-        return cls(proto.SerializeToString(deterministic=True), **special)
+        model = proto.SerializeToString(deterministic=True)
+        return cls(without_fairseq_ids(model) or model, **special)
 
     def word_starts(self) -> np.ndarray:
         """Return which tokens begin a word: those that begin with a space, and special ones."""
         return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
 
+    def save_assets(self, directory: str | Path) -> None:
+        """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
+        published = without_fairseq_ids(self.model)
+        is_same = published is not None and with_fairseq_ids(published) == self.model
+        (Path(directory) / MODEL_FILE).write_bytes(published if published is not None and is_same else self.model)
+
+    def _set_model(self, model: bytes, name: str) -> None:
+        super()._set_model(with_fairseq_ids(model) if _is_published(model) else model, name)
+
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
+
+
+def _is_published(model: bytes) -> bool:
+    """Return whether the first tokens of a model are those of published ones; False for what is no model."""
+    try:
+        return [piece.piece for piece in read_model(model).pieces[:3]] == _PUBLISHED
+    except Exception:  # protobuf raises errors of several types
+        return False
 
 
 def with_fairseq_ids(model: bytes) -> bytes:
@@ -109,7 +128,7 @@ def with_fairseq_ids(model: bytes) -> bytes:
     """
     proto = read_model(model)
     first = [piece.piece for piece in proto.pieces[:3]]
-    if first != ["<unk>", "<s>", "</s>"]:
+    if first != _PUBLISHED:
         raise ValueError(f"the first tokens must be <unk>, <s> and </s>, got {', '.join(map(repr, first))}.")
     pieces = list(proto.pieces[3:])
     del proto.pieces[:]
@@ -129,7 +148,7 @@ def without_fairseq_ids(model: bytes) -> bytes | None:
         return None
     pieces = list(proto.pieces[_OF_FAIRSEQ:-1])
     del proto.pieces[:]
-    for token in ("<unk>", "<s>", "</s>"):
+    for token in _PUBLISHED:
         proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _CONTROL)
     proto.pieces.extend(pieces)
     return proto.SerializeToString(deterministic=True)
