@@ -19,7 +19,11 @@ from tests.text.varied import varied_texts
 FAMILIES = families()
 ELMO = pytest.param("elmo", marks=pytest.mark.slow)
 NAMES = ["bert", ELMO]
-EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name not in ("bert", "elmo"))) for name in FAMILIES]
+EACH = [
+    pytest.param(name, marks=[pytest.mark.slow] * (name not in ("bert", "elmo")))
+    for name, family in FAMILIES.items()
+    if TextEmbedder.supports(family)
+]
 TEXTS = [
     "The film isn't bad .",
     "",
