@@ -12,6 +12,7 @@ from lmzoo.families import (
     LstmLmBackbone,
     MarianBackbone,
     RobertaBackbone,
+    XlmRobertaBackbone,
     XlnetBackbone,
 )
 from lmzoo.ngrams import NgramLM
@@ -55,5 +56,6 @@ __all__ = [
     "TextEmbedder",
     "TextRegressor",
     "TokenClassifier",
+    "XlmRobertaBackbone",
     "XlnetBackbone",
 ]

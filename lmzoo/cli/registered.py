@@ -10,5 +10,6 @@ PRETRAINED_FAMILIES = (
     "gpt2",
     "lstm_lm",
     "roberta",
+    "xlm_roberta",
     "xlnet",
 )

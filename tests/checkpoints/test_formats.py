@@ -14,7 +14,15 @@ import pytest
 
 from lmzoo.checkpoints.engine import TRANSPOSED
 from lmzoo.checkpoints.family_names import keras_hub_prefix
-from lmzoo.models import Backbone, ElmoBackbone, MaskedLM, QuestionAnswerer, RobertaBackbone, TextClassifier
+from lmzoo.models import (
+    Backbone,
+    ElmoBackbone,
+    MaskedLM,
+    QuestionAnswerer,
+    RobertaBackbone,
+    TextClassifier,
+    XlmRobertaBackbone,
+)
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import Family, families
@@ -340,6 +348,10 @@ def test_fairseq(prefix, fused, tmp_path):
     again = MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
     assert isinstance(again.backbone, RobertaBackbone)
     assert_same(again, task)
+    # The files of the tokenizer tell which family it is.
+    (tmp_path / "sentencepiece.bpe.model").write_bytes(b"a model")
+    assert isinstance(Backbone.from_preset(tmp_path), XlmRobertaBackbone)
+    (tmp_path / "sentencepiece.bpe.model").unlink()
     arguments.encoder_normalize_before = True
     torch.save({"model": state, "args": arguments}, tmp_path / "model.pt", **legacy)
     with pytest.raises(PresetError, match="`encoder_normalize_before` must be False, got True"):

@@ -22,7 +22,7 @@ ALBERT = {"base": BASE, "large": LARGE, "extra_large": (24, 2048), "extra_extra_
 
 NAME = re.compile(
     r"[a-z]+2?(_([a-z]+2?|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder"
-    r"|marian_[a-z]{2}_[a-z]{2}"
+    r"|marian_[a-z]{2}_[a-z]{2}|multilingual_e5_(base|large)|bge_(m3|reranker_(base|large|v2_m3))"
 )
 HANDLE = re.compile(
     r"hf://[\w-]+/[\w.-]+|kaggle://keras/[\w-]+/keras/[\w.]+/\d+|https://[\w.-]+/[\w./-]+(\.zip|\.tar\.gz|/)", re.ASCII
@@ -41,6 +41,10 @@ def bert(vocabulary, layers, width, positions=512):
 
 def roberta(layers, width):
     return (50265 + 514 + 3) * width + layers * block(width, 4 * width)
+
+
+def xlm_roberta(layers, width, positions=514):
+    return (250002 + positions + 3) * width + layers * block(width, 4 * width)
 
 
 def albert(vocabulary, width):
@@ -120,6 +124,14 @@ SIZES = {
     "roberta_large_en": roberta(*LARGE),
     "roberta_large_en_mnli": roberta(*LARGE),
     "distil_roberta_base_en": roberta(6, 768),
+    "xlm_roberta_base_multi": xlm_roberta(*BASE),
+    "xlm_roberta_large_multi": xlm_roberta(*LARGE),
+    "multilingual_e5_base": xlm_roberta(*BASE),
+    "multilingual_e5_large": xlm_roberta(*LARGE),
+    "bge_m3": xlm_roberta(*LARGE, positions=8194),
+    "bge_reranker_base": xlm_roberta(*BASE),
+    "bge_reranker_large": xlm_roberta(*LARGE),
+    "bge_reranker_v2_m3": xlm_roberta(*LARGE, positions=8194),
     **{f"albert_{size}_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_v1_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_zh": albert(CHINESE, width) for size, (_, width) in ALBERT.items()},
@@ -146,6 +158,9 @@ SIZES = {
 def test_formulae_give_known_sizes():
     assert bert(UNCASED, *BASE) == 109_482_240
     assert roberta(*LARGE) == 354_310_144
+    # As KerasHub says, whose model has neither the two unused positions nor a row of segments.
+    assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768
+    assert xlm_roberta(*LARGE, positions=8194) == 566_702_080 + 3 * 1024
     assert albert(30000, 4096) == 222_595_584
     assert distilbert(UNCASED) == 66_362_880
     assert gpt2(*BASE) == 124_439_808  # as KerasHub says
@@ -167,6 +182,8 @@ def test_entry(name):
     language = re.search("_(zh|multi)(?=_|$)", name)
     if family == "marian":
         assert entry["languages"] == name.split("_")[1:]
+    elif entry["family"] == "xlm_roberta":
+        assert entry["languages"] == ["mul"]
     else:
         assert entry["languages"] == [{"zh": "zh", "multi": "mul"}[language[1]] if language else "en"]
     assert entry["licence"] in {"Apache-2.0", "MIT", "NOASSERTION"}

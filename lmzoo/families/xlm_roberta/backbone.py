@@ -1,0 +1,67 @@
+"""XLM-RoBERTa (Conneau et al., 2020, https://arxiv.org/abs/1911.02116)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import keras
+
+from lmzoo.families.encoder_config import FairseqEncoderConfig
+from lmzoo.families.transformer import TransformerBackbone
+
+
+@dataclass(frozen=True, kw_only=True)
+class XlmRobertaConfig(FairseqEncoderConfig):
+    """The arguments of `XlmRobertaBackbone`: those of `EncoderConfig`, with the defaults of fairseq's released models.
+
+    Example: see `XlmRobertaBackbone`.
+    """
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class XlmRobertaBackbone(TransformerBackbone):
+    """The encoder of XLM-RoBERTa: RoBERTa's, trained on texts in a hundred languages.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `<s>`, and `hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: the longest input in tokens; the position table has two rows more.
+        num_segments: rows of the segment table: none in fairseq's models, in Hugging Face's conversions one, which is
+            zero. With more, the inputs also have `segment_ids`, which tasks fill with 0.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.XlmRobertaBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24
+    )
+    ids = np.array([[0, 17, 23, 2, 1]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids != 1})["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = XlmRobertaConfig
+    has_pooler = False
