@@ -7,6 +7,7 @@ from lmzoo.families.albert import AlbertBackbone as AlbertBackbone
 from lmzoo.families.backbone import Backbone as Backbone
 from lmzoo.families.bert import BertBackbone as BertBackbone
 from lmzoo.families.distilbert import DistilBertBackbone as DistilBertBackbone
+from lmzoo.families.electra import ElectraBackbone as ElectraBackbone
 from lmzoo.families.elmo import ElmoBackbone as ElmoBackbone
 from lmzoo.families.ffnn_lm import FfnnLmBackbone as FfnnLmBackbone
 from lmzoo.families.gpt import GptBackbone as GptBackbone

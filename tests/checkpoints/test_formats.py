@@ -25,7 +25,7 @@ from lmzoo.models import (
 )
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import save_checkpoint
-from lmzoo.registry.family import Family, families
+from lmzoo.registry.family import Family, families, families_with
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from tests.reference.elmo import product_paths, to_product
 from tests.reference.weights import difference, padded_batch, randomise, run, to_numpy
@@ -47,6 +47,7 @@ def of_fairseq(family: Family) -> bool:
 SAYABLE = {
     ("bert", "keras_hub"): {"activation": "gelu_tanh"},
     ("albert", "keras_hub"): {"activation": "gelu_tanh"},
+    ("electra", "keras_hub"): {"activation": "gelu_tanh"},
     ("albert", "tf1"): {"activation": "gelu_tanh"},
     **{(name, "hf"): {"num_segments": 1} for name, family in families().items() if of_fairseq(family)},
     ("xlnet", "hf"): {"max_sequence_length": 512},
@@ -199,18 +200,20 @@ KERAS_HUB_SIZES = {
     "intermediate_dim": 53,
     "max_sequence_length": 67,
 }
+NARROW = {**KERAS_HUB_SIZES, "embedding_dim": 13}
 # Files number the blocks of all groups consecutively, so that groups of three would show a wrong order.
 GROUPS = {**KERAS_HUB_SIZES, "num_layers": 4, "embedding_dim": 13, "num_groups": 2, "num_inner_repetitions": 3}
 XLNET_SIZES = {"num_layers": 3, "num_heads": 3, "hidden_dim": 42, "intermediate_dim": 47}
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "albert", "distilbert", "gpt2", "xlnet"])
+@pytest.mark.parametrize("name", [family.name for family in families_with("keras_hub")])
 def test_keras_hub(name, tmp_path):
     """What KerasHub wrote computes here what it computes there, and the other way round."""
     keras_hub = pytest.importorskip("keras_hub")
-    sizes = {"albert": GROUPS, "xlnet": XLNET_SIZES}.get(name, KERAS_HUB_SIZES)
+    sizes = {"albert": GROUPS, "electra": NARROW, "xlnet": XLNET_SIZES}.get(name, KERAS_HUB_SIZES)
     cls = getattr(keras_hub.models, f"{keras_hub_prefix(families()[name])}Backbone")
-    theirs = cls(vocabulary_size=131, **sizes)
+    keys = families()[name].checkpoints["keras_hub"].config.keys
+    theirs = cls(**{key: 131 for key, argument in keys.items() if argument == "vocabulary_size"}, **sizes)
     randomise(theirs)
     theirs.save_to_preset(str(tmp_path / "theirs"))
     ours = Backbone.from_preset(tmp_path / "theirs")

@@ -47,6 +47,11 @@ def xlm_roberta(layers, width, positions=514):
     return (250002 + positions + 3) * width + layers * block(width, 4 * width)
 
 
+def electra(layers, width, embedding, intermediate):
+    projection = (embedding + 1) * width if embedding != width else 0
+    return (UNCASED + 516) * embedding + projection + layers * block(width, intermediate)
+
+
 def albert(vocabulary, width):
     embeddings, mapping, pooler = (vocabulary + 516) * 128, 129 * width, width**2 + width
     return embeddings + mapping + block(width, 4 * width) + pooler
@@ -124,6 +129,12 @@ SIZES = {
     "roberta_large_en": roberta(*LARGE),
     "roberta_large_en_mnli": roberta(*LARGE),
     "distil_roberta_base_en": roberta(6, 768),
+    "electra_small_discriminator_en_uncased": electra(12, 256, 128, 1024),
+    "electra_small_generator_en_uncased": electra(12, 256, 128, 1024),
+    "electra_base_discriminator_en_uncased": electra(12, 768, 768, 3072),
+    "electra_base_generator_en_uncased": electra(12, 256, 768, 1024),
+    "electra_large_discriminator_en_uncased": electra(24, 1024, 1024, 4096),
+    "electra_large_generator_en_uncased": electra(24, 256, 1024, 1024),
     "xlm_roberta_base_multi": xlm_roberta(*BASE),
     "xlm_roberta_large_multi": xlm_roberta(*LARGE),
     "multilingual_e5_base": xlm_roberta(*BASE),
@@ -158,6 +169,7 @@ SIZES = {
 def test_formulae_give_known_sizes():
     assert bert(UNCASED, *BASE) == 109_482_240
     assert roberta(*LARGE) == 354_310_144
+    assert electra(24, 256, 1024, 1024) == 51_065_344 - (256 * 256 + 256)  # as KerasHub says, without its pooler
     # As KerasHub says, whose model has neither the two unused positions nor a row of segments.
     assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768
     assert xlm_roberta(*LARGE, positions=8194) == 566_702_080 + 3 * 1024

@@ -1,0 +1,90 @@
+"""ELECTRA (Clark et al., 2020, https://arxiv.org/abs/2003.10555)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from lmzoo.families.encoder_config import EncoderConfig, require_positive
+from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import TransformerEmbedding
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElectraConfig(EncoderConfig):
+    """The arguments of `ElectraBackbone`: those of `EncoderConfig`, and the width of the embeddings.
+
+    Example: see `ElectraBackbone`.
+    """
+
+    embedding_dim: int = 128
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        super().__post_init__()
+        require_positive(self, "embedding_dim")
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ElectraBackbone(TransformerBackbone):
+    """ELECTRA's encoder: BERT's with embeddings of a width of their own, and without pooler.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H), the first of them the embeddings, projected to H if they are narrower.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: rows of the position table: the longest input in tokens.
+        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initialiser, at least 0.
+        embedding_dim: width of the embeddings, E. If it is not H, a linear layer projects them.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.ElectraBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24, embedding_dim=8
+    )
+    ids = np.array([[2, 17, 23, 3, 0]], "int32")
+    outputs = backbone({"token_ids": ids, "padding_mask": ids > 0, "segment_ids": np.zeros_like(ids)})
+    outputs["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = ElectraConfig
+    has_pooler = False
+
+    @classmethod
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """See `TransformerBackbone.make_layers`."""
+        layers = super().make_layers(config, dtype)
+        if config.embedding_dim != config.hidden_dim:
+            layers["embedding_projection"] = cls.make_embedding_projection(config, dtype)
+        return layers
+
+    @classmethod
+    def make_embeddings(cls, config: Any, dtype: keras.DTypePolicy, width: int | None = None) -> TransformerEmbedding:
+        """Return the embedding layer, of width E."""
+        return super().make_embeddings(config, dtype, width or config.embedding_dim)
