@@ -19,7 +19,7 @@ from lmzoo.registry import family as registry
 from lmzoo.testing import tiny_backbone, tiny_task
 from lmzoo.text import BytePairTokenizer
 
-NAMES = Names("XLMRoberta", "xlm-roberta", "roberta", {"classification": "XLMRobertaForTexts"})
+NAMES = Names("Camembert", "camembert", "roberta", {"classification": "CamembertForTexts"})
 
 
 END = "<|endoftext|>"
@@ -47,16 +47,16 @@ def test_hugging_face(renamed, tmp_path):
     task = tiny_task(TextClassifier, FAMILY)
     save_checkpoint(task, tmp_path, to="hf")
     config = read_json(tmp_path, "config.json")
-    assert (config["model_type"], config["architectures"]) == ("xlm-roberta", ["XLMRobertaForTexts"])
-    assert read_json(tmp_path, "tokenizer_config.json")["tokenizer_class"] == "XLMRobertaTokenizer"
+    assert (config["model_type"], config["architectures"]) == ("camembert", ["CamembertForTexts"])
+    assert read_json(tmp_path, "tokenizer_config.json")["tokenizer_class"] == "CamembertTokenizer"
     assert "roberta.embeddings.word_embeddings.weight" in tensors(tmp_path)
     assert TextClassifier.from_preset(tmp_path).classify(["fine film"]) == task.classify(["fine film"])
 
 
 def test_keras_hub(renamed, tmp_path):
-    renamed("keras_hub", prefix="XLMRoberta")
+    renamed("keras_hub", prefix="Camembert")
     save_checkpoint(tiny_backbone(FAMILY), tmp_path, to="keras_hub")
-    assert read_json(tmp_path, "config.json")["registered_name"] == "keras_hub>XLMRobertaBackbone"
+    assert read_json(tmp_path, "config.json")["registered_name"] == "keras_hub>CamembertBackbone"
     assert find_checkpoint(tmp_path).family.name == "roberta"
 
 

@@ -155,7 +155,13 @@ def test_every_head_of_every_family_is_there():
     heads = {name: family.checkpoints["hf"].heads.keys() - {"embedding"} for name, family in families().items()
              if "hf" in family.checkpoints}  # fmt: skip
     stored = {path.stem.removeprefix("TF") for path in MODELS.glob("*.zip")}
+    # Families that came in after transformers had dropped TensorFlow have none.
+    prefixes = {name: names_in_transformers(families()[name]).prefix for name in heads}
+    twins = {name for name, prefix in prefixes.items() if any(file.startswith(prefix) for file in stored)}
+    assert {"albert", "bert", "distilbert", "gpt2", "roberta", "xlnet"} <= twins
     for name, kinds in heads.items():
+        if name not in twins:
+            continue
         names = names_in_transformers(families()[name])
         missing = {names.architecture(kind) for kind in kinds} - stored
         # RoBERTa and DistilBERT have no such class.
