@@ -654,4 +654,40 @@ FAULTS = (
         "np.concatenate([values[: shape[axis]], drawn])",
         "np.concatenate([values[: shape[axis]], 0 * drawn])",
     ),
+    Fault(
+        "of a file of low-rank updates only the first of each layer is loaded",
+        "families/lora.py",
+        "            for update in updates_of(layers[layer_path]):",
+        "            for update in updates_of(layers[layer_path])[:1]:",
+    ),
+    Fault(
+        "published models of XLM-RoBERTa's tokenizer get no padding token",
+        "text/tokenizers/xlmr_sentencepiece.py",
+        'for token in ("<s>", "<pad>", "</s>", "<unk>"):',
+        'for token in ("<s>", "</s>", "<unk>"):',
+    ),
+    Fault(
+        "the files of a tokenizer do not tell families of one format apart",
+        "checkpoints/checkpoint.py",
+        "families.sort(key=lambda family: not holds_tokenizer(directory, family.tokenizer))",
+        "families.sort(key=lambda family: False)",
+    ),
+    Fault(
+        "Chinese characters are words whatever a tokenizer's setting says",
+        "text/tokenizers/wordpiece.py",
+        "handle_chinese_chars=self.split_on_cjk,",
+        "handle_chinese_chars=True,",
+    ),
+    Fault(
+        "prompts get no start token, also if it is asked for",
+        "tasks/causal_lm.py",
+        "if preprocessor.packing.start or not self.add_start_token:",
+        "if True:",
+    ),
+    Fault(
+        "the projection of ELECTRA's embeddings has other weights than the file's",
+        "families/transformer.py",
+        'return layers["embedding_projection"](x) if "embedding_projection" in layers else x',
+        'return 2 * layers["embedding_projection"](x) if "embedding_projection" in layers else x',
+    ),
 )
