@@ -48,9 +48,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and str(zlib.crc32(item.nodeid.encode()) % 10) == os.environ.get("TENTH"):
             item.add_marker(pytest.mark.tenth)
-        if "bfloat16" in item.nodeid and _forbids_kernels_for_bfloat16():
+        in_half_precision = "bfloat16" in item.nodeid or item.get_closest_marker("half_precision")
+        if in_half_precision and _forbids_kernels_for_bfloat16():
             reason = (
-                "TensorFlow calls oneDNN for bfloat16 if the processor has AVX-512, and dies if oneDNN may not use it"
+                "TensorFlow calls oneDNN for half precision if the processor has AVX-512, and dies if oneDNN may not "
+                "use it"
             )
             item.add_marker(pytest.mark.skip(reason=reason))
     if BACKEND != "tensorflow":

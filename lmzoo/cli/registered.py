@@ -10,6 +10,5 @@ PRETRAINED_FAMILIES = (
     "gpt2",
     "lstm_lm",
     "roberta",
-    "xlm_roberta",
     "xlnet",
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 import numbers
 from collections.abc import Iterable, Mapping
@@ -37,17 +38,19 @@ def require_share(name: str, value: object) -> None:
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
 
 
-def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str]) -> None:
+def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str], arguments: Iterable[str] = ()) -> None:
     """Raise a TypeError that names an argument that a call does not take, if there is one, and says what to do instead.
 
     Args:
         call: name of the function or class.
         names: names of the unknown arguments.
         advice: what to do instead, a sentence, by the names that other libraries give to arguments.
+        arguments: those that the call takes, of which a similar one is suggested.
     """
     if unknown := sorted(names):
-        known = advice.get(unknown[0], "")
-        raise TypeError(f"`{call}` takes no argument `{unknown[0]}`.{' ' if known else ''}{known}")
+        similar = difflib.get_close_matches(unknown[0], arguments, 1)
+        hint = advice.get(unknown[0]) or (f"Did you mean `{similar[0]}`?" if similar else "")
+        raise TypeError(f"`{call}` takes no argument `{unknown[0]}`. {hint}".rstrip())
 
 
 def stop_strings(stop: Any) -> list[str]:

@@ -73,6 +73,10 @@ class SpanScheme:
         """Return the mark and the type of a label; "O" and "" if words with it are in no span."""
         return self.marks.get(label, (OUTSIDE, ""))
 
+    def has(self, type_: str, mark: str) -> bool:
+        """Return whether there is a label of a type with a mark."""
+        return (mark, type_) in self.marks.values()
+
     def find(self, type_: str, *marks: str) -> str:
         """Return the label of a type with the first of `marks` that it has, or else with "B"."""
         labels = (label for mark in marks for label, parts in self.marks.items() if parts == (mark, type_))

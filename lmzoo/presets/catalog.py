@@ -240,7 +240,8 @@ def _unknown(preset: str, path: Path) -> str:
     names = [*here, *_published()]
     if versions := sorted(name for name in _versions(preset) if "@" in name):
         return f"There is no {preset}. Its versions on this machine are {', '.join(versions)}."
-    near = difflib.get_close_matches(preset.lower(), names)
+    start = preset.lower()
+    near = [name for name in names if start and name.startswith(start)][:3] or difflib.get_close_matches(start, names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
         message += " It is a file, and a preset is a directory (`keras.saving.load_model` reads .keras files)."

@@ -230,10 +230,15 @@ class Recipe:
         """Defaults and limits of recipes for the family.
 
         Raises:
-            ValueError: for a family that learns from pairs of texts.
+            ValueError: for a family that learns from pairs of texts, or that is not trained from scratch.
         """
         if self.family_record.backbone.reads_source:
             raise ValueError(f"{self.family} learns from pairs of texts, not from texts: use `lmzoo fit`.")
+        if self.family_record.pretrained_head not in METHODS:
+            raise ValueError(
+                f"{self.family} is not pre-trained from scratch. Load a published model; `MaskedLM.fit` trains it "
+                "further."
+            )
         return METHODS[self.family_record.pretrained_head]
 
     @property

@@ -53,6 +53,7 @@ class Family:
         objective: of pre-training, next to masked tokens "nsp" or "sop", or instead of them "plm"; the default of
             `Pretrainer`.
         pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
+            Empty for a family that is not trained from scratch.
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
         title: the name for readers, such as "GPT-2"; by default `name`.
         like: the name of a family that computes the same but for sizes, embeddings or names: tests check it less often.

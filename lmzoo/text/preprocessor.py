@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import numbers
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Self
@@ -187,8 +188,8 @@ class Preprocessor:
             x: n texts; n pairs, as a tuple `(firsts, seconds)` or a list of tuples `(first, second)`; one text, a
                 string; or one pair, a tuple of two strings. In functions of `tf.data`, `tf.string` tensors of shape ()
                 or (n,), or a tuple of two.
-            y: labels, which are returned as they are. Anything but text.
-            sample_weight: weights, which are returned as they are.
+            y: labels, which are returned as they are, lists of numbers as arrays. Anything but text.
+            sample_weight: weights, likewise.
 
         Returns:
             The features (n, t), or (t,) for one text or pair; with labels a tuple `(features, y)` or
@@ -209,10 +210,14 @@ class Preprocessor:
             features = features_in_graph(self._pad, parts, self.sequence_length)
         else:
             features = self._features_of(x, [single_text(part) for part in parts])
-        return keras.utils.pack_x_y_sample_weight(features, y, sample_weight)
+        return keras.utils.pack_x_y_sample_weight(features, _as_column(y), _as_column(sample_weight))
 
     def _features_of(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
         """Return the features of `x`, whose parts are `single` texts or, where these are None, columns of texts."""
+        if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
+            raise ValueError(
+                f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
+            )
         if None in single or len(single) > 2:
             return self._pad(*split_segments(x, self.tokenizer.takes_words))
         columns: list[Any] = [[text] for text in single]
@@ -297,3 +302,9 @@ def _is_text(values: Any) -> bool:
         return True
     holds_objects = isinstance(values, (list, tuple)) or getattr(dtype, "kind", None) == "O"
     return is_text(next(iter(values), None) if holds_objects else values)
+
+
+def _as_column(values: Any) -> Any:
+    """Return a list of numbers as an array, as Keras takes it, and anything else as it is."""
+    is_column = isinstance(values, list) and all(isinstance(value, numbers.Number) for value in values)
+    return np.asarray(values) if is_column else values

@@ -89,7 +89,16 @@ class SpanTable(NamedTuple):
 
 
 def labels_of_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
-    """Return the labels of a span of `length` words: "B-PER", "I-PER", or "B-PER", "E-PER", as the scheme says."""
+    """Return the labels of a span of `length` words: "B-PER", "I-PER", or "B-PER", "E-PER", as the scheme says.
+
+    Raises:
+        ValueError: if the scheme has no label for the words inside of a longer span.
+    """
+    if length > 2 and not scheme.has(type_, "I") and scheme.has(type_, "B") and scheme.has(type_, "E"):
+        raise ValueError(
+            f"A span of {length} words of the type {type_!r} needs a label for the words inside of it, such as "
+            f"{scheme.spelling.join('I', type_)!r}, which `labels` does not have."
+        )
     if length == 1:
         return [scheme.find(type_, "S", "B", "E", "I")]
     return [scheme.find(type_, "B", "I"), *[scheme.find(type_, "I")] * (length - 2), scheme.find(type_, "E", "I")]

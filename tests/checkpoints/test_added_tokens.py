@@ -283,7 +283,7 @@ def test_a_resized_task_keeps_its_head():
     bias = keras.ops.convert_to_numpy(resized.head.output_bias)
     assert bias.shape == (28,)
     assert bias[26:].min() > 0.1
-    with pytest.raises(ValueError, match=r"call `backbone.resize_token_embeddings\(28\)`"):
+    with pytest.raises(ValueError, match=r"take `resize_token_embeddings\(28\)`, a new model"):
         task.resize_token_embeddings(27)
 
 
@@ -304,7 +304,7 @@ def test_from_new_tokens_to_a_file(tmp_path):
     backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
     preprocessor = Preprocessor(tokenizer, family_of(BertBackbone).packing, 17)
     assert tokenizer.add_tokens(["[E1]", "[E2]"], special_tokens=True) == 2
-    with pytest.raises(ValueError, match=r"call `backbone.resize_token_embeddings\(28\)`"):
+    with pytest.raises(ValueError, match=r"take `resize_token_embeddings\(28\)`, a new model"):
         TextClassifier(backbone, preprocessor, num_classes=2)
     task = TextClassifier(backbone.resize_token_embeddings(28), preprocessor, num_classes=2)
     texts = ["[E1] good [E2]", "[E1]film [E2]", "good [E1][E2]"]

@@ -122,6 +122,7 @@ def test_other_products_are_left_as_they_are():
     assert "[1] x [1]" in dots(lambda x: matmul(x, keras.ops.ones((7, 11))).sum(), wide)[-1]  # the kernel transposed
 
 
+@pytest.mark.half_precision
 @pytest.mark.usefixtures("bfloat16_processor")
 def test_changed_dense_layers_apply_themselves():
     x, dense = in_bfloat16(5, 16), keras.layers.Dense(11, activation="tanh", dtype="mixed_bfloat16")

@@ -120,6 +120,7 @@ def test_memories_are_kept_at_first():
     assert not bias[[0, 1, 3]].any()
 
 
+@pytest.mark.half_precision
 def test_memories_are_not_rounded():
     layer = layer_of("lstm", dtype="mixed_bfloat16")
     assert [keras.backend.standardize_dtype(s.dtype) for s in layer(floats(B, T, D))] == ["float32", "bfloat16"]
@@ -130,6 +131,7 @@ def test_an_unknown_cell():
         RecurrentLayer("LSTM", 3)
 
 
+@pytest.mark.half_precision
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
 def test_recurrent_models_are_built_and_loaded_in_half_precision(dtype, tmp_path):
     backbone = tiny_backbone(LSTM_LM)

@@ -116,6 +116,13 @@ def test_labels_of_a_span(labels, length, expected):
     assert labels_of_span("PER", length, SpanScheme.of(labels)) == [f"{mark}-PER" for mark in expected]
 
 
+def test_a_long_span_needs_an_inside_label():
+    scheme = SpanScheme.of(["O", "PER_B", "PER_L", "PER_U"])
+    assert labels_of_span("PER", 2, scheme) == ["PER_B", "PER_L"]
+    with pytest.raises(ValueError, match=r"A span of 3 words of the type 'PER' needs .* such as 'PER_I', which"):
+        labels_of_span("PER", 3, scheme)
+
+
 def test_which_labels_mark_spans():
     assert marks_spans(LABELS)
     assert not marks_spans(["NOUN", "VERB"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Self
 
 import keras
@@ -71,6 +71,7 @@ class KnownArguments:
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {}
+    from_preset: ClassVar[Callable[..., Any]]  # of `SavedTask`; its arguments may be meant as well
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the names of keyword arguments.
@@ -80,5 +81,6 @@ class KnownArguments:
         """
         parameters = inspect.signature(cls).parameters
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
-            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of)
+            possible = {**parameters, **inspect.signature(cls.from_preset).parameters}
+            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, possible)
         return super().__new__(cls, *args, **kwargs)

@@ -111,7 +111,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     if embeddings is not None and tokens > embeddings:
         raise ValueError(
             f"The tokenizer has {tokens} tokens, but the model has embeddings for {embeddings}: this {reader} and this "
-            f"{model} do not belong together. If tokens were added, call `backbone.resize_token_embeddings({tokens})`."
+            f"{model} do not belong together. If tokens were added, take `resize_token_embeddings({tokens})`, a new "
+            "model."
         )
     if columns is not None and most is not None and columns > most:
         raise ValueError(
