@@ -41,15 +41,18 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph in named steps, which a family may override: `make_layers`, `embed`, `encode` and `pool`."""
+        """Build the graph in named steps, which a family may override.
+
+        They are `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
+        """
         layers = cls.make_layers(config, dtype)
         inputs = inputs_of(config)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        embedded = cls.embed(layers, inputs)  # (B, T, H)
-        states = [embedded, *cls.encode(layers, embedded, mask)]
+        embedded = cls.compute_embeddings(layers, inputs)  # (B, T, H)
+        states = [embedded, *cls.compute_states(layers, embedded, mask)]
         if "final_norm" in layers:
             states[-1] = layers["final_norm"](states[-1])
-        pooled = cls.pool(layers, states, mask)  # (B, H)
+        pooled = cls.compute_pooled(layers, states, mask)  # (B, H)
         outputs = {"sequence_output": states[-1], "pooled_output": pooled, "hidden_states": tuple(states)}
         return layers, inputs, outputs
 
@@ -67,13 +70,13 @@ class TransformerBackbone(Backbone):
         return layers
 
     @classmethod
-    def embed(cls, layers: dict[str, Any], inputs: Features) -> Tensor:
+    def compute_embeddings(cls, layers: dict[str, Any], inputs: Features) -> Tensor:
         """Return the first hidden states: embeddings and, where they are narrower, their projection to H."""
         x = layers["embeddings"](**inputs)  # (B, T, E)
         return layers["embedding_projection"](x) if "embedding_projection" in layers else x  # (B, T, H)
 
     @classmethod
-    def encode(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
+    def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
         """Return the hidden states after each block, (B, T, H), of the first ones and a mask of real tokens."""
         states = []
         for block in layers["blocks"]:
@@ -82,7 +85,7 @@ class TransformerBackbone(Backbone):
         return states
 
     @classmethod
-    def pool(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
+    def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
         """Return a vector for each text, (B, H), of all hidden states and a mask of real tokens."""
         if cls.causal:
             last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True) - 1, 0)  # (B, 1)

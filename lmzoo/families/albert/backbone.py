@@ -234,11 +234,11 @@ class AlbertBackbone(TransformerBackbone):
         return layers
 
     @classmethod
-    def encode(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
-        """See `TransformerBackbone.encode`."""
+    def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
+        """See `TransformerBackbone.compute_states`."""
         return layers["encoder"](x, mask)
 
     @classmethod
-    def pool(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
-        """See `TransformerBackbone.pool`."""
+    def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
+        """See `TransformerBackbone.compute_pooled`."""
         return layers["pooler"](states[-1])
