@@ -376,8 +376,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "near = difflib.get_close_matches(preset.lower(), names)",
-        "near = difflib.get_close_matches(preset.lower(), names, cutoff=1.0)",
+        "difflib.get_close_matches(start, names)",
+        "difflib.get_close_matches(start, names, cutoff=1.0)",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.family_names import ARCHITECTURES, Names
 from lmzoo.checkpoints.hugging_face.checkpoint import (
     BLOCK,
     EMBEDDINGS,
@@ -25,7 +25,7 @@ from lmzoo.families.electra.backbone import ElectraConfig
 
 HUGGING_FACE = hugging_face_layout(
     # `ElectraForPreTraining` is a discriminator.
-    names=Names("Electra", "electra", "electra", {"pretraining": "MaskedLM"}),
+    names=Names("Electra", "electra", "electra", {"pretraining": ARCHITECTURES["masked_lm"]}),
     config=config_table(
         {**ENCODER_KEYS, "embedding_size": "embedding_dim"},
         defaults={**ENCODER_DEFAULTS, "embedding_size": 128},
