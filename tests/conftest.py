@@ -48,8 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
         if item.get_closest_marker("slow") and str(zlib.crc32(item.nodeid.encode()) % 10) == os.environ.get("TENTH"):
             item.add_marker(pytest.mark.tenth)
-        in_half_precision = "bfloat16" in item.nodeid or item.get_closest_marker("half_precision")
-        if in_half_precision and _forbids_kernels_for_bfloat16():
+        names_it = "float16" in item.nodeid or "half_precision" in item.nodeid
+        in_half_precision = names_it or item.get_closest_marker("half_precision")
+        if in_half_precision and _forbids_kernels_for_half_precision():
             reason = (
                 "TensorFlow calls oneDNN for half precision if the processor has AVX-512, and dies if oneDNN may not "
                 "use it"
@@ -62,8 +63,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @functools.cache
-def _forbids_kernels_for_bfloat16() -> bool:
-    """Return whether oneDNN may not use the instructions by which TensorFlow chooses its kernels for bfloat16."""
+def _forbids_kernels_for_half_precision() -> bool:
+    """Return whether oneDNN may not use the instructions by which TensorFlow chooses its kernels for half precision."""
     processor = Path("/proc/cpuinfo")
     limit = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
     has_instructions = processor.exists() and "avx512f" in processor.read_text("utf-8")

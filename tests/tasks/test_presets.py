@@ -117,6 +117,7 @@ def test_without_weights(classifier, preset):
     assert np.abs(predict(task) - predict(classifier)).max() > 1e-2
 
 
+@pytest.mark.half_precision
 def test_overrides(tiny, classifier, preset):
     task = TextClassifier.from_preset(preset, dtype="mixed_bfloat16", dropout=0.3, sequence_length=13)
     assert task.backbone.dtype_policy.name == "mixed_bfloat16"

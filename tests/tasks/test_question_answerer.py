@@ -427,7 +427,9 @@ def test_every_family_answers_with_parts_of_the_text(family):
             at = encoded.windows[0][row] - encoded.second[row]
             start, end = encoded.spans[at + first, 0], encoded.spans[at + last, 1]
             text = encoded.contexts[encoded.examples[row]][start:end]
-            assert answers[0]["text"].startswith(text.strip()) or text.strip() in answers[0]["text"]
+            pointed = text.strip()
+            # A space of XLM-RoBERTa's has the span of the next character: an answer that ends with it has a part of it.
+            assert pointed in answers[0]["text"] or pointed.startswith(answers[0]["text"])
     assert positions.any(axis=1).sum() >= sum(bool(answers) for answers in golds)
 
 

@@ -80,6 +80,7 @@ def mixed_precision():
     keras.config.set_dtype_policy(before)
 
 
+@pytest.mark.half_precision
 def test_mixed_precision_everywhere(mixed_precision, eager):
     """Logits are in float32, so that what must not come can be -1e9, and translations can be compared."""
     task = tiny_task(Seq2SeqLM, FAMILY)
