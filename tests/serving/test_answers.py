@@ -45,4 +45,4 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
         ties += len(tied) > 1
     assert ties < 3
     given = np.array([ranked[0]["end"] > 0 for ranked in expected])
-    assert 3 < given.sum() < len(given)  # some questions have no answer
+    assert 0 < given.sum() < len(given)  # some questions have no answer
