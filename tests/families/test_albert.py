@@ -166,6 +166,7 @@ def test_int8_and_back():
     assert clone.get_config() == backbone.get_config()
 
 
+@pytest.mark.half_precision
 def test_training_does_not_round_frozen_weights():
     backbone = build(dtype="mixed_bfloat16", dropout=0.3)
     backbone.trainable = False

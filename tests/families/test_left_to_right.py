@@ -90,6 +90,7 @@ def test_a_sequence_without_tokens_keeps_its_state():
         assert np.abs(now[0] - before[0]).max() > 1e-3
 
 
+@pytest.mark.half_precision
 def test_memories_are_not_rounded():
     backbone = tiny_backbone(LSTM, dtype="mixed_bfloat16")
     _, state = backbone.call_with_state(inputs_of())
