@@ -54,7 +54,7 @@ class Names:
 
 
 def names_in_transformers(family: Family) -> Names:
-    """What transformers calls a family: see `lmzoo.checkpoints.hugging_face.checkpoint.HuggingFaceLayout`."""
+    """Return the names of a family in transformers; see `HuggingFaceLayout`."""
     own: Names | None = family.checkpoints["hf"].names
     return own or Names(_prefix(family), family.name, family.name)
 

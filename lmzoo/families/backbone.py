@@ -14,7 +14,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.input_checks import check_ids
-from lmzoo.families.keras_hub_names import KerasHubNames
+from lmzoo.families.keras_hub_names import KerasHubBackboneNames
 from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.layers.adapted import stores_updates
@@ -30,7 +30,7 @@ from lmzoo.serving.export import export_backbone, file_format
 from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_recipes, stored_recipes
 
 
-class Backbone(ReportsNotFinite, KerasHubNames, LoraModel):
+class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     """A Functional model from token features to hidden states; the part of a task that is pre-trained.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes

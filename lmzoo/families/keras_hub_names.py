@@ -18,7 +18,7 @@ _MISSING_IN_SEQ2SEQ = {
 }
 
 
-class KerasHubNames:
+class KerasHubBackboneNames:
     """Attributes of a backbone with KerasHub's names. A model without such a part raises an AttributeError."""
 
     reads_source: ClassVar[bool]

@@ -50,7 +50,7 @@ def peer_heads(family: Family) -> list[str]:
 
 
 def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
-    """A model of transformers with random weights is read, and gives the same hidden states and logits."""
+    """Read a model of transformers with random weights, and compare its hidden states, attention scores and logits."""
     with tempfile.TemporaryDirectory() as folder:
         peer = _make_peer(family, head, Path(folder), variant)
         model = _read(family, head, Path(folder) / "peer")
@@ -68,7 +68,7 @@ def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
 
 
 def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
-    """What was read and written again is the same bit by bit, for transformers and for lmzoo."""
+    """Write a model that was read, and compare all tensors bit by bit, as transformers and lmzoo read them."""
     layout = family.checkpoints["hf"]
     with tempfile.TemporaryDirectory() as folder:
         peer = _make_peer(family, head, Path(folder), variant)

@@ -217,7 +217,6 @@ class AlbertBackbone(TransformerBackbone):
 
     @classmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """See `TransformerBackbone.make_layers`."""
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype, config.embedding_dim)}
         if config.embedding_projection:
             layers["embedding_projection"] = cls.make_embedding_projection(config, dtype)
@@ -235,10 +234,8 @@ class AlbertBackbone(TransformerBackbone):
 
     @classmethod
     def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
-        """See `TransformerBackbone.compute_states`."""
         return layers["encoder"](x, mask)
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
-        """See `TransformerBackbone.compute_pooled`."""
         return layers["pooler"](states[-1])

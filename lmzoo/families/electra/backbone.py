@@ -78,7 +78,6 @@ class ElectraBackbone(TransformerBackbone):
 
     @classmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """See `TransformerBackbone.make_layers`."""
         layers = super().make_layers(config, dtype)
         if config.embedding_dim != config.hidden_dim:
             layers["embedding_projection"] = cls.make_embedding_projection(config, dtype)

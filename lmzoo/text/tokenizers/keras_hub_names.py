@@ -11,7 +11,7 @@ from lmzoo.text.tf_data import ids_in_graph, is_symbolic
 from lmzoo.text.validate_text import single_text
 
 
-class KerasHubNames:
+class KerasHubTokenizerNames:
     """The part of `lmzoo.text.Tokenizer` that has the names of KerasHub's tokenizers."""
 
     if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.added_tokens import AddedToken, read_added_tokens, special_token
-from lmzoo.text.tokenizers.keras_hub_names import KerasHubNames
+from lmzoo.text.tokenizers.keras_hub_names import KerasHubTokenizerNames
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, to_list
 from lmzoo.text.validate_text import is_column
 
@@ -63,7 +63,7 @@ class SpecialTokens(TypedDict, total=False):
     added_tokens: Sequence[str | AddedToken | Mapping[str, Any]]
 
 
-class Tokenizer(KerasHubNames, ABC):
+class Tokenizer(KerasHubTokenizerNames, ABC):
     """Turns strings into tokens and back; the base class of the families' tokenizers.
 
     A subclass names its default special tokens. Its constructor accepts what `get_config` returns, calls
