@@ -329,7 +329,7 @@ WAYS: dict[str, Callable[[], Iterator[Any]]] = {
     **{
         f"pretrain_{name}": functools.partial(pretraining, name)
         for name, family in families().items()
-        if not family.backbone.reads_source
+        if family.pretrained_head in recipe.METHODS
     },
 }
 

@@ -8,11 +8,11 @@ import keras
 import pytest
 
 from lmzoo.registry.family import families
-from tests.distribution.mesh_probe import FUNCTIONS, TASKS
+from tests.distribution.mesh_probe import FUNCTIONS, TASKS, WAYS
 from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
-PRETRAINING = [f"pretrain_{name}" for name, family in families().items() if not family.backbone.reads_source]
+PRETRAINING = [name for name in WAYS if name.startswith("pretrain_")]
 # On JAX each family is on two meshes, and each task on one: a layout depends on the kinds of layers, most of which
 # several families share. TensorFlow splits batches only, in the same way for all: half of the families and tasks do.
 MESHES = "8x1", "4x2", "1x8", "2x4"
