@@ -102,7 +102,8 @@ class Checkpoint:
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """See `Source.head_of`."""
-        kind, heads = cls.head_kind, self.layout.heads
+        kind = self.head if self.head in cls.other_head_kinds else cls.head_kind
+        heads = self.layout.heads
         if kind not in heads:
             return None
         if kind in self.stored_head.alternatives:
@@ -155,13 +156,17 @@ class Checkpoint:
                 deviation = getattr(model, "backbone", model).config.initializer_range
                 draw = keras.initializers.TruncatedNormal(stddev=deviation)
                 weights[path].assign(draw(weights[path].shape))
-        if done.missing and not (isinstance(model, HasHead) and not model.uses_pooler):
-            warnings.warn(
-                f"{self.directory} holds no {done.missing[0].split('/')[0]}: it starts with random weights, so "
-                "`pooled_output` is meaningless before training.",
-                stacklevel=2,
-            )
+        for part in self._missing_parts(done):
+            if part == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
+                continue
+            so = ", so `pooled_output` is meaningless before training" if part == "pooler" else ""
+            warnings.warn(f"{self.directory} holds no {part}: it starts with random weights{so}.", stacklevel=2)
         return done
+
+    def _missing_parts(self, done: Plan) -> list[str]:
+        """Names of the optional parts of the model that the files lack."""
+        groups = [group for group in self.layout.optional if any(path.startswith(group) for path in done.missing)]
+        return [group.rstrip("/").rpartition("/")[2] for group in groups]
 
     def report(self, model: keras.Model) -> dict[str, str]:
         """See `Source.report`."""

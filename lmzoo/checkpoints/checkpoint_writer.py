@@ -87,7 +87,7 @@ def write_checkpoint(
         if embedder:
             check_embedder(task, preprocessor, to)
         else:
-            _check_head(task, to)
+            _check_head(task, to, getattr(layout, "head_activation", None))
         if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
@@ -126,7 +126,7 @@ def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
     return float(np.abs(one - two).max()), float(one.std())
 
 
-def _check_head(task: HasHead, to: str) -> None:
+def _check_head(task: HasHead, to: str, activation: str | None) -> None:
     """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
     given, model = task.get_config(), task.backbone.config
     fixed = {
@@ -136,6 +136,8 @@ def _check_head(task: HasHead, to: str) -> None:
         "output_activation": "linear",
     }
     fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
+    if task.head_kind in ("masked_lm", "pretraining") and activation is not None:
+        fixed["activation"] = activation
     if to == "hf":
         del fixed["multi_label"], fixed["output_activation"]
     for name, expected in fixed.items():

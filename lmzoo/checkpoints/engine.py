@@ -133,7 +133,8 @@ class Layout:
         unread_heads: kind of head that the format may hold, but lmzoo does not read -> a tensor that only it has.
         aliases: other spellings of tensor names: regular expression -> replacement.
         copies: tensors that may be stored twice: name -> name of the original, which must hold the same values.
-        optional: prefixes of paths of weights that may be missing together, such as an untrained pooler's.
+        optional: prefixes of paths of weights that may be missing together, such as an untrained pooler's. Without rows
+            in the tables no file holds them.
         absent: prefixes of paths of weights that no file holds, and that keep their values.
         ignored: tensors to ignore: regular expression -> the reason.
         complete: from a configuration to what files need in addition and does not change the model: arguments to write
@@ -267,6 +268,7 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
         if group is None or any(other.startswith(group) for other in rows.keys() - set(missing)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
+    missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
     names = {row.name: found[row.name] for row in rows.values() if row.name in found}  # in the table -> in the file
     assignments = []
     for name, paths in _sharing(layout, rows).items():
@@ -319,7 +321,8 @@ def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, R
                 rows[path] = replace(row, name=row.name.format(**match.groupdict()))
                 break
         else:
-            raise PresetError(f"The format {layout.name!r} has no place for the weight {path!r}.")
+            if not path.startswith(layout.optional):
+                raise PresetError(f"The format {layout.name!r} has no place for the weight {path!r}.")
     return rows
 
 

@@ -57,6 +57,7 @@ def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
         ignored={r"pooler\..*": "a pooler, which multiple choice alone uses"},
         complete=_with_segments,
         names=names,
+        head_activation="gelu",
     )
 
 

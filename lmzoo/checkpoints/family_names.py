@@ -49,7 +49,8 @@ class Names:
 
     def kind(self, architecture: str) -> str | None:
         """The kind of head that a class of models has; None for no head or an unknown one."""
-        known, ending = {**ARCHITECTURES, **self.architectures}, architecture.partition("For")[2]
+        known, ending = {**self.architectures, **ARCHITECTURES}, architecture.partition("For")[2]
+        known |= self.architectures
         return next((kind for kind, name in known.items() if name in (architecture, ending)), None)
 
 

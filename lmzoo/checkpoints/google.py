@@ -1,14 +1,14 @@
-"""TensorFlow checkpoints of Google's BERT and ALBERT code: `*_config.json` and `*.ckpt` files."""
+"""TensorFlow checkpoints of Google's code for BERT and its descendants: `*_config.json` and `*.ckpt` files."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
-from lmzoo.checkpoints.config_table import ConfigTable
+from lmzoo.checkpoints.config_table import ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.formats.stacked import UnstackedTensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
@@ -19,6 +19,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.registry.family import Family, families_with
 
+_GENERATOR = "replaced_tokens/generator/head/dense/kernel"
 _CLASSIFIER = {
     "classifier/logits/kernel": Row("output_weights", TRANSPOSED),
     "classifier/logits/bias": Row("output_bias"),
@@ -48,19 +49,28 @@ TRAINING_STATE = {
 
 
 @dataclass(frozen=True)
-class StackedLayout(Layout):
-    """A `Layout` of XLNet's code, in which some tensors hold the weights of all layers.
+class GoogleLayout(Layout):
+    """A `Layout` of code that differs from BERT's.
 
     Attributes:
-        stacked: names of these tensors; in `backbone` they are followed by the number of the layer, as in `name/3`.
+        signs: kind of head -> a tensor that only a model with such a head has.
+        stacked: names of tensors that hold the weights of all layers; in `backbone` they are followed by the number of
+            the layer, as in `name/3`.
+        sizes: from tensors to the content of a configuration file, for code that writes none; None for tensors of
+            another family.
     """
 
+    signs: Mapping[str, str] = field(default_factory=dict)
     stacked: tuple[str, ...] = ()
+    sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
-    def head_of(self, tensors: TensorFile) -> str | None:
-        """The kind of head whose tensors a file holds, if any."""
+    def head_of(self, tensors: TensorFile) -> StoredHead:
+        """Return the head whose tensors a file holds, if any."""
         held = set(tensors.names())
-        return next((kind for kind, table in self.heads.items() if held >= {row.name for row in table.values()}), None)
+        kind = next((kind for kind, name in self.signs.items() if name in held), None)
+        generator = self.heads.get(kind or "", {}).get(_GENERATOR)
+        width = {} if generator is None else {"generator_width": tensors.shape(generator.name)[0]}
+        return StoredHead(kind, lambda kind: dict(width))
 
 
 def google_files(family: Family) -> tuple[str, str]:
@@ -128,26 +138,38 @@ def find_google(directory: Path) -> Checkpoint | None:
     Raises:
         PresetError: if there are several checkpoints, or it is of a variant that our models do not support.
     """
-    found = {directory / google_files(family)[0]: family for family in families_with("google")}
-    file = next((file for file in found if file.is_file()), None)
-    if file is None:
+    files = {directory / google_files(family)[0]: family for family in families_with("google")}
+    file = next((file for file in files if file.is_file()), None)
+    found = _without_config(directory, files) if file is None else (file, files[file], read_json(directory, file.name))
+    if found is None:
         return None
-    family = found[file]
-    stored = read_json(directory, file.name)
-    arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
+    file, family, stored = found
     tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
+    arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
             arguments["activation"] = "gelu_tanh"  # its code computes the approximation
     layout = family.checkpoints["google"]
-    if isinstance(layout, StackedLayout):
+    if isinstance(layout, GoogleLayout):
         tensors = UnstackedTensors(tensors, layout.stacked)
-        head = StoredHead(layout.head_of(tensors))
+        head = layout.head_of(tensors)
     else:
         head = _head(tensors)
     unknown = layout.config.unknown(stored)
     return Checkpoint(directory, "google", family, arguments, lambda: tensors, lambda: head, file, unknown)
+
+
+def _without_config(directory: Path, files: Mapping[Path, Family]) -> tuple[Path, Family, JsonObject] | None:
+    """Return the family that the tensors show, and the configuration that they stand for, with the file it lacks."""
+    if len([*directory.glob("*.index")]) != 1:
+        return None
+    tensors = TensorFlowCheckpoint(_prefix(directory))
+    for file, family in files.items():
+        layout = family.checkpoints["google"]
+        if isinstance(layout, GoogleLayout) and (stored := layout.sizes(tensors)) is not None:
+            return file, family, stored
+    return None
 
 
 def _prefix(directory: Path) -> Path:

@@ -4,11 +4,13 @@ PRETRAINED_FAMILIES = (
     "albert",
     "bert",
     "distilbert",
+    "electra",
     "elmo",
     "ffnn_lm",
     "gpt",
     "gpt2",
     "lstm_lm",
     "roberta",
+    "xlm_roberta",
     "xlnet",
 )

@@ -12,7 +12,7 @@ from lmzoo.training.several_devices import SeveralDevicesModel
 # a name computes the same without it. Names that would change what is computed, such as "position_ids", are not here.
 OTHER_MODELS_INPUTS = frozenset({
     "attention_mask", "character_ids", "decoder_attention_mask", "decoder_input_ids", "decoder_padding_mask",
-    "decoder_token_ids", "goes_on", "input_ids", "label", "label_ids", "labels", "length", "mask_positions",
+    "decoder_token_ids", "draws", "goes_on", "input_ids", "label", "label_ids", "labels", "length", "mask_positions",
     "offset_mapping", "order", "overflow_to_sample_mapping", "segment_ids", "special_tokens_mask",
     "targets", "token_ids", "token_type_ids",
 })  # fmt: skip

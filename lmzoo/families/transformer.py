@@ -48,13 +48,19 @@ class TransformerBackbone(Backbone):
         layers = cls.make_layers(config, dtype)
         inputs = inputs_of(config)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        embedded = cls.compute_embeddings(layers, inputs)  # (B, T, H)
-        states = [embedded, *cls.compute_states(layers, embedded, mask)]
-        if "final_norm" in layers:
-            states[-1] = layers["final_norm"](states[-1])
+        states = cls.compute_hidden_states(layers, inputs, mask)
         pooled = cls.compute_pooled(layers, states, mask)  # (B, H)
         outputs = {"sequence_output": states[-1], "pooled_output": pooled, "hidden_states": tuple(states)}
         return layers, inputs, outputs
+
+    @classmethod
+    def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
+        """Return all hidden states, (B, T, H): the embeddings and what follows each block."""
+        embedded = cls.compute_embeddings(layers, inputs)
+        states = [embedded, *cls.compute_states(layers, embedded, mask)]
+        if "final_norm" in layers:
+            states[-1] = layers["final_norm"](states[-1])
+        return states
 
     # === Steps ===
 

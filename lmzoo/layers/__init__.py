@@ -8,7 +8,7 @@ from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.crf import TransitionScores
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
-from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, SpanHead
+from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
 from lmzoo.layers.pooling import (
     FirstTokenPooler,
@@ -45,6 +45,7 @@ __all__ = [
     "RelativeAttention",
     "RelativeBlock",
     "RelativeEncoding",
+    "ReplacedTokenHead",
     "ReversibleEmbedding",
     "SampledSoftmax",
     "ScalarMix",

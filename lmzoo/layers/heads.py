@@ -194,6 +194,42 @@ def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: 
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
+class ReplacedTokenHead(ConfiguredLayer):
+    """Whether each token is a replaced one: dense, activation, and one linear output (Clark et al., 2020).
+
+    Args:
+        activation: str, see `lmzoo.layers.get_activation`.
+        initializer_range: float, standard deviation of the truncated normal initializer.
+
+    Call argument: `sequence` float (B, T, H). Returns float32 logits (B, T).
+    """
+
+    def __init__(self, activation: str = "gelu", initializer_range: float = 0.02, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.activation = activation
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape: Shape) -> None:
+        """Create both layers."""
+        width = width_of(input_shape)
+        initializer = TruncatedNormal(stddev=self.initializer_range)
+        for name, units in (("dense", width), ("logits", 1)):
+            layer = keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
+            layer.build((None, width))
+            setattr(self, name, layer)
+        self.built = True
+
+    def call(self, sequence: Tensor) -> Tensor:
+        """Compute the logits."""
+        x = get_activation(self.activation)(self.dense(as_rows(sequence)))  # (B·T, H)
+        return ops.reshape(ops.cast(self.logits(x), "float32"), ops.shape(sequence)[:2])
+
+    def compute_output_spec(self, sequence: Tensor) -> keras.KerasTensor:
+        """Return the spec of float32 logits, whatever the compute dtype."""
+        return keras.KerasTensor(sequence.shape[:-1], "float32")
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SpanHead(ConfiguredLayer):
     """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
 

@@ -129,7 +129,9 @@ class KerasPreset:
         """See `Source.head`."""
         if not (stored := self._task):
             return None
-        return stored.get("class_name") if self.task_class is None else self.task_class.head_kind
+        if self.task_class is None:
+            return stored.get("class_name")
+        return stored.get("head_kind", self.task_class.head_kind)
 
     @property
     def task_class(self) -> type[HasHead] | None:
@@ -268,6 +270,8 @@ def save_preset(
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
             name = keras.saving.get_registered_name(type(model))
             stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
+            if model.head_kind != type(model).head_kind:
+                stored["head_kind"] = model.head_kind
             write_json(target, TASK_FILE, stored)
             stored_as = in_half_precision if half_precision else lambda array: array
             weights = ((path, keras.ops.cast(weight, "float32")) for path, weight in _head_weights(model).items())

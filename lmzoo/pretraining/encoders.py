@@ -38,6 +38,7 @@ _LONG = 0.1  # share of the tokens in sequences of full length, as in BERT's own
 _DECAY = 0.2  # share of a training with the schedule "wsd" in which the rate falls
 _WINDOW = 5  # words that a feed-forward language model sees
 _PASSES = 10  # in which pairs are drawn if the length of the training may change, as in BERT's own code
+_NAMELESS = ("plm", "rtd")  # objectives without which a head is of no use
 _TESTED = 1024  # largest number of sequences to evaluate on
 
 
@@ -263,15 +264,17 @@ def _continue(preset: str, recipe: Recipe) -> Task:
 
     The objective is that of the recipe or, if this is "auto", of the stored heads.
     """
-    stored: str | None = (open_source(preset).head_of(Pretrainer) or {}).get("objective")
-    usual = "plm" if recipe.family_record.objective == "plm" else stored
+    source, own = open_source(preset), recipe.family_record.objective
+    stored: str | None = (source.head_of(Pretrainer) or {}).get("objective")
+    # Files of other libraries do not name it. What fills masks is a generator.
+    usual = own if own in _NAMELESS and source.head != "masked_lm" else stored
     objective = {"auto": usual, "none": None}.get(recipe.objective, recipe.objective)
     settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
     base: Task
     if recipe.method.causal:
         base = CausalLM.from_preset(preset, **settings)
     else:
-        kind = Pretrainer if objective == "plm" or (stored and stored == objective) else MaskedLM
+        kind = Pretrainer if objective in _NAMELESS or (stored and stored == objective) else MaskedLM
         base = kind.from_preset(preset, masking=recipe.masking, **settings)
     if recipe.remat:
         base = base.copy_with(remat=True)

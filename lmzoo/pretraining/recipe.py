@@ -26,7 +26,7 @@ _HEAD = 64  # dimensions
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 PAIRED = ("nsp", "sop")  # objectives on pairs of segments
-OBJECTIVES = ("auto", *PAIRED, "plm", "none")
+OBJECTIVES = ("auto", *PAIRED, "plm", "rtd", "none")
 SCHEDULES = ("linear", "wsd")
 WSD_WARMUP = 500  # steps; not a share of the training, whose length may be changed later
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
@@ -62,6 +62,7 @@ LEARNS = {
     "nsp": "masked tokens, and next-sentence prediction",
     "sop": "masked tokens, and the order of sentences",
     "plm": "tokens in a random order",
+    "rtd": "masked tokens in a generator, and which of its tokens are not the original ones",
 }
 # By the kind of the family's pre-training head.
 METHODS = {
@@ -119,8 +120,8 @@ class Recipe:
         schedule: "linear", a rise of the learning rate over a tenth of the training and a linear decay to 0; or "wsd",
             a rise over 500 steps, a constant rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
             decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
-        objective: "nsp", "sop", "plm", "none", or "auto" for that of the family, or of the heads in `init`; pairs are
-            for BERT and ALBERT, and "plm" is for XLNet.
+        objective: "nsp", "sop", "plm", "rtd", "none", or "auto" for that of the family, or of the heads in `init`;
+            pairs are for BERT and ALBERT, "plm" is for XLNet, and "rtd" for ELECTRA and ALBERT.
         dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and
             causal families.
         mask_probability: float, share of the tokens to predict. Not for ELMo and causal families.
@@ -296,22 +297,16 @@ class Recipe:
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
                 "their own, and `init` has that of the preset. Leave it out."
             )
-        own = self.family_record.objective
-        if "plm" in (own, self.objective) and self.objective not in ("auto", own):
-            allowed = "auto or plm" if own == "plm" else "another one"
+        allowed = _objectives(self.family_record)
+        if self.objective not in allowed:
+            able = [name for name, family in families().items() if self.objective in _objectives(family)]
             raise ValueError(
-                f"`objective` must be {allowed} for {self.family}, got {self.objective!r}: tokens in a random order "
-                "are what xlnet predicts, and nothing else."
-            )
-        if self.objective in PAIRED and own is None:
-            able = ", ".join(name for name, family in families().items() if family.objective in PAIRED)
-            raise ValueError(
-                f"`objective` must be auto or none for {self.family}, got {self.objective!r}: pairs of segments are "
-                f"for {able}."
+                f"`objective` must be {' or '.join(allowed)} for {self.family}, got {self.objective!r}, which is for "
+                f"{', '.join(able)}."
             )
 
     def _check_numbers(self) -> None:
-        pair = self.objective != "none" and self.family_record.objective in PAIRED
+        pair = (self.family_record.objective if self.objective == "auto" else self.objective) in PAIRED
         length, words = (1, 4) if self.method.words else (self.family_record.packing.overhead(pair) + 1 + pair, 1)
         least = {"tokens": 1, "vocabulary_size": words, "sequence_length": length, "positions": length}
         for name, value in {**least, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
@@ -378,6 +373,16 @@ def _traits(preset: str | Path) -> dict[str, Any]:
         "vocabulary_size": config.vocabulary_size,
         "positions": config.max_sequence_length,
     }
+
+
+def _objectives(family: Family) -> tuple[str, ...]:
+    """The objectives that a family can be pre-trained with."""
+    if family.pretrained_head != "pretraining":
+        return ("auto",)
+    if family.objective == "plm":
+        return "auto", "plm"
+    narrow = hasattr(family.tiny, "embedding_dim")  # which a generator can share
+    return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if narrow else ()), "none")
 
 
 def _defaults() -> dict[str, Any]:

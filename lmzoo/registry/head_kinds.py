@@ -14,6 +14,7 @@ class HasHead(keras.Model):
         head_kind: the purpose of the head, in the terms of the formats' tables: "classification", "masked_lm". By
             default that of the base class or, if that names none, the name of the class and its module. An instance may
             set another.
+        other_head_kinds: kinds that `head_kind` may be in an instance, and that are no other task's.
         reads_heads: kinds of stored heads that hold the weights of this head, among others.
         pretrains: whether the head is only for pre-training, so that other tasks drop it without a warning.
         replaceable: whether other tasks drop a stored head of this kind without a warning, since its backbone is what
@@ -25,6 +26,7 @@ class HasHead(keras.Model):
     """
 
     head_kind: str = ""
+    other_head_kinds: ClassVar[tuple[str, ...]] = ()
     reads_heads: ClassVar[tuple[str, ...]] = ()
     pretrains: ClassVar[bool] = False
     replaceable: ClassVar[bool] = False
@@ -46,13 +48,18 @@ class HasHead(keras.Model):
         elif HasHead not in cls.__bases__ and (cls._has_own_kind or not cls.head_kind):
             # Only a kind that was named is shared with subclasses: two tasks on one base have different heads.
             cls.head_kind, cls._has_own_kind = f"{cls.__module__}.{cls.__qualname__}", True
-        if kind := cls.__dict__.get("head_kind"):
-            known = _TASKS.setdefault(kind, cls)
-            if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
-                raise ValueError(
-                    f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another `head_kind`."
-                )
-            _TASKS[kind] = cls
+        if own := cls.__dict__.get("head_kind"):
+            for kind in (own, *cls.other_head_kinds):
+                _register(kind, cls)
+
+
+def _register(kind: str, cls: type[HasHead]) -> None:
+    known = _TASKS.setdefault(kind, cls)
+    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
+        raise ValueError(
+            f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another `head_kind`."
+        )
+    _TASKS[kind] = cls
 
 
 _TASKS: dict[str, type[HasHead]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import re
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +112,11 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
 
     changed = dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, **_variants(family)[variant]))
     task = task_of(head)
-    model = tiny_backbone(changed) if task is None else tiny_task(task, changed)
+    if task is None:
+        model = tiny_backbone(changed)
+    else:
+        activation = family.checkpoints["hf"].head_activation if head == "masked_lm" else None
+        model = tiny_task(task, changed, **({} if activation is None else {"activation": activation}))
     save_checkpoint(model, folder / "configuration", to="hf")
     # The other implementations return no attention scores.
     config = transformers.AutoConfig.from_pretrained(folder / "configuration", attn_implementation="eager")
@@ -129,7 +134,9 @@ def _read(family: Family, head: str, directory: Path) -> Backbone | Task:
     task = task_of(head)
     if task is None:
         return Backbone.from_preset(directory)
-    return task.from_preset(directory, preprocessor=tiny_preprocessor(family))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".* holds no generator")  # which transformers keeps apart
+        return task.from_preset(directory, preprocessor=tiny_preprocessor(family))
 
 
 def _inputs_of(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:
@@ -138,7 +145,9 @@ def _inputs_of(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:
     encoded = task.encode_inputs(tiny_examples(task)[0])
     count = len(encoded)
     inputs = task.features(encoded, np.arange(count), int(encoded.lengths.max()) + 2)
-    if "mask_positions" in model.input:
+    if "draws" in model.input:  # nothing is replaced
+        inputs |= {"mask_positions": np.zeros((count, 1), "int32"), "draws": np.zeros((count, 1), "float32")}
+    elif "mask_positions" in model.input:
         inputs["mask_positions"] = np.random.default_rng(SEED).integers(0, encoded.lengths.min(), (count, 3), "int32")
     if "padding_mask" in inputs:
         for name in ("token_ids", "segment_ids"):
@@ -188,6 +197,8 @@ def _pairs(
         logits: Any = np.stack([theirs["start_logits"], theirs["end_logits"]], axis=-1)  # (B, T, 2)
     else:
         logits = theirs.get("logits", theirs.get("prediction_logits"))
+    if head == "replaced_tokens":
+        return {"replaced_tokens": (ours["replaced_tokens"][mask], logits[mask])}
     if "mask_positions" in inputs:
         logits = np.take_along_axis(logits, inputs["mask_positions"][:, :, None], axis=1)  # (B, M, V)
     elif logits.shape[: mask.ndim] == mask.shape:  # one for each token

@@ -16,8 +16,8 @@ class Masking:
 
     In a sequence of n tokens, `max(1, round(n · probability))` are predicted. Each is replaced by the mask token with
     probability 0.8, by a token drawn uniformly from the whole vocabulary, special tokens included, with 0.1, and left
-    unchanged with 0.1. That is what BERT's code does. RoBERTa's also predicts the tokens at the ends of sequences and
-    sentences, and never draws an id below 4; here all families follow BERT.
+    unchanged with 0.1; `masked` and `random` are these shares. That is what BERT's code does. RoBERTa's also predicts
+    the tokens at the ends of sequences and sentences, and never draws an id below 4; here all families follow BERT.
 
     Attributes:
         probability: share of positions to predict; special tokens count in n but are never chosen.
@@ -29,9 +29,11 @@ class Masking:
             RoBERTa's code.
         dynamic: whether each batch is masked again. If not, a sequence is masked in the same way each time, as in
             BERT's own code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
+        masked: share of the chosen tokens that the mask token replaces, 0.8 in BERT.
+        random: share of them that a random token replaces, 0.1 in BERT. The others stay.
 
     Raises:
-        ValueError: for an `ngram` below 1 or without `whole_word`, or an unknown `rounding`.
+        ValueError: for an `ngram` below 1 or without `whole_word`, an unknown `rounding`, or shares above 1.
 
     Example:
 
@@ -47,13 +49,18 @@ class Masking:
     ngram: int = 1
     rounding: str = "nearest"
     dynamic: bool = True
+    masked: float = 0.8
+    random: float = 0.1
 
     def __post_init__(self) -> None:
-        require(is_number(self.probability, 0, 1), "probability", "a number from 0 to 1", self.probability)
+        for name in ("probability", "masked", "random"):
+            require(is_number(getattr(self, name), 0, 1), name, "a number from 0 to 1", getattr(self, name))
         if not is_integer(self.ngram, 1) or (self.ngram > 1 and not self.whole_word):
             raise ValueError(f"`ngram` counts words, from 1; above 1 it needs `whole_word=True`. Got {self}.")
         if self.rounding not in ("nearest", "random"):
             raise ValueError(f"`rounding` must be 'nearest' or 'random', got {self.rounding!r}.")
+        if self.masked + self.random > 1:
+            raise ValueError(f"`masked` and `random` must be at most 1 together, got {self.masked} and {self.random}.")
 
     def slots(self, length: int) -> int:
         """The maximum number of predictions in a sequence of `length` tokens."""
@@ -109,7 +116,9 @@ class Masking:
         draw = rng.random(count)
         random_ids = rng.integers(vocabulary_size, size=count)
         corrupted = targets.copy()
-        corrupted[chosen] = np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets[chosen]))
+        corrupted[chosen] = np.where(
+            draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])
+        )
         return corrupted
 
 

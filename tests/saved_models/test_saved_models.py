@@ -54,6 +54,7 @@ def check(actual, expected):
         np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE)
 
 
+@pytest.mark.filterwarnings("ignore:.* hold no (<mask>|.MASK.):lmzoo.text.TextWarning")
 @pytest.mark.parametrize(("archive", "name"), list(saved()))
 def test_old_files_predict_the_same(archive, name, unpacked):
     folder = unpacked(archive)

@@ -48,6 +48,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 _WITH_CLASSES = ("classification", "token_classification")
+_PREDICTING_TOKENS = ("masked_lm", "pretraining")
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -103,10 +104,12 @@ class HuggingFaceLayout(Layout):
 
     Attributes:
         names: names of the family's classes, if they are not as here.
+        head_activation: activation of heads that predict tokens, where it is not that of the configuration.
         parts: names of the backbone's modules.
     """
 
     names: Names | None = None
+    head_activation: str | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
 
     def __post_init__(self) -> None:
@@ -155,6 +158,7 @@ def hugging_face_layout(
     classifier: Mapping[str, str] | None = None,
     choice: Mapping[str, str] | None = None,
     sentence: str | None = None,
+    detector: tuple[str, str] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
     """A `HuggingFaceLayout`, completed by what all families in transformers have in common.
@@ -165,6 +169,8 @@ def hugging_face_layout(
         classifier: our layers of the classification head -> their modules, if there is more than `classifier`.
         choice: the same for multiple choice, if that head differs from the one for classification.
         sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
+        detector: the modules of both layers of the head that tells replaced tokens, for a family that is pre-trained
+            so.
         **fields: other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
@@ -180,7 +186,11 @@ def hugging_face_layout(
         modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
         masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
         all_heads["masked_lm"] = masked
-        all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
+        if detector is None:
+            all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
+    if detector is not None:
+        modules = {f"replaced_tokens/head/{ours}": m for ours, m in zip(("dense", "logits"), detector, strict=True)}
+        all_heads["replaced_tokens"] = torch_modules(modules)
     aliases = {
         rf"^\w+\.(?=({'|'.join(fields.get('parts', HuggingFaceLayout.parts))})\.)": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
@@ -188,7 +198,8 @@ def hugging_face_layout(
     }
     ignored = {r"(.*\.)?(position|token_type)_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
-    return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=("pooler/",), **fields)
+    optional = ("pooler/", "replaced_tokens/generator/")
+    return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=optional, **fields)
 
 
 def find_hugging_face(directory: Path, family: str | None = None) -> Checkpoint | None:
@@ -259,11 +270,11 @@ def _read_head(directory: Path, config: JsonObject, family: Family, opened: Call
         kinds = ["regression"]
     has_none = not kinds or architecture == names.architecture(None)  # as far as the file says
     return StoredHead(
-        None if has_none else kinds[0], lambda kind: _head_arguments(file, config, kind, count(kind)), kinds
+        None if has_none else kinds[0], lambda kind: _head_arguments(layout, file, config, kind, count(kind)), kinds
     )
 
 
-def _head_arguments(file: Path, config: JsonObject, kind: str, count: int) -> Arguments:
+def _head_arguments(layout: HuggingFaceLayout, file: Path, config: JsonObject, kind: str, count: int) -> Arguments:
     """Read arguments of the constructor of the task with a kind of head of `count` outputs."""
     arguments = read_classes(file, config, count) if kind in _WITH_CLASSES else {}
     if kind == "classification" and config.get("problem_type") == "multi_label_classification":
@@ -272,6 +283,8 @@ def _head_arguments(file: Path, config: JsonObject, kind: str, count: int) -> Ar
         arguments = _output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _beams(file.parent, config)
+    if kind in _PREDICTING_TOKENS and layout.head_activation is not None:
+        arguments["activation"] = layout.head_activation
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if rates and kind in _WITH_DROPOUT:
         arguments["dropout"] = rates[0]

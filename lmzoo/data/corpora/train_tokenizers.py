@@ -22,6 +22,7 @@ from lmzoo.text import (
     TextWordTokenizer,
     Tokenizer,
     WordPieceTokenizer,
+    XlmRobertaTokenizer,
     XlnetTokenizer,
 )
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
@@ -49,7 +50,8 @@ def train_tokenizer(
     Args:
         documents: strings or lists of sentences, of any length.
         kind: `WordPieceTokenizer`, `BytePairTokenizer`, `CharacterPairTokenizer`, `SentencePieceTokenizer`,
-            `XlnetTokenizer` or `TextWordTokenizer`; a family's tokenizer is `families()["albert"].tokenizer`.
+            `XlmRobertaTokenizer`, `XlnetTokenizer` or `TextWordTokenizer`; that of a family is
+            `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
         **options: arguments of the function that trains this kind, such as `train_wordpiece`, including special tokens,
             such as a family's `special_tokens`.
@@ -301,46 +303,70 @@ def train_sentencepiece(
     tokenizer = train_sentencepiece(["a fine film", "a fine day at the films"], vocabulary_size=40, verbose=False)
     ```
     """
+    characters, blank = character_map(lowercase, keep_accents), kind(**special)
+    tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
+    with _learning(texts, vocabulary_size, verbose) as checked:
+        model = _train_unigram(
+            (clean(text, characters) for text in checked),
+            vocabulary_size,
+            pad_id=-1 if pad is None else tokens.index(pad),
+            pad_piece=pad or "<pad>",
+            unk_id=tokens.index(unknown),
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=[token for token in tokens if token not in (pad, unknown)],
+            user_defined_symbols=list(_SYMBOLS),
+        )
+    return kind(model, lowercase, keep_accents, **special)
+
+
+def _train_with_fairseq_ids(
+    texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
+) -> XlmRobertaTokenizer:
+    """Train a model with SentencePiece's own rules for cleaning texts, and its ids, which the tokenizer shifts."""
+    with _learning(texts, vocabulary_size, verbose) as checked:
+        # fairseq adds padding and the mask.
+        model = _train_unigram(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
+    return XlmRobertaTokenizer(model, **special)
+
+
+def _train_unigram(texts: Iterable[str], size: int, **settings: Any) -> bytes:
+    """Train a unigram model of `size` tokens with the library's own trainer.
+
+    Raises:
+        ValueError: if it cannot learn so many tokens from the texts.
+    """
     from sentencepiece import SentencePieceTrainer
 
-    characters, written = character_map(lowercase, keep_accents), io.BytesIO()
-    blank = kind(**special)
-    tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
+    written = io.BytesIO()
     failed: list[Exception] = []  # raised while reading texts; the library replaces it by an error of its own
 
-    def cleaned(texts: Iterable[str]) -> Iterator[str]:
+    def read() -> Iterator[str]:
         try:
-            yield from (clean(text, characters) for text in texts)
+            yield from texts
         except Exception as error:
             failed.append(error)
             raise
 
     try:
-        with _learning(texts, vocabulary_size, verbose) as checked:
-            SentencePieceTrainer.train(
-                sentence_iterator=cleaned(checked),
-                model_writer=written,
-                model_type="unigram",
-                vocab_size=vocabulary_size,
-                hard_vocab_limit=False,
-                character_coverage=_COVERAGE,
-                input_sentence_size=_MOST_TEXTS,
-                max_sentence_length=1 << 16,
-                pad_id=-1 if pad is None else tokens.index(pad),
-                pad_piece=pad or "<pad>",
-                unk_id=tokens.index(unknown),
-                unk_piece=unknown,
-                bos_id=-1,
-                eos_id=-1,
-                control_symbols=[token for token in tokens if token not in (pad, unknown)],
-                user_defined_symbols=list(_SYMBOLS),
-                minloglevel=2,
-            )
+        SentencePieceTrainer.train(
+            sentence_iterator=read(),
+            model_writer=written,
+            model_type="unigram",
+            vocab_size=size,
+            hard_vocab_limit=False,
+            character_coverage=_COVERAGE,
+            input_sentence_size=_MOST_TEXTS,
+            max_sentence_length=1 << 16,
+            minloglevel=2,
+            **settings,
+        )
     except RuntimeError as error:
         if failed:
             raise failed[0] from None
-        raise ValueError(f"SentencePiece cannot learn {vocabulary_size:,} tokens from these texts: {error}") from None
-    return kind(written.getvalue(), lowercase, keep_accents, **special)
+        raise ValueError(f"SentencePiece cannot learn {size:,} tokens from these texts: {error}") from None
+    return written.getvalue()
 
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
@@ -354,6 +380,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     CharacterPairTokenizer: train_character_pairs,
     SentencePieceTokenizer: train_sentencepiece,
     TextWordTokenizer: _train_text_words,
+    XlmRobertaTokenizer: _train_with_fairseq_ids,
     XlnetTokenizer: functools.partial(train_sentencepiece, lowercase=False, kind=XlnetTokenizer),
 }
 

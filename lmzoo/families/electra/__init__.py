@@ -1,8 +1,9 @@
 """The ELECTRA family."""
 
 from lmzoo.families.electra.backbone import ElectraBackbone, ElectraConfig
-from lmzoo.families.electra.checkpoints import HUGGING_FACE, KERAS_HUB
+from lmzoo.families.electra.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
 from lmzoo.registry.family import Family, register_family
+from lmzoo.text.masking import Masking
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 
 FAMILY = register_family(
@@ -13,8 +14,10 @@ FAMILY = register_family(
         backbone=ElectraBackbone,
         tokenizer=WordPieceTokenizer,
         classifier={"activation": "gelu"},
-        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
-        pretrained_head="",
+        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
+        objective="rtd",
+        # As Google's code does: it draws no random tokens.
+        masking=Masking(masked=0.85, random=0),
         variants=({"embedding_dim": 35, "activation": "relu"},),
         tiny=ElectraConfig(
             vocabulary_size=137,

@@ -1,14 +1,18 @@
-"""ELECTRA's checkpoints: the names of its weights in the code of Hugging Face and KerasHub.
+"""ELECTRA's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub.
 
 Published models are discriminators, whose head tells replaced tokens, and generators, which are masked language models.
 """
 
+import re
 from dataclasses import replace
 
 import numpy as np
 
-from lmzoo.checkpoints.engine import torch_modules
-from lmzoo.checkpoints.family_names import ARCHITECTURES, Names
+from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
+from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout, google_config
 from lmzoo.checkpoints.hugging_face.checkpoint import (
     BLOCK,
     EMBEDDINGS,
@@ -23,9 +27,11 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
 from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hub_layout
 from lmzoo.families.electra.backbone import ElectraConfig
 
+_GENERATOR = "replaced_tokens/generator"
+
 HUGGING_FACE = hugging_face_layout(
-    # `ElectraForPreTraining` is a discriminator.
-    names=Names("Electra", "electra", "electra", {"pretraining": ARCHITECTURES["masked_lm"]}),
+    names=Names("Electra", "electra", "electra", {"replaced_tokens": "ElectraForPreTraining"}),
+    head_activation="gelu",
     config=config_table(
         {**ENCODER_KEYS, "embedding_size": "embedding_dim"},
         defaults={**ENCODER_DEFAULTS, "embedding_size": 128},
@@ -44,7 +50,62 @@ HUGGING_FACE = hugging_face_layout(
     classifier={"classifier/dense": "classifier.dense", "classifier/logits": "classifier.out_proj"},
     choice={"classifier/dense": "sequence_summary.summary", "classifier/logits": "classifier"},
     copies={"generator_lm_head.weight": WORD_TABLE},
-    ignored={r"discriminator_predictions\..*": "the head that tells replaced tokens"},
+    detector=("discriminator_predictions.dense", "discriminator_predictions.dense_prediction"),
+)
+
+_GOOGLE_MODULES = {
+    "embedding_projection": "embeddings_project",
+    **{f"block_{{i}}/{ours}": f"encoder/layer_{{i}}/{theirs.replace('.', '/')}" for ours, theirs in BLOCK.items()},
+}
+
+
+def _sizes(tensors: TensorFile) -> JsonObject | None:
+    """Return the configuration, which the code writes to no file: a head has 64 dimensions."""
+    shapes = {name: tensors.shape(name) for name in tensors.names() if name.startswith("electra/")}
+    if "electra/embeddings/word_embeddings" not in shapes:
+        return None
+    words, positions, segments = (
+        shapes[f"electra/embeddings/{name}_embeddings"] for name in ("word", "position", "token_type")
+    )
+    width, inner = shapes["electra/encoder/layer_0/intermediate/dense/kernel"]
+    return {
+        "vocab_size": words[0],
+        "embedding_size": words[1],
+        "max_position_embeddings": positions[0],
+        "type_vocab_size": segments[0],
+        "hidden_size": width,
+        "num_attention_heads": max(1, width // 64),
+        "num_hidden_layers": sum(bool(re.fullmatch(r".*/layer_\d+/intermediate/dense/bias", name)) for name in shapes),
+        "intermediate_size": inner,
+    }
+
+
+GOOGLE = GoogleLayout(
+    name="TensorFlow checkpoint of ELECTRA's code",
+    config=google_config("gelu", {"embedding_size": "embedding_dim"}),
+    backbone=tensorflow_modules(
+        {
+            **{ours: f"electra/{theirs.replace('.', '/')}" for ours, theirs in EMBEDDINGS.items()},
+            **{ours: f"electra/{theirs}" for ours, theirs in _GOOGLE_MODULES.items()},
+        }
+    ),
+    heads={
+        "replaced_tokens": {
+            **tensorflow_modules(
+                {
+                    "replaced_tokens/head/dense": "discriminator_predictions/dense",
+                    "replaced_tokens/head/logits": "discriminator_predictions/dense_1",
+                    **{f"{_GENERATOR}/{ours}": f"generator/{theirs}" for ours, theirs in _GOOGLE_MODULES.items()},
+                    f"{_GENERATOR}/head/dense": "generator_predictions/dense",
+                    f"{_GENERATOR}/head/layer_norm": "generator_predictions/LayerNorm",
+                }
+            ),
+            f"{_GENERATOR}/head/output_bias": Row("generator_predictions/output_bias"),
+        }
+    },
+    signs={"replaced_tokens": "discriminator_predictions/dense_1/bias"},
+    ignored={**TRAINING_STATE, "temperature": "not a weight"},
+    sizes=_sizes,
 )
 
 

@@ -18,7 +18,6 @@ FAMILY = register_family(
         classifier={"activation": "tanh"},
         masking=Masking(rounding="random"),
         checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "fairseq": FAIRSEQ},
-        pretrained_head="",
         tiny=XlmRobertaConfig(
             vocabulary_size=349, num_layers=2, num_heads=3, hidden_dim=39, intermediate_dim=41, max_sequence_length=79
         ),

@@ -5,7 +5,7 @@ import numpy as np
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.google import TRAINING_STATE, StackedLayout
+from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout
 from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, layer_rows, number_first
 from lmzoo.families.encoder_config import EncoderConfig
@@ -99,7 +99,7 @@ HUGGING_FACE = HuggingFaceLayout(
 _MODEL, _LAYER = "model/transformer", "model/transformer/layer_{i}"
 _STACKED = ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")
 
-GOOGLE = StackedLayout(
+GOOGLE = GoogleLayout(
     name="TensorFlow checkpoint of XLNet's code",
     config=ConfigTable(
         keys={
@@ -142,6 +142,7 @@ GOOGLE = StackedLayout(
         **TRAINING_STATE,
         r"model/(sequnece_summary|regression|classification|answer_class|start_logits|end_logits|cls).*": "a head",
     },
+    signs={"pretraining": "model/lm_loss/bias"},
     stacked=tuple(f"{_MODEL}/{name}" for name in _STACKED),
     complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
 )

@@ -86,6 +86,10 @@ class CompiledTask(NamedInputsModel):
         """The loss that `compile` takes for `"auto"`."""
         raise NotImplementedError
 
+    def default_loss_weights(self) -> dict[str, float] | None:
+        """The weights of the losses that `compile` takes for `"auto"`; None if all count the same."""
+        return None
+
     def default_metrics(self) -> Metrics:
         """The metrics that `compile` takes for `"auto"`: a list, or a dict of lists if there are several outputs."""
         return []
@@ -155,7 +159,8 @@ class CompiledTask(NamedInputsModel):
                     optimizer = self.default_optimizer()
                 optimizer = keras.optimizers.get(optimizer)
                 if isinstance(loss, str) and loss == "auto":
-                    loss = self.default_loss()
+                    loss, weights = self.default_loss(), self.default_loss_weights()
+                    kwargs = {**({} if weights is None else {"loss_weights": weights}), **kwargs}
                 if isinstance(metrics, str) and metrics == "auto":
                     metrics = self.default_metrics()
                 weighted_metrics = _joined(metrics, weighted_metrics)

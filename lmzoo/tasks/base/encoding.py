@@ -46,7 +46,7 @@ class EncodingTask(KnownArguments, NamedInputsModel):
     learns_from: str = ""  # what `fit` takes if it takes no labels, for messages: "texts alone"
     independent_rows: bool = True  # whether the sequences of token features may be shuffled
     splits_examples: ClassVar[bool] = False  # whether an example may become any number of sequences
-    per_token: ClassVar[bool] = False  # whether the outputs' second axis is that of the tokens
+    per_token: bool = False  # whether the outputs' second axis is that of the tokens
 
     @property
     def needs_labels(self) -> bool:

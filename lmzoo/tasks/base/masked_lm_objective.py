@@ -18,6 +18,7 @@ from lmzoo.layers.activations import get_activation
 from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.query_stream import QueryStream
+from lmzoo.tasks.base.replaced_tokens import ReplacedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
@@ -35,7 +36,9 @@ class MaskedTokensTask(Task):
         layer_norm_epsilon: of the head's LayerNorm; the backbone's by default.
         outputs: from logits (B, M, V) and the backbone's outputs to those of the task.
         name: name of the model.
-        permuted: whether tokens are predicted in a random order, by the backbone's query stream, instead of masked.
+        objective: "plm" if tokens are predicted in a random order, by the backbone's query stream, instead of masked;
+            "rtd" if a generator predicts them, and the backbone tells its tokens from the original ones.
+        generator_width: of the generator.
 
     Raises:
         TypeError: if `masking` is something else.
@@ -54,7 +57,8 @@ class MaskedTokensTask(Task):
         layer_norm_epsilon: float | None,
         outputs: Callable[[Tensor, Features], Tensors],
         name: str | None,
-        permuted: bool = False,
+        objective: str | None = None,
+        generator_width: int | None = None,
     ) -> None:
         family, config = family_of(backbone), backbone.config
         if not self.supports(family):
@@ -67,34 +71,31 @@ class MaskedTokensTask(Task):
         get_activation(activation)  # an error for an unknown one
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
-        table = backbone.embeddings.token_embedding
-        head = MaskedLMHead(
-            None,
-            activation,
-            epsilon,
-            config.initializer_range,
-            transform=not permuted,
-            table_shape=(table.input_dim, table.output_dim),
-            dtype=backbone.dtype_policy,
-            name="masked_lm_head",
-        )
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
         inputs, found = {**backbone.input, "mask_positions": positions}, {}
-        if permuted:
+        if objective == "rtd":
+            inputs["draws"] = keras.Input((None,), name="draws")
+            detection = ReplacedTokens(backbone, activation, epsilon, generator_width, name="replaced_tokens")
+            found, head = detection(backbone.input, positions, inputs["draws"]), detection.generator.head
+            logits = found["masked_lm"]  # (B, M, V)
+        elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
-            stream = QueryStream(backbone, name="query_stream")
+            head, stream = (
+                _head(backbone, activation, epsilon, transform=False),
+                QueryStream(backbone, name="query_stream"),
+            )
             arguments = (backbone.input, inputs["order"], positions)
             vectors, bias = head(stream(*arguments))  # (B, M, E), (V,)
             logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            found = backbone(backbone.input)
+            head, found = _head(backbone, activation, epsilon), backbone(backbone.input)
             vectors, bias = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
         self.head, self.activation, self.layer_norm_epsilon = head, activation, epsilon
-        self.masking, self._permuted = masking, permuted
+        self.masking, self._permuted, self._detects = masking, objective == "plm", objective == "rtd"
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -134,6 +135,8 @@ class MaskedTokensTask(Task):
             features["order"] = factorization_order(known, lengths, rng)
         else:
             ids[row, positions[row, column]] = corrupted[row, column]
+        if self._detects:
+            features["draws"] = rng.random(positions.shape, "float32")
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
@@ -146,6 +149,16 @@ class MaskedTokensTask(Task):
             features["order"] = (features["token_ids"] == self.text_preprocessor.tokenizer.mask_id).astype("int32")
         return features
 
+    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
+        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0.
+
+        A generator fills these masks with its most probable tokens.
+        """
+        found = {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
+        if self._detects:
+            found["draws"] = np.full(found["mask_positions"].shape, -1, "float32")
+        return found
+
     def _draw(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -157,12 +170,22 @@ class MaskedTokensTask(Task):
         corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
         return positions, chosen, corrupted
 
-    def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0."""
-        return {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
-
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": asdict(self.masking)}
+
+
+def _head(backbone: Backbone, activation: str, epsilon: float, transform: bool = True) -> MaskedLMHead:
+    table = backbone.embeddings.token_embedding
+    return MaskedLMHead(
+        None,
+        activation,
+        epsilon,
+        backbone.config.initializer_range,
+        transform=transform,
+        table_shape=(table.input_dim, table.output_dim),
+        dtype=backbone.dtype_policy,
+        name="masked_lm_head",
+    )
 
 
 def _seeded_by(ids: np.ndarray) -> np.random.Generator:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -92,14 +92,14 @@ def predict_encoded(
 
 def _predict_tokens(
     task: EncodingTask,
-    keras_predict: Callable[..., np.ndarray],
+    keras_predict: Callable[..., Tensors],
     encoded: Encoded,
     batch_size: int,
     buckets: list[int],
     verbose: bool | int | str = "auto",
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
-) -> np.ndarray:
+) -> Tensors:
     """Outputs (n, t, ...) from one call of `keras_predict` per width, since Keras joins only outputs of one shape."""
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
     groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
@@ -112,9 +112,16 @@ def _predict_tokens(
             shown = [*(callbacks or []), progress]
             outputs = keras_predict(_prediction_input(batches), verbose=0, callbacks=shown, **kwargs)
             results.append((indices[batches.example_order], outputs))
-    result = np.zeros((len(encoded), max(groups), *outputs.shape[2:]), outputs.dtype)
-    for indices, outputs in results:
-        result[indices, : outputs.shape[1]] = outputs
+    return keras.tree.map_structure(
+        lambda *parts: _padded(len(encoded), [indices for indices, _ in results], parts), *[o for _, o in results]
+    )
+
+
+def _padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Return outputs of examples, in their order, from parts of different lengths."""
+    result = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
+    for rows, part in zip(indices, parts, strict=True):
+        result[rows, : part.shape[1]] = part
     return result
 
 

@@ -1,0 +1,193 @@
+"""Replaced token detection: a generator fills masks, and a backbone tells its tokens from the original ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Shape, Tensor
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.transformer import inputs_of
+from lmzoo.layers import MaskedLMHead, ReplacedTokenHead
+from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.rows import at_positions
+
+
+def generator_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
+    """Return the configuration of the generator of a backbone, which has the same embeddings.
+
+    Args:
+        config: the backbone's.
+        width: of the generator's hidden states, by default a quarter of the backbone's. Heads and feed-forward layers
+            shrink with it.
+
+    Raises:
+        ValueError: for a `width` that is not a positive integer, or no multiple of the number of heads.
+    """
+    if width is None:
+        heads = max(1, config.num_heads // 4)
+        width = max(1, config.hidden_dim // 4 // heads) * heads
+    require(is_integer(width, 1), "generator_width", "a positive integer", width)
+    heads = max(1, config.num_heads * width // config.hidden_dim)
+    require(width % heads == 0, "generator_width", f"a multiple of the number of heads, {heads}", width)
+    inner = max(1, config.intermediate_dim * width // config.hidden_dim)
+    return dataclasses.replace(config, num_heads=heads, hidden_dim=width, intermediate_dim=inner)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class Generator(ConfiguredLayer):
+    """A narrow model that predicts masked tokens, and whose embeddings are those of a backbone.
+
+    Args:
+        backbone: a backbone whose configuration has an `embedding_dim`.
+        activation: str, of the head.
+        layer_norm_epsilon: float, of the head.
+        width: int, see `generator_config`.
+
+    Call arguments: `inputs`, those of the backbone, and `positions` int (B, M). Returns float32 logits (B, M, V).
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        activation: str,
+        layer_norm_epsilon: float,
+        width: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"dtype": backbone.dtype_policy, **kwargs})
+        self.backbone, self.activation, self.layer_norm_epsilon = backbone, activation, layer_norm_epsilon
+        self.width = width
+        table = backbone.embeddings.token_embedding
+        self.config = generator_config(backbone.config, width)
+        layers = type(backbone).make_layers(self.config, self.dtype_policy)
+        self.parts = {name: layer for name, layer in layers.items() if name not in ("embeddings", "pooler")}
+        self.head = MaskedLMHead(
+            None,
+            activation,
+            layer_norm_epsilon,
+            self.config.initializer_range,
+            table_shape=(table.input_dim, table.output_dim),
+            dtype=self.dtype_policy,
+            name="head",
+        )
+
+    def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
+        """Create the weights."""
+        self._vectors(inputs_of(self.config))
+        self.head.build((*positions_shape, self.config.hidden_dim))
+        self.built = True
+
+    def call(self, inputs: Features, positions: Tensor) -> Tensor:
+        """Compute the logits."""
+        vectors, bias = self.head(at_positions(self._vectors(inputs), positions))  # (B, M, E), (V,)
+        return self.backbone.token_logits(vectors, bias)
+
+    def _vectors(self, inputs: Features) -> Tensor:
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        return type(self.backbone).compute_hidden_states(self._parts_by_name(), inputs, mask)[-1]  # (B, T, H / 4)
+
+    def _parts_by_name(self) -> dict[str, Any]:
+        return {**self.parts, "embeddings": self.backbone.embeddings}
+
+    def compute_output_spec(self, inputs: Features, positions: Tensor) -> keras.KerasTensor:
+        """Return the spec of float32 logits."""
+        return keras.KerasTensor((*positions.shape, self.config.vocabulary_size), "float32")
+
+    def make_backbone(self) -> Backbone:
+        """Return a backbone with copies of the generator's weights."""
+        policy = keras.dtype_policies.serialize(self.dtype_policy)
+        backbone = type(self.backbone)(**dataclasses.asdict(self.config), dtype=policy)
+        for name, layer in self._parts_by_name().items():
+            copies = keras.tree.flatten(getattr(backbone, name))
+            for copy, original in zip(copies, keras.tree.flatten(layer), strict=True):
+                copy.set_weights(original.get_weights())
+        return backbone
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class ReplacedTokens(ConfiguredLayer):
+    """Fills masks with tokens of a `Generator`, and scores for each token whether it was filled in wrongly.
+
+    It is one layer, since a layer that is in a graph and again in another layer of it becomes two layers when Keras
+    copies or loads the graph.
+
+    Args:
+        backbone: the discriminator (Clark et al., 2020).
+        activation: str, of the generator's head.
+        layer_norm_epsilon: float, of the generator's head.
+        width: int, of the generator, see `generator_config`.
+
+    Call arguments: `inputs`, those of the backbone with masks; `positions` int (B, M), where the generator predicts
+    tokens, padded with 0; `draws` float (B, M), see `sample`. Returns a dict: `masked_lm`, the generator's logits,
+    float32 (B, M, V); `corrupted_ids` int32 (B, T), with its tokens; `replaced_tokens` float32 (B, T), the logits that
+    a token is not the original one.
+    """
+
+    def __init__(
+        self,
+        backbone: Backbone,
+        activation: str,
+        layer_norm_epsilon: float,
+        width: int | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**{"dtype": backbone.dtype_policy, **kwargs})
+        self.backbone, self.activation, self.layer_norm_epsilon = backbone, activation, layer_norm_epsilon
+        self.width = width
+        policy = self.dtype_policy
+        self.generator = Generator(backbone, activation, layer_norm_epsilon, width, dtype=policy, name="generator")
+        config = backbone.config
+        self.head = ReplacedTokenHead(config.activation, config.initializer_range, dtype=self.dtype_policy, name="head")
+
+    def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape, draws_shape: Shape) -> None:
+        """Create the weights."""
+        self.generator.build(inputs_shape, positions_shape)
+        self.head.build((*inputs_shape["token_ids"], self.backbone.config.hidden_dim))
+        self.built = True
+
+    def call(self, inputs: Features, positions: Tensor, draws: Tensor) -> Features:
+        """Compute the logits and the tokens."""
+        logits = self.generator(inputs, positions)  # (B, M, V)
+        tokens = sample(ops.stop_gradient(logits), draws)  # (B, M)
+        ids = fill(inputs["token_ids"], positions, tokens)  # (B, T)
+        vectors = self.backbone({**inputs, "token_ids": ids})["sequence_output"]  # (B, T, H)
+        return {"masked_lm": logits, "replaced_tokens": self.head(vectors), "corrupted_ids": ids}
+
+    def compute_output_spec(self, inputs: Features, positions: Tensor, draws: Tensor) -> dict[str, keras.KerasTensor]:
+        """Return the specs of logits in float32, and of ids."""
+        shape = inputs["token_ids"].shape
+        return {
+            "masked_lm": self.generator.compute_output_spec(inputs, positions),
+            "replaced_tokens": keras.KerasTensor(shape, "float32"),
+            "corrupted_ids": keras.KerasTensor(shape, "int32"),
+        }
+
+
+def sample(logits: Tensor, draws: Tensor) -> Tensor:
+    """Return tokens, int32 (B, M), by their probabilities.
+
+    The uniform numbers come from outside, so that a batch has the same result on every backend and number of devices.
+
+    Args:
+        logits: float32 (B, M, V).
+        draws: float (B, M), uniform in [0, 1): a token is the first at which the sum of the probabilities, in the order
+            of the ids, is above the number. Negative ones take the most probable token.
+    """
+    reached = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
+    below = ops.sum(ops.cast(reached <= draws[..., None], "int32"), axis=-1)  # (B, M)
+    drawn = ops.minimum(below, logits.shape[-1] - 1)  # the last sum may be rounded to less than 1
+    return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), drawn)
+
+
+def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
+    """Return ids (B, T) with tokens (B, M) at positions (B, M), of which 0 stands for none."""
+    here = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
+    here = here & (positions[..., None] > 0)
+    there = ops.sum(ops.where(here, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1)  # (B, T)
+    return ops.where(ops.any(here, axis=1), there, ids)
