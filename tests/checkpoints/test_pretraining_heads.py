@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 
 import numpy as np
@@ -13,7 +14,7 @@ from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.presets.source import open_source
 from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
-from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo.testing import check_peer_outputs, tiny_backbone, tiny_preprocessor, tiny_task
 from tests.checkpoints.model_files import assert_same_state, configure, load, peer, rewrite, run_peer, state_of
 from tests.checkpoints.test_hugging_face import batch_for
 from tests.reference.weights import MASK_POSITIONS, difference, randomise, run
@@ -137,6 +138,68 @@ def test_google(name, tmp_path):
     np.testing.assert_array_equal(masked.head.output_bias, task.head.output_bias)
 
 
+GENERATOR = "replaced_tokens/generator"
+# Tensors in Google's files of discriminators, of which some examples, with our paths.
+DISCRIMINATOR = {
+    "electra/embeddings/word_embeddings": "embeddings/token_embedding/embeddings",
+    "electra/embeddings/LayerNorm/beta": "embeddings/layer_norm/beta",
+    "electra/embeddings_project/kernel": "embedding_projection/kernel",
+    "electra/encoder/layer_1/attention/self/query/kernel": "block_1/attention/query/kernel",
+    "electra/encoder/layer_2/output/LayerNorm/gamma": "block_2/output_layer_norm/gamma",
+    "discriminator_predictions/dense/kernel": "replaced_tokens/head/dense/kernel",
+    "discriminator_predictions/dense_1/bias": "replaced_tokens/head/logits/bias",
+    "generator/embeddings_project/bias": f"{GENERATOR}/embedding_projection/bias",
+    "generator/encoder/layer_1/intermediate/dense/kernel": f"{GENERATOR}/block_1/intermediate_dense/kernel",
+    "generator_predictions/dense/kernel": f"{GENERATOR}/head/dense/kernel",
+    "generator_predictions/LayerNorm/gamma": f"{GENERATOR}/head/layer_norm/gamma",
+    "generator_predictions/output_bias": f"{GENERATOR}/head/output_bias",
+}
+
+
+@pytest.mark.parametrize("stated", [True, False])
+def test_googles_discriminators(stated, tmp_path):
+    """Both models are in one file, and its code writes no configuration: heads have 64 dimensions."""
+    tf = pytest.importorskip("tensorflow")
+    family = families()["electra"]
+    backbone = tiny_backbone(family, hidden_dim=192, num_heads=3, dropout=0.1)
+    task = Pretrainer(backbone, tiny_preprocessor(family), generator_width=64)
+    randomise(task)
+    save_checkpoint(task, tmp_path, to="tf1")
+    stored = tf.train.load_checkpoint(str(tmp_path / "electra_model.ckpt"))
+    weights = {weight.path: np.asarray(weight) for weight in task.weights}
+    for key, path in DISCRIMINATOR.items():
+        np.testing.assert_array_equal(stored.get_tensor(key), weights[path], err_msg=key)
+    assert len(stored.get_variable_to_shape_map()) == len(weights)
+    if not stated:
+        (tmp_path / "electra_config.json").unlink()
+    again = Pretrainer.from_preset(tmp_path, preprocessor=task.preprocessor)
+    assert (again.objective, again.generator_width, again.backbone.config) == ("rtd", 64, backbone.config)
+    for weight in again.weights:
+        np.testing.assert_array_equal(weight, weights[weight.path])
+    with pytest.warns(UserWarning, match="holds no head of a MaskedLM, so it starts from scratch"):
+        MaskedLM.from_preset(tmp_path, preprocessor=task.preprocessor)
+
+
+def test_a_discriminator_of_transformers(tmp_path):
+    """Its generator is a model of its own, of which its files hold nothing."""
+    task = tiny_task(Pretrainer, families()["electra"])
+    save_checkpoint(task, tmp_path / "it", to="hf")
+    with pytest.warns(UserWarning, match="holds no generator: it starts with random weights"):
+        again = Pretrainer.from_preset(tmp_path / "it")
+    kernels = {w.path: np.asarray(w) for w in again.weights if w.path.startswith(GENERATOR) and "kernel" in w.path}
+    assert all(0 < np.abs(kernel).max() < 0.05 for kernel in kernels.values())
+    task.make_generator().backbone.save_to_preset(tmp_path / "generator")
+    with pytest.warns(UserWarning, match="holds no head of a MaskedLM"):
+        MaskedLM.from_preset(tmp_path / "it")
+
+
+def test_an_activation_that_heads_do_not_share():
+    """In transformers' code heads of some families have GELU, whatever the configuration says."""
+    family = families()["roberta"]
+    changed = dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, activation="relu"))
+    check_peer_outputs(changed, "masked_lm")
+
+
 def test_to_transformers_and_back(tmp_path):
     """From one format to the next, a preset last, of which a masked language model takes its part."""
     theirs = peer("bert", "ForPreTraining", tmp_path / "0")
@@ -159,6 +222,9 @@ def test_to_transformers_and_back(tmp_path):
 def test_an_objective_that_no_file_names(tmp_path):
     task = tiny_task(Pretrainer, families()["bert"], objective="sop")
     with pytest.raises(PresetError, match=r"'hf' cannot express `objective='sop'` of a Pretrainer: .* always 'nsp'"):
+        save_checkpoint(task, tmp_path / "it", to="hf")
+    task = tiny_task(MaskedLM, families()["roberta"], activation="relu")
+    with pytest.raises(PresetError, match=r"'hf' cannot express `activation='relu'` of a MaskedLM: .* always 'gelu'"):
         save_checkpoint(task, tmp_path / "it", to="hf")
     task = tiny_task(Pretrainer, families()["bert"], activation="relu")
     with pytest.raises(PresetError, match="'tf1' cannot express `activation='relu'` of a Pretrainer"):

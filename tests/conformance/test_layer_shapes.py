@@ -12,6 +12,7 @@ from lmzoo import layers
 from lmzoo.analysis.attention import _Scores
 from lmzoo.families.albert.backbone import SharedBlocks
 from lmzoo.families.bert import FAMILY as BERT
+from lmzoo.families.electra import FAMILY as ELECTRA
 from lmzoo.families.elmo import FAMILY as ELMO
 from lmzoo.families.elmo.layers import BiLM
 from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
@@ -26,6 +27,7 @@ from lmzoo.layers.heads import OutputBias
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.tasks.base.query_stream import QueryStream
+from lmzoo.tasks.base.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.testing import (
     DTYPE_POLICIES,
     LAYER_CHECKS,
@@ -53,6 +55,10 @@ def ids(count, *shape):
 
 def mask(*shape):
     return np.arange(shape[-1]) < RNG.integers(1, shape[-1] + 1, (*shape[:-1], 1))
+
+
+def segmented(b):
+    return {"token_ids": ids(V, b, T), "padding_mask": ids(2, b, T), "segment_ids": ids(2, b, T)}
 
 
 def streamed(policy):
@@ -113,11 +119,15 @@ CASES = {
     layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda b: [*content(b), *queries(b)]),
     QueryStream: (
         lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
-        lambda b: [
-            {"token_ids": ids(V, b, T), "padding_mask": ids(2, b, T), "segment_ids": ids(2, b, T)},
-            ids(T, b, T),
-            ids(T, b, S),
-        ],
+        lambda b: [segmented(b), ids(T, b, T), ids(T, b, S)],
+    ),
+    Generator: (
+        lambda p: Generator(tiny_backbone(ELECTRA, dtype=p), "gelu", 1e-5),
+        lambda b: [segmented(b), ids(T, b, S)],
+    ),
+    ReplacedTokens: (
+        lambda p: ReplacedTokens(tiny_backbone(ELECTRA, dtype=p), "gelu", 1e-5),
+        lambda b: [segmented(b), ids(T, b, S), floats(b, S)],
     ),
     layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda b: [floats(b, T, H)]),
     layers.MeanPooler: (lambda p: layers.MeanPooler(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
@@ -145,6 +155,7 @@ CASES = {
         lambda b: [floats(b, H)],
     ),
     layers.MaskedLMHead: (lambda p: layers.MaskedLMHead(table(p), dtype=p), lambda b: [floats(b, S, D)]),
+    layers.ReplacedTokenHead: (lambda p: layers.ReplacedTokenHead(dtype=p), lambda b: [floats(b, T, H)]),
     layers.SpanHead: (lambda p: layers.SpanHead(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
     layers.TransitionScores: (lambda p: layers.TransitionScores(P, dtype=p), lambda b: [floats(b, T, P)]),
     DistillationLoss: (
@@ -199,7 +210,10 @@ BASES = {AdaptedLayer, CarriesState, ConfiguredLayer}
 # Layers of Keras, which declares their outputs.
 OF_KERAS = {Dense, EinsumDense, Embedding, ReversibleEmbedding}
 # Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.
-COMPOSED = {SharedBlocks, QueryStream, BiLM, StreamedBackbone, StreamedBiLM, _Scores, lmzoo.compat.allennlp.Elmo}
+COMPOSED = {
+    SharedBlocks, QueryStream, Generator, ReplacedTokens, BiLM, StreamedBackbone, StreamedBiLM, _Scores,
+    lmzoo.compat.allennlp.Elmo,
+}  # fmt: skip
 LONGEST = {check_layer_config, check_layer_masks, check_layer_training}
 # Layers that exist only while something is computed.
 NOT_SAVED = {_Scores, lmzoo.compat.allennlp.Elmo}
@@ -237,6 +251,8 @@ def parameters():
     for cls in CASES:
         for check in LAYER_CHECKS:
             if check is check_layer_outputs or (cls in NOT_SAVED and check in (check_layer_config, check_layer_files)):
+                continue
+            if cls is Generator and check is check_layer_training:  # of its backbone it uses the embeddings alone
                 continue
             slow = (on_jax and check is not check_layer_config) or (cls in COMPOSED and check in LONGEST)
             marks = [pytest.mark.slow] * slow

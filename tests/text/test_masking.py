@@ -125,6 +125,17 @@ def test_rows_without_candidates(whole_word: bool) -> None:
     assert not positions.any()
 
 
+def test_shares() -> None:
+    targets, chosen = np.full((997, 101), 7), np.ones((997, 101), bool)
+    result = Masking(masked=0.3, random=0).corrupt(targets, chosen, MASK, VOCABULARY, np.random.default_rng(2))
+    assert (result == MASK).mean() == pytest.approx(0.3, abs=0.01)
+    assert (result == 7).mean() == pytest.approx(0.7, abs=0.01)
+    with pytest.raises(ValueError, match=r"`masked` must be a number from 0 to 1, got 1\.5"):
+        Masking(masked=1.5)
+    with pytest.raises(ValueError, match=r"`masked` and `random` must be at most 1 together, got 0\.8 and 0\.3"):
+        Masking(random=0.3)
+
+
 def test_replacements() -> None:
     rng = np.random.default_rng(11)
     targets = np.full((1999, 97), 7)

@@ -137,7 +137,8 @@ class ReplacedTokens(ConfiguredLayer):
         width: int | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**{"dtype": backbone.dtype_policy, **kwargs})
+        # Otherwise the draws would be rounded in half precision.
+        super().__init__(autocast=False, **{"dtype": backbone.dtype_policy, **kwargs})
         self.backbone, self.activation, self.layer_norm_epsilon = backbone, activation, layer_norm_epsilon
         self.width = width
         policy = self.dtype_policy
@@ -189,5 +190,5 @@ def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
     """Return ids (B, T) with tokens (B, M) at positions (B, M), of which 0 stands for none."""
     here = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
     here = here & (positions[..., None] > 0)
-    there = ops.sum(ops.where(here, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1)  # (B, T)
+    there = ops.max(ops.where(here, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1, initial=0)  # (B, T)
     return ops.where(ops.any(here, axis=1), there, ids)
