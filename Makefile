@@ -54,7 +54,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all mutants lint test-tf test-jax wheel-check docs registry pictures minilm \
+.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm \
 	bench clean test-lowest test-highest release-check
 
 help:  ## list the targets
@@ -112,6 +112,15 @@ test-all: $(DEV_STAMP)  ## all tests, also the slow ones, with XLA's full optimi
 	@for backend in tf jax; do for part in $(PARTS); do \
 		LMZOO_FULL_OPTIMIZATION=1 $(MAKE) --no-print-directory test-$$backend MARKS= TESTS="$$part" JAX_TESTS="$$part" || exit 1; \
 	done; done
+
+check-family: $(DEV_STAMP)  ## all tests of one family on both backends, a few minutes: NAME=electra
+check-task: $(DEV_STAMP)  ## all tests of one task on both backends, a few minutes: NAME=TextClassifier
+check-family check-task:
+	@[ -n '$(NAME)' ] || { echo "make $@ needs a NAME: see 'make help'"; exit 1; }
+	@echo "== tests of $(NAME), TensorFlow backend"
+	@$(JAX_CACHE) KERAS_BACKEND=tensorflow $(PYTEST) --quiet --about '$(NAME)' $(PYTEST_ARGS) $(TESTS)
+	@echo "== tests of $(NAME), JAX backend"
+	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet --about '$(NAME)' $(PYTEST_ARGS) tests/conformance
 
 mutants: $(DEV_STAMP)  ## check that the tests find each of the faults in tests/mutants/faults.py
 	@$(BIN)/python tests/mutants/run.py $(MUTANTS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import re
 import signal
 import zlib
 from collections.abc import Callable, Iterator
@@ -42,7 +43,26 @@ def pytest_report_header() -> str:
     return f"keras {keras.version()}, {BACKEND} backend, shared data: {'yes' if SHARED.is_dir() else 'no'}"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--about", metavar="NAME", help="only tests of a family or a task, such as electra or TextEmbedder"
+    )
+
+
+def _is_about(item: pytest.Item, name: str) -> bool:
+    """Whether a family or a task is among the parameters of a test, or its file is named after it.
+
+    Slow tests are left out, unless they belong to the conformance suite.
+    """
+    if item.get_closest_marker("slow") and item.path.parent.name != "conformance":
+        return False
+    words = re.findall(r"\w+", item.name.partition("[")[2])
+    return name in words or item.path.stem == "test_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if name := config.getoption("--about"):
+        items[:] = [item for item in items if _is_about(item, name)]
     for item in items:
         if item.nodeid in LONG:
             item.add_marker(pytest.mark.slow)

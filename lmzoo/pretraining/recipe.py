@@ -381,7 +381,8 @@ def _objectives(family: Family) -> tuple[str, ...]:
         return ("auto",)
     if family.objective == "plm":
         return "auto", "plm"
-    narrow = hasattr(family.tiny, "embedding_dim")  # which a generator can share
+    # Embeddings of a width of their own are those that a generator can share.
+    narrow = any(field.name == "embedding_dim" for field in dataclasses.fields(family.backbone.config_class))
     return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if narrow else ()), "none")
 
 

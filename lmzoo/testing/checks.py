@@ -60,8 +60,9 @@ def _outputs(backbone: Backbone, features: dict[str, np.ndarray]) -> dict[str, T
 
 
 def _close(actual: Tensors, expected: Tensors, what: str, tolerance: float = TOLERANCE) -> None:
-    for a, b in zip(keras.tree.flatten(actual), keras.tree.flatten(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=what)
+    for (path, a), b in zip(keras.tree.flatten_with_path(actual), keras.tree.flatten(expected), strict=True):
+        named = ", ".join([what, *map(str, path)])
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=named)
 
 
 def _weights(model: keras.Model) -> list[np.ndarray]:
@@ -299,7 +300,11 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file trains and predicts the same on TensorFlow and JAX; passes where one of them is missing."""
+    """A `.keras` file trains and predicts the same on TensorFlow and JAX; passes where one of them is missing.
+
+    The inputs are compared first: a failure names the first of them that differs, or what differs although they are
+    equal.
+    """
     other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
     if importlib.util.find_spec(other) is None:
         return
@@ -307,8 +312,10 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         ask_other_backend(other, [folder, task_class.__module__, family.backbone.__module__])
-        theirs = list(np.load(Path(folder, "results.npz")).values())
-    _close(theirs, train_and_predict(task), f"{other} and {keras.backend.backend()}")
+        theirs = dict(np.load(Path(folder, "results.npz")))
+    for name, ours in train_and_predict(task).items():
+        inputs = "" if name.startswith("input") else ", with equal inputs"
+        _close(ours, theirs[name], f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED){inputs}")
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:

@@ -8,11 +8,13 @@ import json
 import os
 import subprocess
 import sys
+from typing import Any
 
 import keras
 import numpy as np
 
 from lmzoo.tasks import Task
+from lmzoo.tasks.base.examples import BatchOptions
 from lmzoo.testing.tiny import tiny_examples
 
 _PROGRAM = """
@@ -25,7 +27,7 @@ for line in sys.stdin:
         for module in modules:
             importlib.import_module(module)
         from lmzoo.testing.other_backend import train_and_predict
-        np.savez(f"{folder}/results.npz", *train_and_predict(keras.saving.load_model(f"{folder}/task.keras")))
+        np.savez(f"{folder}/results.npz", **train_and_predict(keras.saving.load_model(f"{folder}/task.keras")))
         reply = ""
     except Exception:
         reply = traceback.format_exc()
@@ -64,17 +66,20 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
     assert json.loads(reply) == "", f"in {backend}: {json.loads(reply)}"
 
 
-def train_and_predict(task: Task) -> list[np.ndarray]:
-    """The predictions of a task, the loss of a step, and the predictions after it.
+def train_and_predict(task: Task) -> dict[str, np.ndarray]:
+    """Return by name the inputs of a step, the predictions of a task before it, its losses, and the predictions after.
 
     `check_task_training` compares compiled and eager steps; here each backend takes the kind that starts faster.
     """
     task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
     x, y = tiny_examples(task, 8)
-    before = task.predict(x, verbose=0)
+    options = BatchOptions(len(x), "given", (0, 0), training=True)  # as in the first step of `fit`
+    features, *_ = next(iter(task.batches(x, y, None, options)[0].batches()))
+    found: dict[str, Any] = {"input": features, "prediction before the step": task.predict(x, verbose=0)}
     history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
-    after = task.predict(x, verbose=0)
-    return [*keras.tree.flatten(before), np.array(history["loss"]), *keras.tree.flatten(after)]
+    found |= {name: np.array(values) for name, values in history.items() if name.endswith("loss")}
+    found["prediction after the step"] = task.predict(x, verbose=0)
+    return {", ".join(map(str, path)): np.asarray(array) for path, array in keras.tree.flatten_with_path(found)}
 
 
 def compiles_each_operation() -> bool:
