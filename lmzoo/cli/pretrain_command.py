@@ -87,8 +87,8 @@ def pretrain(
         str,
         typer.Option(
             "--objective",
-            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them. "
-            "auto: the family's objective.",
+            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them; for "
+            "electra and albert rtd, which tokens a generator has replaced. auto: the family's objective.",
         ),
     ] = "auto",
     dynamic: Annotated[

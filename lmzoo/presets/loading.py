@@ -103,7 +103,7 @@ def load_task(
         task = cls(backbone, preprocessor, **{**config, **task_kwargs})
     # After the constructor has accepted the arguments. A language model without weights of its own has nothing to learn
     # from scratch.
-    if warning and not (cls.pretrains and len(task.weights) == len(backbone.weights)):
+    if warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
         warnings.warn(warning, stacklevel=3)
     if load_weights:
         source.load(task, has_head)
@@ -132,12 +132,12 @@ def _stored_task(source: Source, preset: str | Path) -> type[HasHead]:
 def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
     """Return the warning that a task's head starts from scratch, or "" if other tasks drop the stored head silently."""
     name = cls.__name__
-    if cls.pretrains:
+    if cls.predicts_tokens:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
     if stored == cls.head_kind:
         return f"{str(preset)!r} holds a head of a {name} that lmzoo cannot read, so a new one starts from scratch."
     task = task_of(stored)
-    if stored is None or (task is not None and (task.pretrains or task.replaceable)):
+    if stored is None or (task is not None and task.replaceable):
         return ""
     return (
         f"{str(preset)!r} holds the head of a {task_name(stored)}, not of a {name}, so a new one starts from scratch."

@@ -16,7 +16,8 @@ class HasHead(keras.Model):
             set another.
         other_head_kinds: kinds that `head_kind` may be in an instance, and that are no other task's.
         reads_heads: kinds of stored heads that hold the weights of this head, among others.
-        pretrains: whether the head is only for pre-training, so that other tasks drop it without a warning.
+        predicts_tokens: whether the task predicts tokens of its texts. Its head comes from pre-training, and a new one,
+            with which it knows nothing, gets a warning.
         replaceable: whether other tasks drop a stored head of this kind without a warning, since its backbone is what
             people publish it for.
         labels: names of the classes, or None.
@@ -28,7 +29,7 @@ class HasHead(keras.Model):
     head_kind: str = ""
     other_head_kinds: ClassVar[tuple[str, ...]] = ()
     reads_heads: ClassVar[tuple[str, ...]] = ()
-    pretrains: ClassVar[bool] = False
+    predicts_tokens: ClassVar[bool] = False
     replaceable: ClassVar[bool] = False
     _has_own_kind: ClassVar[bool] = False
     labels: tuple[str, ...] | None = None
@@ -79,7 +80,7 @@ def task_that_reads(kind: str | None) -> type[HasHead] | None:
     """The task that uses a stored head; for a pre-training head the task that reads a part of it, if there is one."""
     task = task_of(kind)
     readers = [other for other in _TASKS.values() if kind in other.reads_heads]
-    return readers[0] if task is not None and task.pretrains and readers else task
+    return readers[0] if task is not None and task.replaceable and readers else task
 
 
 def task_name(kind: str) -> str:

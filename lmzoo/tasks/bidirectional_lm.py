@@ -98,7 +98,7 @@ class BidirectionalLM(Task):
     """
 
     predicts = "log-probabilities of words, forward and backward (n, T, 2)"
-    head_kind, pretrains = "bidirectional_lm", True
+    head_kind, predicts_tokens, replaceable = "bidirectional_lm", True, True
     learns_from = "documents alone"
     independent_rows = False
     splits_batches = False  # on TensorFlow, where each device would have states for all streams

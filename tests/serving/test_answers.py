@@ -23,7 +23,7 @@ pytestmark = [
 SETTINGS = [
     {"n_best": 2, "max_answer_length": 3},
     {"n_best": 7, "max_answer_length": 2, "null_score_threshold": 0.3},
-    {"n_best": 2, "max_answer_length": 5, "null_score_threshold": 0.0},
+    {"n_best": 4, "max_answer_length": 5, "null_score_threshold": 0.0},
 ]
 
 
@@ -45,4 +45,4 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
         ties += len(tied) > 1
     assert ties < 3
     given = np.array([ranked[0]["end"] > 0 for ranked in expected])
-    assert 0 < given.sum() < len(given)  # some questions have no answer
+    assert 0.1 < given.mean() < 1  # some questions have no answer

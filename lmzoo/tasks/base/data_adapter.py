@@ -174,7 +174,7 @@ def _weights_of(task: EncodingTask, sample_weight: Weights | None, y: Any) -> Te
     if isinstance(sample_weight, dict):  # of several outputs
         return keras.tree.map_structure(as_weights, sample_weight)
     weights = as_weights(sample_weight)
-    of_tokens = task.labels_words or (task.pretrains and getattr(y, "ndim", 0) == 2)
+    of_tokens = task.labels_words or (task.predicts_tokens and getattr(y, "ndim", 0) == 2)
     if weights is None or y is None or not of_tokens:
         return weights
     if weights.shape not in (y.shape, y.shape[:1]):

@@ -46,7 +46,7 @@ class MaskedTokensTask(Task):
             an unknown `activation` or an epsilon outside of (0, 1).
     """
 
-    pretrains, learns_from = True, "texts alone"
+    predicts_tokens, replaceable, learns_from = True, True, "texts alone"
 
     def __init__(
         self,
