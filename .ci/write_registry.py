@@ -13,6 +13,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
 
+import keras
+
+from lmzoo.cli.kinds import READINGS
 from lmzoo.pretraining.recipe import LEARNS, METHODS
 from lmzoo.registry import Family, families, tasks
 from lmzoo.tasks import Task
@@ -76,8 +79,22 @@ def command_line_module() -> str:
             *(f'    "{name}",' for name in names),
             ")",
             "",
+            "# Name, kind of head, class in files, how examples are read, names of the parts of an input.",
+            "TASKS = (",
+            *(f"    {row}," for row in sorted(_commands())),
+            ")",
+            "",
         ]
     )
+
+
+def _commands() -> Iterable[str]:
+    """Return the rows of tasks on the command line, as source."""
+    for task in package_tasks():
+        saved_as = keras.saving.get_registered_name(task)
+        for name, how in task.commands:
+            inputs = ", ".join(f'"{part}"' for part in task.input_names) + "," * (len(task.input_names) == 1)
+            yield f'("{name}", "{task.head_kind}", "{saved_as}", "{how}", ({inputs}))'
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -137,6 +154,21 @@ def task_table() -> str:
     return table(("task", "what it is for", "`predict` returns", "the method that returns answers"), rows)
 
 
+def command_table() -> str:
+    """Return the table of tasks on the command line."""
+    rows = []
+    for task in package_tasks():
+        for name, how in task.commands:
+            rows.append((f"`{name}`", f"`{task.__name__}`", READINGS[how].examples, READINGS[how].columns))
+    return table(("`--task`", "class", "examples", "columns by default"), sorted(rows))
+
+
+def served_table() -> str:
+    """Return the table of what exported tasks take and return."""
+    rows = [(f"`{task.__name__}`", *task.serves) for task in package_tasks() if any(task.serves)]
+    return table(("task", "takes (strings)", "returns, in addition to `truncated`"), rows)
+
+
 def blocks() -> dict[str, dict[str, str]]:
     """Return the blocks of each page by name."""
     backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in package_families()]
@@ -147,6 +179,8 @@ def blocks() -> dict[str, dict[str, str]]:
         "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
         "docs/concepts.md": {"tasks": task_table()},
         "docs/guides/checkpoints.md": {"families": format_table()},
+        "docs/guides/command_line.md": {"tasks": command_table()},
+        "docs/guides/serve.md": {"tasks": served_table()},
         "docs/guides/pretrain.md": {"families": pretraining_table()},
     }
 

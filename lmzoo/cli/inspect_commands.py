@@ -136,7 +136,9 @@ def report(
     """
     with messages():
         columns = Columns(text, pair, label, choices, format, header, encoding, scale)
-        kind, task, (x, y) = load_with_examples(model, lambda kind, names: kind.read(data, columns, True, names))
+        kind, task, (x, y) = load_with_examples(
+            model, lambda kind, names: kind.reading.read(data, columns, True, names)
+        )
         if isinstance(x, Stream):
             raise ValueError(f"A report is on the examples of one file, not of a folder or a pattern: {data}.")
         by_name = read_columns(data, columns, by or [])
@@ -145,7 +147,7 @@ def report(
         from lmzoo.tasks.base.reports import check_additions, with_errors
 
         check_additions(task, x, True, by_name)
-        found = with_errors(score(task, bool(kind.names), x, y, batch_size), x, columns=by_name)
+        found = with_errors(score(task, bool(kind.reading.names), x, y, batch_size), x, columns=by_name)
         analysis.write_report(output, found, f"{Path(model).name} on {data.name}")
         typer.echo(f"Wrote {output}.")
 

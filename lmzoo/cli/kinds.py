@@ -10,7 +10,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from lmzoo.cli.examples import (
-    Labels,
     Reader,
     read_label_sets,
     read_numbers,
@@ -22,9 +21,58 @@ from lmzoo.cli.examples import (
     read_translations,
     read_words,
 )
+from lmzoo.cli.registered import TASKS
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How examples are read.
+
+    Attributes:
+        read: reads them.
+        names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
+        multi_label: whether an example has any number of classes; tells the kinds with the same head apart.
+        examples: the files, in a few words, for tables of tasks.
+        columns: the options that name their columns, with the defaults.
+    """
+
+    read: Reader
+    examples: str
+    columns: str
+    names: Callable[[Any], Iterable[str]] | None = None
+    multi_label: bool = False
+
+
+# By the names in `Task.commands`.
+READINGS = {
+    "choices": Reading(read_prompts, "table", "SWAG's; `--text`, `--pair`, `--choices a,b,c` for others"),
+    "classes": Reading(read_texts, "table", "`--text text`, `--label label`; `--pair` for pairs", iter),
+    "numbers": Reading(read_numbers, "table", "`--text text`, `--label label`; `--scale 5` divides the labels by 5"),
+    "pairs": Reading(
+        read_pairs, "table of pairs", "`--text text`, `--pair`; with `--label`, similarities from -1 to 1"
+    ),
+    "questions": Reading(
+        read_questions, "SQuAD's JSON; `predict` also takes tables", "`--text question`, `--pair context`"
+    ),
+    "sets of classes": Reading(
+        read_label_sets,
+        "table",
+        '`--text text`, `--label label`, separated by "&#124;"; in JSON lines they may also be lists',
+        chain.from_iterable,
+        multi_label=True,
+    ),
+    "texts": Reading(read_texts_alone, "lines of text, or a table", "`--text text`"),
+    "translations": Reading(read_translations, "table of pairs", "`--text text`, and `--pair` for the translations"),
+    "words": Reading(
+        read_words,
+        "CoNLL, CoNLL-U",
+        "the first (the second, if the first one numbers the words) and the last; FORM and UPOS",
+        chain.from_iterable,
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -35,68 +83,23 @@ class Kind:
         name: its name there.
         head: the kind of its head.
         saved_as: the class's name in files, which tells the task before Keras is loaded.
-        read: reads its examples.
-        names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
-        arguments: takes labels, returns the constructor's arguments that depend on them.
-        multi_label: whether an example has any number of classes; tells the kinds with the same head apart.
+        reading: how its examples are read.
         inputs: names of the parts of an input that predictions repeat.
     """
 
     name: str
     head: str
     saved_as: str
-    read: Reader
-    names: Callable[[Any], Iterable[str]] | None = None
-    arguments: Callable[[Any], dict[str, object]] = lambda y: {}
-    multi_label: bool = False
-    inputs: tuple[str, ...] = ("text", "text_pair")
+    reading: Reading
+    inputs: tuple[str, ...]
 
     def fits(self, task: Task) -> bool:
         """Whether a model is of this kind."""
-        return getattr(task, "head_kind", None) == self.head and getattr(task, "multi_label", False) == self.multi_label
+        multi_label = getattr(task, "multi_label", False)
+        return getattr(task, "head_kind", None) == self.head and multi_label == self.reading.multi_label
 
 
-def _threshold(y: list[Any]) -> dict[str, object]:
-    return {} if all(y) else {"null_score_threshold": 0.0}
-
-
-def _objective(y: Labels) -> dict[str, object]:
-    return {"objective": "contrastive" if y is None else "cosine"}
-
-
-KINDS = (
-    Kind("classifier", "classification", "lmzoo>TextClassifier", read_texts, names=iter),
-    Kind("regressor", "regression", "lmzoo>TextRegressor", read_numbers),
-    Kind(
-        "tagger",
-        "token_classification",
-        "lmzoo>TokenClassifier",
-        read_words,
-        names=chain.from_iterable,
-    ),
-    Kind(
-        "qa",
-        "question_answering",
-        "lmzoo>QuestionAnswerer",
-        read_questions,
-        arguments=_threshold,
-        inputs=("question",),
-    ),
-    Kind("choice", "multiple_choice", "lmzoo>MultipleChoice", read_prompts, inputs=("prompt",)),
-    Kind("masked-lm", "masked_lm", "lmzoo>MaskedLM", read_texts_alone),
-    Kind("causal-lm", "causal_lm", "lmzoo>CausalLM", read_texts_alone, inputs=("prompt",)),
-    Kind("translation", "seq2seq_lm", "lmzoo>Seq2SeqLM", read_translations),
-    Kind("embedder", "embedding", "lmzoo>TextEmbedder", read_pairs, arguments=_objective),
-    Kind(
-        "multi-label",
-        "classification",
-        "lmzoo>TextClassifier",
-        read_label_sets,
-        names=chain.from_iterable,
-        arguments=lambda y: {"multi_label": True},
-        multi_label=True,
-    ),
-)
+KINDS = tuple(Kind(name, head, saved_as, READINGS[how], inputs) for name, head, saved_as, how, inputs in TASKS)
 
 
 def kind_called(name: str) -> Kind:

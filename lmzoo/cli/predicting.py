@@ -69,7 +69,7 @@ class Prediction:
 
     def read(self, kind: Kind, source: Path | NamedBytes) -> tuple[Inputs, list[Origin]]:
         """Reads the examples of a file, and what is written with their answers."""
-        x, _ = kind.read(source, self.columns, False, None)
+        x, _ = kind.reading.read(source, self.columns, False, None)
         if isinstance(source, NamedBytes):
             source.seek(0)
         return x, origins(kind, x, read_kept(source, self.columns, self.ids))

@@ -59,8 +59,8 @@ def find_model(source: str) -> StoredModel:
     if not isinstance(config, dict):
         return StoredModel(source, None, None)
     of_class = [kind for kind in KINDS if kind.saved_as == stored.get("registered_name")]
-    kind = next((kind for kind in of_class if kind.multi_label == bool(config.get("multi_label"))), None)
-    if kind is None or not kind.names:
+    kind = next((kind for kind in of_class if kind.reading.multi_label == bool(config.get("multi_label"))), None)
+    if kind is None or not kind.reading.names:
         return StoredModel(source, kind, None)
     return StoredModel(source, kind, config.get("labels") or [*map(str, range(config.get("num_classes") or 0))])
 
@@ -120,7 +120,7 @@ def load_with_examples(model: str, read: Callable[[Kind, list[str] | None], _Rea
         return *load_task(found), examples
     kind, task = load_task(found)
     with announced("Reading the examples"):
-        return kind, task, read(kind, task.class_names if kind.names else None)
+        return kind, task, read(kind, task.class_names if kind.reading.names else None)
 
 
 def _head_of(preset: str) -> Any:

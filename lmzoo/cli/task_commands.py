@@ -127,26 +127,27 @@ def fit(
             raise ValueError(f"--validation names one file, not a folder or a pattern, got {validation}.")
         if patience and not (validation or validation_split):
             raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
-        if class_weight and kind.names is not iter:
+        if class_weight and kind.reading.names is not iter:
             raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
         together.enter_context(joined(workers, ray))
         local_directory(preset)  # it exists, or can be downloaded
         with announced(f"Reading {data}"):
-            x, y = kind.read(data, columns, True, None)
-        arguments, names, of_all = kind.arguments(y), None, Counter[str]()
+            x, y = kind.reading.read(data, columns, True, None)
+        arguments: dict[str, Any] = {"multi_label": True} if kind.reading.multi_label else {}
+        names, of_all = None, Counter[str]()
         if isinstance(x, Stream) and (validation_split or class_weight):
             raise ValueError("--validation-split and --class-weight are for examples in one file.")
-        if kind.names:
+        if kind.reading.names:
             with announced("Collecting the labels"):
-                of_all.update(kind.names(y))
+                of_all.update(kind.reading.names(y))
             arguments["labels"] = names = _sorted_labels(with_marks(set(of_all)), data)
-        held_out = kind.read(validation, columns, True, names) if validation else None
+        held_out = kind.reading.read(validation, columns, True, names) if validation else None
         if validation_split:
             (x, y), held_out = _split(x, y, validation_split, seed)
         weights, counts = None, []
-        if kind.names and names:
-            counts = [of_all if isinstance(x, Stream) else Counter(kind.names(y))]
-            counts += [Counter(kind.names(held_out[1]))] if held_out else []
+        if kind.reading.names and names:
+            counts = [of_all if isinstance(x, Stream) else Counter(kind.reading.names(y))]
+            counts += [Counter(kind.reading.names(held_out[1]))] if held_out else []
             if class_weight:
                 weights = class_weights(class_weight, {name: counts[0][name] for name in names})
         options = {"sequence_length": sequence_length, "pooling": pooling}
@@ -161,7 +162,8 @@ def fit(
             from lmzoo.training import AdamW
 
             keras.utils.set_random_seed(seed)
-            model = _task_class(kind, arguments).from_preset(preset, **arguments)
+            task_class = _task_class(kind, arguments)
+            model = task_class.from_preset(preset, **{**task_class.arguments_for(y), **arguments})
         chosen = {"learning_rate": learning_rate, "epochs": epochs, "batch_size": batch_size, "pooling": pooling}
         recipe = choose_recipe(model, preset, chosen)
         batch_size = recipe.batch_size
@@ -194,7 +196,7 @@ def fit(
                 model.save(output)
         say(f"written to {output}")
         training = {f"training {name}": values[-1] for name, values in history.items()}
-        named = bool(kind.names)
+        named = bool(kind.reading.names)
         show_report(score(model, named, *held_out, batch_size) if held_out else Report(training))
 
 
@@ -224,13 +226,15 @@ def evaluate(
         if json_file:
             check_output(json_file, overwrite)
         columns = Columns(text, pair, label, choices, format, header, encoding, scale)
-        kind, task, (x, y) = load_with_examples(model, lambda kind, names: kind.read(data, columns, True, names))
+        kind, task, (x, y) = load_with_examples(
+            model, lambda kind, names: kind.reading.read(data, columns, True, names)
+        )
         from lmzoo.cli.task_scores import Report, score
 
         if isinstance(x, Stream):  # answers to all examples would not fit into memory either
             report = Report(task.evaluate(batch_size=batch_size, return_dict=True, **x.arguments))
         else:
-            report = score(task, bool(kind.names), x, y, batch_size)
+            report = score(task, bool(kind.reading.names), x, y, batch_size)
         if json_file:
             write_json(json_file, {"model": model, "data": str(data), "examples": count_of(x)}, report)
         show_report(report)

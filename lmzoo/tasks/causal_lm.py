@@ -81,6 +81,13 @@ class CausalLM(NextTokensTask):
 
     predicts = "logits of all next tokens (n, T, V)"
     head_kind = "causal_lm"
+    commands = (("causal-lm", "texts"),)
+    serves = (
+        "`text` (n,)",
+        "`text` (n,): what follows; other signatures also take `seed` and `temperature`, see [Generate "
+        "text](generate.md#export-and-serve)",
+    )
+    input_names = ("prompt",)
     verb = "generate"
 
     def __init__(

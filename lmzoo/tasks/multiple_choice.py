@@ -68,6 +68,13 @@ class MultipleChoice(TextVectorTask):
 
     predicts = "logits (n, choices)"
     head_kind = "multiple_choice"
+    commands = (("choice", "choices"),)
+    serves = (
+        "`prompt` (n,), `choices` (n, C)",
+        '`choice`, `index`, `score` (n,), `probabilities` (n, C); `""` at the end of a list of choices is '
+        "padding (in Python, where lists may have different lengths, it is an empty choice)",
+    )
+    input_names = ("prompt",)
 
     def __init__(
         self,

@@ -92,6 +92,12 @@ class QuestionAnswerer(Task):
     splits_examples = True
     predicts = "logits of all windows (w, T, 2)"
     head_kind = "question_answering"
+    commands = (("qa", "questions"),)
+    serves = (
+        "`question`, `context` (n,)",
+        '`answer`, `start`, `end`, `score` (n,); long contexts are read in windows; if there is no answer, `""`, 0, 0',
+    )
+    input_names = ("question",)
     uses_pooler = False
 
     def __init__(
@@ -127,6 +133,11 @@ class QuestionAnswerer(Task):
         self.max_answer_length = max_answer_length
         self.n_best = n_best
         self.null_score_threshold = null_score_threshold
+
+    @classmethod
+    def arguments_for(cls, y: Any) -> dict[str, Any]:
+        """Return a threshold for no answer if some questions have none."""
+        return {} if all(y) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
         """The mean of the cross-entropies of starts and of ends, over the positions."""

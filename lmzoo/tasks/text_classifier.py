@@ -78,6 +78,12 @@ class TextClassifier(TextVectorTask):
 
     predicts = "logits (n, C)"
     head_kind = "classification"
+    commands = (("classifier", "classes"), ("multi-label", "sets of classes"))
+    serves = (
+        "`text` (n,)",
+        "`label`, `score` (n,), `probabilities` (n, classes); with `multi_label` all labels (n, classes), the"
+        " most probable first",
+    )
     instead_of: ClassVar[Mapping[str, str]] = {
         "activation": "`predict` returns logits, and `classify` returns probabilities.",
         "hidden_dim": "The family determines the layers of the head.",

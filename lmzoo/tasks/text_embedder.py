@@ -122,6 +122,11 @@ class TextEmbedder(Task):
 
     predicts = "vectors (n, H)"
     head_kind = "embedding"
+    commands = (("embedder", "pairs"),)
+    serves = (
+        "`text` (n,)",
+        "`embedding` (n, H)",
+    )
     instead_of: ClassVar[Mapping[str, str]] = {"pooling_mode": 'Pass `pooling`, such as "mean" or "cls".'}
     replaceable = True
     uses_pooler = False
@@ -160,6 +165,11 @@ class TextEmbedder(Task):
         self.projection: list[dict[str, Any]] = layers
         self.prompts: dict[str, str] = texts
         self.default_prompt: str | None = default_prompt
+
+    @classmethod
+    def arguments_for(cls, y: Any) -> dict[str, Any]:
+        """Return the objective: scores of pairs, or pairs alone."""
+        return {"objective": "contrastive" if y is None else "cosine"}
 
     def default_loss(self) -> keras.losses.Loss:
         """The loss of the objective."""

@@ -52,6 +52,11 @@ class TextRegressor(TextVectorTask):
 
     predicts = "numbers (n, 1)"
     head_kind = "regression"
+    commands = (("regressor", "numbers"),)
+    serves = (
+        "`text` (n,)",
+        "`score` (n,)",
+    )
 
     def __init__(
         self,

@@ -96,6 +96,11 @@ class TokenClassifier(Task):
     per_token = True
     predicts = "logits of all tokens (n, T, C)"
     head_kind = "token_classification"
+    commands = (("tagger", "words"),)
+    serves = (
+        "`text` (n,)",
+        'the spans of each text: `text`, `label`, `score`, `start`, `end`, each (n, spans), padded with `""`, 0 and -1',
+    )
     uses_pooler = False
 
     def __init__(

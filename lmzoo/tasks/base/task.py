@@ -50,6 +50,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
       `features` and `make_batch`; `learns_from` if there are no labels; `batches` and `split_validation` if batches
       are not made of independent examples;
     * outputs: `per_token`, `independent_rows`;
+    * the command line: `commands`, `input_names`, `arguments_for`;
     * answers: a method of its own, whose name is `verb`; `serve`, `served_outputs` and, for other strings than `text`
       and `text_pair`, `signatures`.
 
@@ -91,6 +92,11 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     def supports(cls, family: Family) -> bool:
         """Whether the task works on backbones of a family; by default on those that read one sequence."""
         return not family.backbone.reads_source
+
+    @classmethod
+    def arguments_for(cls, y: Any) -> dict[str, Any]:
+        """Return arguments of the constructor that the labels of the examples suggest, for the command line."""
+        return {}
 
     @property
     def family(self) -> Family:
