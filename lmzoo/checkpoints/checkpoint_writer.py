@@ -22,7 +22,6 @@ from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
 from lmzoo.checkpoints.keras_hub.checkpoint import to_keras_hub
 from lmzoo.checkpoints.keras_hub.heads import embedder_config, write_embedder_preprocessor
-from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
 from lmzoo.checkpoints.sentence_transformers.writer import (
     SENTENCE_FILES,
@@ -34,6 +33,7 @@ from lmzoo.checkpoints.sentence_transformers.writer import (
 )
 from lmzoo.checkpoints.tokenizers.classes import class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
+from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import (

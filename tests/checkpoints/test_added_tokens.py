@@ -10,8 +10,8 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.keras_hub.tokenizers import read_keras_hub_tokenizer, write_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer, write_keras_hub_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.models import BertBackbone, MaskedLM, RobertaBackbone, TextClassifier
 from lmzoo.registry.family import families, family_of

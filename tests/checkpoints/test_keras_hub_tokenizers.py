@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.family_names import keras_hub_prefix
-from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
+from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.models import TextClassifier
 from lmzoo.presets import PresetError
 from lmzoo.presets.converting import convert, save_checkpoint

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.keras_hub.tokenizers import write_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
+from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.registry.family import families
 from lmzoo.text import (
     BytePairTokenizer,

@@ -16,7 +16,7 @@ from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file, naming
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json
 from lmzoo.registry.family import Family, families_with
-from lmzoo.text import Packing, SpecialTokens, Tokenizer, XlmRobertaTokenizer
+from lmzoo.text import Packing, SpecialTokens, Tokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"
 ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # they do exactly what tokenizer.json says
@@ -53,12 +53,6 @@ class TokenizerClass:
         return self.needed_tokens <= {*vocabulary}
 
 
-# Its tokenizer is that of models of other families, too: of BERT in multilingual-e5-small.
-_OF_NO_FAMILY = TokenizerClass(
-    "XLMRobertaTokenizer", XlmRobertaTokenizer, packing=Packing("<s>", "</s>", ("</s>", "</s>"), segments=False)
-)
-
-
 def class_of_family(family: Family) -> TokenizerClass:
     """Return the class of the tokenizers that transformers has for a family; it has no name without Hugging Face's."""
     is_decoder = bool(getattr(family.backbone, "causal", False))  # their tokenizers add nothing
@@ -72,7 +66,7 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
     """Return the supported classes by name, first those of families with the special tokens of our class."""
     families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
     classes: dict[str, TokenizerClass] = {}
-    for tokenizer_class in [*map(class_of_family, families), _OF_NO_FAMILY]:
+    for tokenizer_class in map(class_of_family, families):
         classes.setdefault(tokenizer_class.name, tokenizer_class)
     return classes
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.formats.sharded import file_in
-from lmzoo.checkpoints.keras_hub.tokenizers import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.classes import (
     NO_PACKING,
     SETTINGS_FILE,
@@ -24,6 +23,7 @@ from lmzoo.checkpoints.tokenizers.classes import (
 from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens, write_settings
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
 from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file, naming
 from lmzoo.checkpoints.tokenizers.words import read_words, write_words
