@@ -183,8 +183,8 @@ FAULTS = (
     Fault(
         "nine of ten chosen tokens become masks instead of eight",
         "text/masking.py",
-        "np.where(draw < 0.8, mask_id, np.where(draw < 0.9, random_ids, targets[chosen]))",
-        "np.where(draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets[chosen]))",
+        "draw < self.masked, mask_id, np.where(draw < self.masked + self.random, random_ids, targets[chosen])",
+        "draw < 0.9, mask_id, np.where(draw < 0.95, random_ids, targets[chosen])",
     ),
     Fault(
         "which tokens are masked depends on the width of the padding",
@@ -689,5 +689,29 @@ FAULTS = (
         "families/transformer.py",
         'return layers["embedding_projection"](x) if "embedding_projection" in layers else x',
         'return 2 * layers["embedding_projection"](x) if "embedding_projection" in layers else x',
+    ),
+    Fault(
+        "the most probable token takes the place of a drawn one",
+        "tasks/base/replaced_tokens.py",
+        "return ops.where(draws < 0, ops",
+        "return ops.where(draws < 2, ops",
+    ),
+    Fault(
+        "a padded slot replaces the first token",
+        "tasks/base/replaced_tokens.py",
+        "here = here & (positions[..., None] > 0)",
+        "here = here & (positions[..., None] >= 0)",
+    ),
+    Fault(
+        "padding counts among the tokens that a discriminator judges",
+        "tasks/pretrainer.py",
+        'original["padding_mask"].astype("float32") * weight[:, None]',
+        'np.ones_like(original["padding_mask"], "float32") * weight[:, None]',
+    ),
+    Fault(
+        "a head of transformers has the activation of the configuration",
+        "checkpoints/hugging_face/checkpoint.py",
+        "if kind in _PREDICTING_TOKENS and layout.head_activation is not None:",
+        "if False:",
     ),
 )
