@@ -33,7 +33,8 @@ TESTS := $(filter-out tests/reference tests/mutants tests/__pycache__,\
 # Backends keep what they have compiled: `make test-all` runs these parts in new processes, so that the memory is freed.
 PART_1 := tests/conformance tests/families tests/layers tests/checkpoints
 PART_2 := tests/tasks tests/pretraining tests/compat
-PARTS := "$(PART_1)" "$(PART_2)" "$(filter-out $(PART_1) $(PART_2),$(TESTS))"
+PART_3 := tests/text tests/serving
+PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(filter-out $(PART_1) $(PART_2) $(PART_3),$(TESTS))"
 
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
