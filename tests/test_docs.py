@@ -18,6 +18,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+import lmzoo
+
 pytestmark = pytest.mark.tf_only
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -220,8 +222,9 @@ def test_the_senses_of_words(tmp_path, capsys):
     senses["main"](["--plot", str(tmp_path / "senses.svg")])
     tables = capsys.readouterr().out.split("layer  within  between     gap  chance  random weights\n")[1:]
     assert len(tables) == len(senses["SENTENCES"])
+    layers = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased", load_weights=False).num_layers
     for table in tables:
         rows = [line.split() for line in table.split("\n\n")[0].splitlines()]
-        assert [row[0] for row in rows] == [*"01234"]
+        assert [row[0] for row in rows] == [*map(str, range(layers + 1))]
         assert all(len({*row[1:]}) == 5 for row in rows)
     assert (tmp_path / "senses.svg").read_text("utf-8").startswith("<?xml")

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.graphs.merges import table
+from lmzoo.text.graphs.token_ops import rows_of
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
@@ -113,7 +114,7 @@ class CutTextsGraph(tf.Module):
         """Return the ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
-        begin = tf.gather(parts.begin, spans.value_rowids())[:, None]
+        begin = tf.gather(parts.begin, rows_of(spans))[:, None]
         spans = spans.with_values(tf.cast(spans.values, tf.int32) + begin)
         rows = tf.size(texts, tf.int64)
         ids = _join(parts, ids, parts.id, rows)
@@ -151,7 +152,7 @@ class CutTextsGraph(tf.Module):
         texts = tf.strings.unicode_encode(places.with_values(tf.gather(codes.values, places.values)), "UTF-8")
         tokens = _in_rows(codes, found, found.id)  # (n, None)
         ids = tf.concat([tokens, tf.fill([codes.nrows(), 1], -1)], axis=1)
-        row = ids.value_rowids()
+        row = rows_of(ids)
         row_start = tf.gather(codes.row_starts(), row)  # (p,)
         starts, _ = _edges(codes, found)
         offsets = tokens.with_values(found.own if self._trims else found.span)  # (n, None, 2)
@@ -186,7 +187,7 @@ class _FindTokens(tf.Module):
         begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
         number = self._numbers.lookup(parts.values)  # (q,)
         hit = number >= 0
-        number, begin, end, row = (tf.boolean_mask(x, hit) for x in (number, begin, end, parts.value_rowids()))
+        number, begin, end, row = (tf.boolean_mask(x, hit) for x in (number, begin, end, rows_of(parts)))
         begin, end = tf.cast(begin, tf.int64), tf.cast(end, tf.int64)  # (k,)
         first, limit = tf.gather(codes.row_starts(), row), tf.gather(codes.row_limits(), row)
         if self._single.any():
@@ -245,7 +246,7 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
 
 def _in_rows(codes: tf.RaggedTensor, found: _Found, values: tf.Tensor) -> tf.RaggedTensor:
     """Return values of tokens, (k, ...), by text: (n, None, ...)."""
-    row = tf.gather(codes.value_rowids(), found.begin)
+    row = tf.gather(rows_of(codes), found.begin)
     return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False)
 
 

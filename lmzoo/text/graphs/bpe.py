@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.merges import MergesGraph
-from lmzoo.text.graphs.token_ops import EDGE, decode_with_edges, ends_in_bytes, indices_in_rows, shift
+from lmzoo.text.graphs.token_ops import EDGE, decode_with_edges, ends_in_bytes, indices_in_rows, repeat, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
@@ -115,7 +115,7 @@ class BytePairGraph(CutTextsGraph):
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
-        row = rows.value_rowids()  # (c,)
+        row = rows_of(rows)  # (c,)
         if self._adds_space:
             codes, kinds, place, row = _with_spaces(codes, kinds, place, row)
         begins = _word_begins(codes, kinds)
@@ -137,7 +137,7 @@ class BytePairGraph(CutTextsGraph):
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Ids, int32 (u, None), of words, `tf.string` (u,)."""
         data = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
-        word = tf.repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
+        word = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         ids = tf.gather(self._byte_ids, tf.cast(data, tf.int32))
         ids, word = self._merges(ids, word)
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
@@ -149,7 +149,7 @@ def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list
     The space is at the place of the character behind it, and in its text: these are `others`.
     """
     lacks = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
-    source = tf.repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))  # (d,)
+    source = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))  # (d,)
     added = shift(source, -1, -1) == source  # (d,)
     codes = tf.where(added, ord(" "), tf.gather(codes, source))
     kinds = tf.where(added, WHITESPACE, tf.gather(kinds, source))

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from lmzoo.text.graphs.token_ops import rows_of
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.packing import LAST_SEGMENT
@@ -156,7 +157,7 @@ class WordPackerGraph(PackingGraph):
         of_row = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
-        place = before.values - tf.gather(of_row.row_starts(), words.value_rowids())  # (m,), within its text
+        place = before.values - tf.gather(of_row.row_starts(), rows_of(words))  # (m,), within its text
         budget = self._sequence_length - self._packing.overhead(False)
         kept = words.with_values(place < budget)
         column = tf.cast(place, tf.int32) + bool(self._packing.start)

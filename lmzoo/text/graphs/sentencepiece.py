@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, shift
+from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, repeat, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
@@ -45,7 +45,7 @@ class SentencePieceGraph(CutTextsGraph):
         return self._normalizer.normalize_str(token)
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        rows = codes.value_rowids()
+        rows = rows_of(codes)
         place = tf.range(tf.size(codes.values))
         values, place, row = self._replace(codes.values, tf.stack([place, place], axis=1), rows)
         before = tf.gather(codes.values, place[:, 0])
@@ -62,7 +62,7 @@ class SentencePieceGraph(CutTextsGraph):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         letters, place = self._letters(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(tf.strings.unicode_encode(letters, "UTF-8"))
-        part = pieces.value_rowids()  # (q,)
+        part = rows_of(pieces)  # (q,)
         start, end = self._characters_of(letters, pieces, start.values, end.values)  # (q,), of all texts
         source, entry = self._tokens(pieces.values)  # (t,)
         entry, split = tf.maximum(entry, 0), entry >= 0
@@ -85,7 +85,7 @@ class SentencePieceGraph(CutTextsGraph):
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         place = indices_in_rows(codes)
         place = tf.stack([place, place + 1], axis=1)
-        values, place, row = self._squeeze(*self._replace(codes.values, place, codes.value_rowids()))
+        values, place, row = self._squeeze(*self._replace(codes.values, place, rows_of(codes)))
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -110,7 +110,7 @@ class SentencePieceGraph(CutTextsGraph):
         """Converts pieces' bytes within their parts to characters of all parts, int64 (q,), without leading spaces."""
         codes = letters.values  # (l,)
         after = ends_in_bytes(codes)  # (l,)
-        base = tf.gather(tf.concat([[0], after], axis=0), tf.gather(letters.row_starts(), pieces.value_rowids()))
+        base = tf.gather(tf.concat([[0], after], axis=0), tf.gather(letters.row_starts(), rows_of(pieces)))
         first = tf.searchsorted(after, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
         last = tf.searchsorted(after, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
         solid = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
@@ -120,7 +120,7 @@ class SentencePieceGraph(CutTextsGraph):
         last = tf.maximum(last, first + 1)
         if self._empty_spaces:
             last = tf.where(pieces.values == self._space, first, last)
-        limit = tf.gather(letters.row_limits(), pieces.value_rowids())
+        limit = tf.gather(letters.row_limits(), rows_of(pieces))
         return tf.minimum(first, limit), tf.minimum(last, limit)
 
 
@@ -141,7 +141,7 @@ class _Expansion(tf.Module):
         changes, place = find(self._keys, integers)  # (c,)
         length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
         begin = tf.where(changes, tf.cast(tf.gather(self._begins, place), tf.int32), -1)  # (c,)
-        source = tf.repeat(tf.range(tf.size(integers)), length)  # (d,)
+        source = repeat(tf.range(tf.size(integers)), length)  # (d,)
         return source, tf.ragged.range(begin, begin + length).values
 
     def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:

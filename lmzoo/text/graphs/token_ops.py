@@ -23,8 +23,22 @@ def decode_with_edges(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
 
 def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
     """For each of the flat values of (n, None), its index in its row: int32 (c,)."""
-    starts = tf.cast(tf.gather(values.row_starts(), values.value_rowids()), tf.int32)
+    starts = tf.cast(tf.gather(values.row_starts(), rows_of(values)), tf.int32)
     return tf.range(tf.size(starts)) - starts
+
+
+# TensorFlow's own functions for both make a mask of all rows by the longest one: gigabytes for many words, one of which
+# is very long.
+def rows_of(values: tf.RaggedTensor) -> tf.Tensor:
+    """Return for each of the flat values of (n, None) its row: int64 (c,)."""
+    ends = values.row_splits[1:]
+    return tf.searchsorted(ends, tf.range(values.row_splits[-1]), side="right", out_type=tf.int64)
+
+
+def repeat(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+    """Return values (n,), each as often as its count, int (n,), says: (c,)."""
+    ends = tf.cumsum(counts)
+    return tf.gather(values, tf.searchsorted(ends, tf.range(tf.reduce_sum(counts)), side="right"))
 
 
 def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
+from lmzoo.text.graphs.token_ops import rows_of
 from lmzoo.text.word_splitting import (
     APOSTROPHES,
     ATTACHED,
@@ -34,7 +35,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     begins = inside & ~_continues(flat, kinds)  # (c,)
     places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
     letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(flat, inside), places, validate=False)
-    rows = tf.boolean_mask(codes.value_rowids(), begins)  # (m,)
+    rows = tf.boolean_mask(rows_of(codes), begins)  # (m,)
     words = tf.RaggedTensor.from_value_rowids(
         tf.strings.unicode_encode(letters, "UTF-8"), rows, codes.nrows(), validate=False
     )

@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, shift
+from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, repeat, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, PRIVATE_USE, RANK_UNIT, CharacterMap, character_map
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
@@ -111,11 +111,11 @@ class WordPieceGraph(CleanWordsGraph):
         words, letters, places = self._words(texts)
         pieces, start, end = self._pieces.tokenize_with_offsets(words.values)  # (m, None), bytes within the word
         # A word that is too long has become one character, whose token covers the whole word.
-        long = tf.repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
+        long = repeat(letters.row_lengths() > self._longest, pieces.row_lengths())
         after = ends_in_bytes(letters.values)  # (l,)
         before = tf.concat([[0], after], axis=0)  # (l + 1,)
         first, last = (  # of each piece's word, (p,)
-            tf.repeat(at, pieces.row_lengths()) for at in (letters.row_starts(), letters.row_limits() - 1)
+            repeat(at, pieces.row_lengths()) for at in (letters.row_starts(), letters.row_limits() - 1)
         )
         from_byte, to_byte = (tf.gather(before, first) + tf.cast(x.values, tf.int64) for x in (start, end))
         first = tf.where(long, first, tf.searchsorted(after, from_byte, side="right", out_type=tf.int64))
