@@ -61,8 +61,6 @@ def _is_about(item: pytest.Item, name: str) -> bool:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    if name := config.getoption("--about"):
-        items[:] = [item for item in items if _is_about(item, name)]
     for item in items:
         if item.nodeid in LONG:
             item.add_marker(pytest.mark.slow)
@@ -76,6 +74,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "use it"
             )
             item.add_marker(pytest.mark.skip(reason=reason))
+    if name := config.getoption("--about"):
+        items[:] = [item for item in items if _is_about(item, name)]
     if BACKEND != "tensorflow":
         for item in items:
             if item.get_closest_marker("tf_only"):

@@ -69,7 +69,7 @@ def test_the_tenths_are_what_make_test_leaves_out(
     marks = re.search(r"^MARKS \?= (.+)$", (root / "Makefile").read_text("utf-8"), re.MULTILINE)
     assert marks is not None
     pytester.makeini("[pytest]\nmarkers = slow\n    tenth\naddopts = -p no:cacheprovider")
-    pytester.makeconftest("from tests.conftest import pytest_collection_modifyitems")
+    pytester.makeconftest("from tests.conftest import pytest_addoption, pytest_collection_modifyitems")
     pytester.makepyfile(
         """
         import pytest

@@ -164,7 +164,10 @@ def _without_config(directory: Path, files: Mapping[Path, Family]) -> tuple[Path
     """Return the family that the tensors show, and the configuration that they stand for, with the file it lacks."""
     if len([*directory.glob("*.index")]) != 1:
         return None
-    tensors = TensorFlowCheckpoint(_prefix(directory))
+    try:
+        tensors = TensorFlowCheckpoint(_prefix(directory))
+    except PresetError:  # something else has such a name
+        return None
     for file, family in files.items():
         layout = family.checkpoints["google"]
         if isinstance(layout, GoogleLayout) and (stored := layout.sizes(tensors)) is not None:

@@ -314,8 +314,12 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
         ask_other_backend(other, [folder, task_class.__module__, family.backbone.__module__])
         theirs = dict(np.load(Path(folder, "results.npz")))
     for name, ours in train_and_predict(task).items():
-        inputs = "" if name.startswith("input") else ", with equal inputs"
-        _close(ours, theirs[name], f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED){inputs}")
+        what = f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED)"
+        if name.startswith("input"):  # without padding: each backend has widths of its own
+            common = tuple(map(slice, np.minimum(ours.shape, theirs[name].shape)))
+            _close(ours[common], theirs[name][common], what)
+        else:
+            _close(ours, theirs[name], f"{what}, with equal inputs")
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:

@@ -228,7 +228,7 @@ def test_evaluate(folder, fitted, kind):
     assert written["examples"] == len(TEXTS)
     if kind.name == "masked-lm":
         # From the loss before it is rounded: six of its digits do not give six digits of the perplexity.
-        x, _ = kind.read(folder / case.name, _columns(case.options), False, None)
+        x, _ = kind.reading.read(folder / case.name, _columns(case.options), False, None)
         task = keras.saving.load_model(model)
         task.compile()
         loss = task.evaluate(x, batch_size=3, verbose=0, return_dict=True)["loss"]
@@ -249,7 +249,7 @@ def test_predict(folder, fitted, kind):
     answers = [_answer(kind, json.loads(line)) for line in result.stdout.splitlines()]
     assert len(answers) == len(TEXTS)
     task = keras.saving.load_model(model)
-    x, _ = kind.read(data, _columns(options), False, None)
+    x, _ = kind.reading.read(data, _columns(options), False, None)
     expected = json.loads(json.dumps(getattr(task, task.verb)(x), default=np.ndarray.tolist))
     for answer, other in zip(answers, expected, strict=True):
         first, second = (a[0] if isinstance(a, list) and a and isinstance(a[0], dict) else a for a in (answer, other))
@@ -344,11 +344,12 @@ def test_the_seed_decides(folder, fitted):
 
 
 def test_labels_decide_the_arguments_of_the_model():
-    arguments, answer = {kind.name: kind.arguments for kind in KINDS}, [{"text": "a", "answer_start": 0}]
-    assert arguments["qa"]([answer, []]) == {"null_score_threshold": 0.0}
-    assert arguments["qa"]([answer, answer]) == {}
-    assert arguments["embedder"](None) == {"objective": "contrastive"}
-    assert arguments["embedder"]([0.5]) == {"objective": "cosine"}
+    answer = [{"text": "a", "answer_start": 0}]
+    assert models.QuestionAnswerer.arguments_for([answer, []]) == {"null_score_threshold": 0.0}
+    assert models.QuestionAnswerer.arguments_for([answer, answer]) == {}
+    assert models.TextEmbedder.arguments_for(None) == {"objective": "contrastive"}
+    assert models.TextEmbedder.arguments_for([0.5]) == {"objective": "cosine"}
+    assert models.TextClassifier.arguments_for(["a", "b"]) == {}
 
 
 def test_labels_on_another_scale(folder):

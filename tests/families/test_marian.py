@@ -191,7 +191,5 @@ def test_what_reads_a_source():
         lmzoo.models.TextClassifier(tiny_backbone(FAMILY), num_classes=2)
     with pytest.raises(ValueError, match='`reads_source` has `norm="post"`'):
         TransformerBlock(2, 4, 8, norm="pre", reads_source=True)
-    with pytest.raises(ValueError, match=r"electra is not pre-trained from scratch. Load a published model"):
-        Recipe(family="electra")
     with pytest.raises(ValueError, match="marian learns from pairs of texts"):
         Recipe(family="marian")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 
 import numpy as np
 import pytest
 
+import lmzoo.registry.family
 from lmzoo.models import MaskedLM, Pretrainer, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.pretraining import Recipe, encoders, pretrain
@@ -72,3 +74,10 @@ def test_a_model_with_fairseqs_tokens(text, tmp_path):
 def test_objectives_that_do_not_fit(family, objective, message):
     with pytest.raises(ValueError, match=f"`objective` must be {message}"):
         Recipe(family=family, objective=objective)
+
+
+def test_a_family_that_is_not_pretrained(monkeypatch):
+    found = dataclasses.replace(families()["bert"], name="other", pretrained_head="")
+    monkeypatch.setitem(lmzoo.registry.family._FAMILIES, "other", found)
+    with pytest.raises(ValueError, match=r"other is not pre-trained from scratch\. Load a published model"):
+        Recipe(family="other")

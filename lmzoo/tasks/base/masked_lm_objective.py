@@ -136,7 +136,8 @@ class MaskedTokensTask(Task):
         else:
             ids[row, positions[row, column]] = corrupted[row, column]
         if self._detects:
-            features["draws"] = rng.random(positions.shape, "float32")
+            features["draws"] = np.zeros(positions.shape, "float32")
+            features["draws"][row, column] = rng.random(len(row), "float32")  # the width of the padding decides nothing
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
