@@ -226,5 +226,9 @@ def test_the_senses_of_words(tmp_path, capsys):
     for table in tables:
         rows = [line.split() for line in table.split("\n\n")[0].splitlines()]
         assert [row[0] for row in rows] == [*map(str, range(layers + 1))]
-        assert all(len({*row[1:]}) == 5 for row in rows)
+        for within, between, gap, chance, random in [map(float, row[1:]) for row in rows]:
+            assert gap == pytest.approx(within - between, abs=0.0011)  # all are rounded
+            assert chance > 0
+            assert abs(random) < within
+        assert [row[3] for row in rows] != [row[5] for row in rows]
     assert (tmp_path / "senses.svg").read_text("utf-8").startswith("<?xml")
