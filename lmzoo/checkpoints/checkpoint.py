@@ -164,7 +164,7 @@ class Checkpoint:
         return done
 
     def _missing_parts(self, done: Plan) -> list[str]:
-        """Names of the optional parts of the model that the files lack."""
+        """Return the names of the optional parts of the model that the files lack."""
         groups = [group for group in self.layout.optional if any(path.startswith(group) for path in done.missing)]
         return [group.rstrip("/").rpartition("/")[2] for group in groups]
 

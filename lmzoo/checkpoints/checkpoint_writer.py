@@ -20,6 +20,7 @@ from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
+from lmzoo.checkpoints.hugging_face.checkpoint import PREDICTING_TOKENS
 from lmzoo.checkpoints.keras_hub.checkpoint import to_keras_hub
 from lmzoo.checkpoints.keras_hub.heads import embedder_config, write_embedder_preprocessor
 from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
@@ -136,7 +137,7 @@ def _check_head(task: HasHead, to: str, activation: str | None) -> None:
         "output_activation": "linear",
     }
     fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
-    if task.head_kind in ("masked_lm", "pretraining") and activation is not None:
+    if task.head_kind in PREDICTING_TOKENS and activation is not None:
         fixed["activation"] = activation
     if to == "hf":
         del fixed["multi_label"], fixed["output_activation"]

@@ -49,8 +49,9 @@ class Names:
 
     def kind(self, architecture: str) -> str | None:
         """The kind of head that a class of models has; None for no head or an unknown one."""
-        known, ending = {**self.architectures, **ARCHITECTURES}, architecture.partition("For")[2]
-        known |= self.architectures
+        usual = {kind: name for kind, name in ARCHITECTURES.items() if kind not in self.architectures}
+        known = {**self.architectures, **usual}
+        ending = architecture.partition("For")[2]
         return next((kind for kind, name in known.items() if name in (architecture, ending)), None)
 
 

@@ -376,7 +376,7 @@ def _traits(preset: str | Path) -> dict[str, Any]:
 
 
 def _objectives(family: Family) -> tuple[str, ...]:
-    """The objectives that a family can be pre-trained with."""
+    """Return the objectives that a family can be pre-trained with."""
     if family.pretrained_head != "pretraining":
         return ("auto",)
     if family.objective == "plm":

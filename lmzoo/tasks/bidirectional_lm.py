@@ -98,7 +98,9 @@ class BidirectionalLM(Task):
     """
 
     predicts = "log-probabilities of words, forward and backward (n, T, 2)"
-    head_kind, predicts_tokens, replaceable = "bidirectional_lm", True, True
+    head_kind = "bidirectional_lm"
+    predicts_tokens = True
+    replaceable = True
     learns_from = "documents alone"
     independent_rows = False
     splits_batches = False  # on TensorFlow, where each device would have states for all streams

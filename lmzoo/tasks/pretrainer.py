@@ -117,7 +117,6 @@ class Pretrainer(MaskedTokensTask):
 
         head = (masking, activation, layer_norm_epsilon)
         super().__init__(backbone, preprocessor, *head, outputs, name, objective, generator_width)
-        self.objective: str | None = objective
         self.generator_width = generator_width
         # Without another objective the head holds nothing else.
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens"}.get(objective, self.head_kind)
@@ -125,7 +124,7 @@ class Pretrainer(MaskedTokensTask):
         self.uses_pooler = objective in _PAIRED
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
-        """The mean over masked tokens, and the mean over pairs or over all tokens."""
+        """Return the mean over masked tokens, and the mean over pairs or over all tokens."""
         loss = super().default_loss
         losses = {name: loss() for name in self.output if name != "corrupted_ids"}
         if "replaced_tokens" in losses:
@@ -135,11 +134,11 @@ class Pretrainer(MaskedTokensTask):
         return losses
 
     def default_loss_weights(self) -> dict[str, float] | None:
-        """That of the discriminator, which sees more tokens and finds them easier than a generator."""
+        """Return a higher weight for the discriminator, whose loss is low, since most tokens are not replaced."""
         return {"masked_lm": 1.0, "replaced_tokens": _DETECTION_WEIGHT} if self.objective == "rtd" else None
 
     def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """The accuracy of each output; for replaced tokens also precision and recall, since most are not replaced."""
+        """Return the accuracy of each output, and precision and recall where most tokens are not replaced."""
         metrics = {
             "masked_lm": [TokenAccuracy()],
             "sentence": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],

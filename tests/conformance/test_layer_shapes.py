@@ -126,7 +126,7 @@ CASES = {
         lambda b: [segmented(b), ids(T, b, S)],
     ),
     ReplacedTokens: (
-        lambda p: ReplacedTokens(tiny_backbone(ELECTRA, dtype=p), "gelu", 1e-5),
+        lambda p: ReplacedTokens(Generator(tiny_backbone(ELECTRA, dtype=p), "gelu", 1e-5)),
         lambda b: [segmented(b), ids(T, b, S), floats(b, S)],
     ),
     layers.FirstTokenPooler: (lambda p: layers.FirstTokenPooler(H, dtype=p), lambda b: [floats(b, T, H)]),

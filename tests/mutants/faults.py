@@ -711,7 +711,7 @@ FAULTS = (
     Fault(
         "a head of transformers has the activation of the configuration",
         "checkpoints/hugging_face/checkpoint.py",
-        "if kind in _PREDICTING_TOKENS and layout.head_activation is not None:",
+        "if kind in PREDICTING_TOKENS and layout.head_activation is not None:",
         "if False:",
     ),
 )

@@ -48,7 +48,7 @@ ACTIVATIONS = {
     "tanh": "tanh",
 }
 _WITH_CLASSES = ("classification", "token_classification")
-_PREDICTING_TOKENS = ("masked_lm", "pretraining")
+PREDICTING_TOKENS = ("masked_lm", "pretraining")
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -283,7 +283,7 @@ def _head_arguments(layout: HuggingFaceLayout, file: Path, config: JsonObject, k
         arguments = _output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _beams(file.parent, config)
-    if kind in _PREDICTING_TOKENS and layout.head_activation is not None:
+    if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
     if rates and kind in _WITH_DROPOUT:

@@ -87,7 +87,7 @@ class CompiledTask(NamedInputsModel):
         raise NotImplementedError
 
     def default_loss_weights(self) -> dict[str, float] | None:
-        """The weights of the losses that `compile` takes for `"auto"`; None if all count the same."""
+        """Return the weights of the losses that `compile` takes for `"auto"`; None if all count the same."""
         return None
 
     def default_metrics(self) -> Metrics:

@@ -18,7 +18,7 @@ from lmzoo.layers.activations import get_activation
 from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.query_stream import QueryStream
-from lmzoo.tasks.base.replaced_tokens import ReplacedTokens
+from lmzoo.tasks.base.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
@@ -46,7 +46,9 @@ class MaskedTokensTask(Task):
             an unknown `activation` or an epsilon outside of (0, 1).
     """
 
-    predicts_tokens, replaceable, learns_from = True, True, "texts alone"
+    predicts_tokens = True
+    replaceable = True
+    learns_from = "texts alone"
 
     def __init__(
         self,
@@ -75,27 +77,28 @@ class MaskedTokensTask(Task):
         inputs, found = {**backbone.input, "mask_positions": positions}, {}
         if objective == "rtd":
             inputs["draws"] = keras.Input((None,), name="draws")
-            detection = ReplacedTokens(backbone, activation, epsilon, generator_width, name="replaced_tokens")
-            found, head = detection(backbone.input, positions, inputs["draws"]), detection.generator.head
+            generator = Generator(backbone, activation, epsilon, generator_width, name="generator")
+            found = ReplacedTokens(generator, name="replaced_tokens")(backbone.input, positions, inputs["draws"])
+            head = generator.head
             logits = found["masked_lm"]  # (B, M, V)
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
-            head, stream = (
-                _head(backbone, activation, epsilon, transform=False),
-                QueryStream(backbone, name="query_stream"),
-            )
+            head = _head(backbone, activation, epsilon, transform=False)
+            stream = QueryStream(backbone, name="query_stream")
             arguments = (backbone.input, inputs["order"], positions)
             vectors, bias = head(stream(*arguments))  # (B, M, E), (V,)
             logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            head, found = _head(backbone, activation, epsilon), backbone(backbone.input)
+            head = _head(backbone, activation, epsilon)
+            found = backbone(backbone.input)
             vectors, bias = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
         self.head, self.activation, self.layer_norm_epsilon = head, activation, epsilon
-        self.masking, self._permuted, self._detects = masking, objective == "plm", objective == "rtd"
+        self.masking = masking
+        self.objective = objective
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -129,13 +132,13 @@ class MaskedTokensTask(Task):
             )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
         row, column = np.nonzero(chosen)
-        if self._permuted:
+        if self.objective == "plm":
             known = maskable(tokenizer, ids)
             known[row, positions[row, column]] = False
             features["order"] = factorization_order(known, lengths, rng)
         else:
             ids[row, positions[row, column]] = corrupted[row, column]
-        if self._detects:
+        if self.objective == "rtd":
             features["draws"] = np.zeros(positions.shape, "float32")
             features["draws"][row, column] = rng.random(len(row), "float32")  # the width of the padding decides nothing
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
@@ -146,17 +149,17 @@ class MaskedTokensTask(Task):
         Of texts that hold mask tokens; a query stream sees all tokens but these.
         """
         features = super().features(encoded, indices, width)
-        if self._permuted:
+        if self.objective == "plm":
             features["order"] = (features["token_ids"] == self.text_preprocessor.tokenizer.mask_id).astype("int32")
         return features
 
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """`mask_positions` int32 (n, M), positions of the mask tokens, padded with 0.
+        """Return `mask_positions` int32 (n, M), those of the mask tokens, padded with 0.
 
         A generator fills these masks with its most probable tokens.
         """
         found = {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
-        if self._detects:
+        if self.objective == "rtd":
             found["draws"] = np.full(found["mask_positions"].shape, -1, "float32")
         return found
 

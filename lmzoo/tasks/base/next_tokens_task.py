@@ -48,7 +48,9 @@ class NextTokensTask(Task):
         ValueError: for a backbone whose positions see later ones, or that has no state to carry.
     """
 
-    predicts_tokens, replaceable, learns_from = True, True, "texts alone"
+    predicts_tokens = True
+    replaceable = True
+    learns_from = "texts alone"
     splits_examples = True
     per_token = True
     uses_pooler = False

@@ -61,7 +61,9 @@ class Generator(ConfiguredLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(**{"dtype": backbone.dtype_policy, **kwargs})
-        self.backbone, self.activation, self.layer_norm_epsilon = backbone, activation, layer_norm_epsilon
+        self.backbone = backbone
+        self.activation = activation
+        self.layer_norm_epsilon = layer_norm_epsilon
         self.width = width
         table = backbone.embeddings.token_embedding
         self.config = generator_config(backbone.config, width)
@@ -118,10 +120,7 @@ class ReplacedTokens(ConfiguredLayer):
     copies or loads the graph.
 
     Args:
-        backbone: the discriminator (Clark et al., 2020).
-        activation: str, of the generator's head.
-        layer_norm_epsilon: float, of the generator's head.
-        width: int, of the generator, see `generator_config`.
+        generator: whose backbone is the discriminator (Clark et al., 2020).
 
     Call arguments: `inputs`, those of the backbone with masks; `positions` int (B, M), where the generator predicts
     tokens, padded with 0; `draws` float (B, M), see `sample`. Returns a dict: `masked_lm`, the generator's logits,
@@ -129,26 +128,18 @@ class ReplacedTokens(ConfiguredLayer):
     a token is not the original one.
     """
 
-    def __init__(
-        self,
-        backbone: Backbone,
-        activation: str,
-        layer_norm_epsilon: float,
-        width: int | None = None,
-        **kwargs: Any,
-    ) -> None:
-        # Otherwise the draws would be rounded in half precision.
-        super().__init__(autocast=False, **{"dtype": backbone.dtype_policy, **kwargs})
-        self.backbone, self.activation, self.layer_norm_epsilon = backbone, activation, layer_norm_epsilon
-        self.width = width
-        policy = self.dtype_policy
-        self.generator = Generator(backbone, activation, layer_norm_epsilon, width, dtype=policy, name="generator")
-        config = backbone.config
+    def __init__(self, generator: Generator, **kwargs: Any) -> None:
+        # With autocast the draws would be rounded in half precision.
+        super().__init__(autocast=False, **{"dtype": generator.dtype_policy, **kwargs})
+        self.generator = generator
+        self.backbone = generator.backbone
+        config = self.backbone.config
         self.head = ReplacedTokenHead(config.activation, config.initializer_range, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape, draws_shape: Shape) -> None:
         """Create the weights."""
-        self.generator.build(inputs_shape, positions_shape)
+        if not self.generator.built:  # as Keras leaves a layer that it makes from its configuration
+            self.generator.build(inputs_shape, positions_shape)
         self.head.build((*inputs_shape["token_ids"], self.backbone.config.hidden_dim))
         self.built = True
 
