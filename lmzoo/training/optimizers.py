@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import keras
+import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require, require_share
@@ -206,14 +207,15 @@ class AdamW(keras.optimizers.Optimizer):
                 self.build(list(trainable_variables or ()))
         self._rate = rate = ops.cast(self.learning_rate, "float32") * self._factor()
         step = ops.cast(self.iterations + 1, "float32")
-        power_1 = ops.power(self.beta_1, step) if self.bias_correction else 0.0
-        power_2 = ops.power(self.beta_2, step) if self.bias_correction else 0.0
+        # 1 - beta ** step, which loses digits where a power of 0.999 in float32 is subtracted from 1.
+        left_1 = -ops.expm1(step * math.log(self.beta_1)) if self.bias_correction and self.beta_1 else 1.0
+        left_2 = -ops.expm1(step * math.log(self.beta_2)) if self.bias_correction and self.beta_2 else 1.0
         # The same for all variables, so computed once.
-        self._sizes = rate * ops.sqrt(1 - power_2) / (1 - power_1), rate * self.decay
-        self._kernel = self._tensorflow_kernel(rate, power_1, power_2)
+        self._sizes = rate * ops.sqrt(left_2) / left_1, rate * self.decay
+        self._kernel = self._tensorflow_kernel(self._sizes[0])
         super().apply(grads, trainable_variables)
 
-    def _tensorflow_kernel(self, *rate_and_powers: Tensor | float) -> Callable[..., None] | None:
+    def _tensorflow_kernel(self, scale: Tensor) -> Callable[..., None] | None:
         """TensorFlow's update of a float32 weight and its moments in one operation, where there is one."""
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None
@@ -221,10 +223,21 @@ class AdamW(keras.optimizers.Optimizer):
 
         if tf.distribute.has_strategy():
             return None
-        names = "lr", "beta1_power", "beta2_power", "beta1", "beta2", "epsilon"
-        values = *rate_and_powers, self.beta_1, self.beta_2, self.epsilon
-        constants = {name: tf.cast(value, tf.float32) for name, value in zip(names, values, strict=True)}
-        return partial(tf.raw_ops.ResourceApplyAdam, **constants)
+        # The kernel subtracts its betas from 1 in float32, where 1 - 0.999 is 0.00099998713: each moment is that much
+        # smaller, which the rate and epsilon make up for.
+        share_1 = float(1 - np.float32(self.beta_1)) / (1 - self.beta_1)
+        share_2 = math.sqrt(float(1 - np.float32(self.beta_2)) / (1 - self.beta_2))
+        constants = {
+            "lr": scale * share_2 / share_1,
+            "beta1": self.beta_1,
+            "beta2": self.beta_2,
+            "beta1_power": 0.0,  # the rate is corrected already
+            "beta2_power": 0.0,
+            "epsilon": self.epsilon * share_2,
+        }
+        return partial(
+            tf.raw_ops.ResourceApplyAdam, **{name: tf.cast(value, tf.float32) for name, value in constants.items()}
+        )
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Updates one variable and its moments."""

@@ -40,6 +40,24 @@ def test_equals_numpy_without_bias_correction():
     assert_equal(train(AdamW(**ARGUMENTS, bias_correction=False)), weights)
 
 
+@pytest.mark.parametrize("bias_correction", [False, True])
+def test_updates_have_the_digits_of_float32(bias_correction):
+    # From zeros, so that the weight does not hide the digits of its update; 1 - 0.999 in float32 lacks 1.3e-5 of it.
+    variable = keras.Variable(np.zeros(11, "float32"), name="kernel")
+    optimizer = AdamW(0.03, weight_decay=0.0, bias_correction=bias_correction)
+    optimizer.build([variable])
+    draw = np.random.default_rng(1531)
+    weight, first, second = np.zeros((3, 11))
+    for step in range(1, 8):
+        grads = draw.normal(size=11).astype("float32")
+        optimizer.apply([keras.ops.convert_to_tensor(grads)], [variable])
+        first = 0.9 * first + 0.1 * grads.astype("float64")
+        second = 0.999 * second + 0.001 * grads.astype("float64") ** 2
+        shares = (1 - 0.9**step, 1 - 0.999**step) if bias_correction else (1, 1)
+        weight = weight - 0.03 * np.sqrt(shares[1]) / shares[0] * first / (np.sqrt(second) + 1e-6)
+        np.testing.assert_allclose(to_numpy(variable.value), weight, rtol=0, atol=1e-6 * np.abs(weight).max())
+
+
 def test_equals_keras_with_bias_correction():
     peer = keras.optimizers.AdamW(**ARGUMENTS)
     peer.exclude_from_weight_decay(var_names=["bias", "layer_norm"])
