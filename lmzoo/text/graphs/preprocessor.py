@@ -57,6 +57,10 @@ class PackingGraph(tf.Module):
                 "Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts to the model."
             )
         self._tokenizer = graph_tokenizer(preprocessor.tokenizer)
+        # Traced once: a model with several signatures, or on pairs, holds these ops once.
+        self._tokenize = tf.function(
+            self._tokenizer.__call__, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
+        ).get_concrete_function()
         self._packing = preprocessor.packing
         self._sequence_length = preprocessor.sequence_length
         self._python = preprocessor.tokenizer  # for constants
@@ -109,7 +113,7 @@ class PackerGraph(PackingGraph):
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
-        return self.pack(self._tokenizer(texts), None if pairs is None else self._tokenizer(pairs))
+        return self.pack(self._tokenize(texts), None if pairs is None else self._tokenize(pairs))
 
 
 class PromptGraph(PackingGraph):
@@ -127,7 +131,7 @@ class PromptGraph(PackingGraph):
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
         """Features of prompts, `tf.string` (n,), and `truncated`, as of `PackerGraph`."""
-        tokens = self._tokenizer(texts)  # (n, None)
+        tokens = self._tokenize(texts)  # (n, None)
         length = tokens.row_lengths()  # (n,)
         start = self._special(length)[0]  # (n, k)
         kept = tf.minimum(length, self._length - start.shape[1])
@@ -169,7 +173,7 @@ class WordPackerGraph(PackingGraph):
         if isinstance(self._python, WordLevelTokenizer):
             ids = self._tokenizer.of_words(words)  # (m,) or (m, W)
             return tf.RaggedTensor.from_uniform_row_length(ids, 1)
-        found = self._tokenizer(tf.strings.join([self._python.space_of_words, words]))  # (m, None)
+        found = self._tokenize(tf.strings.join([self._python.space_of_words, words]))  # (m, None)
         lacks = tf.cast(found.row_lengths() == 0, tf.int64)  # (m,)
         unknown = tf.fill([tf.reduce_sum(lacks)], self._python.token_to_id(self._python.unk_token))
         return tf.concat([found, tf.RaggedTensor.from_row_lengths(unknown, lacks, validate=False)], axis=1)
