@@ -135,6 +135,7 @@ class BidirectionalLM(Task):
         super().__init__(backbone, preprocessor, inputs, ops.stack(found, axis=-1), None, name)
         self.streams, self.head, self.vocabulary, self.num_sampled = streams, head, words, num_sampled
         self.unroll_steps = unroll_steps
+        self.compile()
 
     @property
     def unroll_steps(self) -> int:

@@ -84,6 +84,7 @@ class MaskedLM(MaskedTokensTask):
         super().__init__(
             backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, found: logits, name
         )
+        self.compile()
 
     @classmethod
     def supports(cls, family: Family) -> bool:

@@ -95,6 +95,7 @@ class MultipleChoice(TextVectorTask):
         head.logits.bias.trainable = False  # softmax cancels it: its gradient is noise, but checkpoints hold it
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
+        self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy over the choices of each example."""

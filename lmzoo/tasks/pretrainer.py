@@ -122,6 +122,7 @@ class Pretrainer(MaskedTokensTask):
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens"}.get(objective, self.head_kind)
         self.per_token = objective == "rtd"
         self.uses_pooler = objective in _PAIRED
+        self.compile()
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
         """Return the mean over masked tokens, and the mean over pairs or over all tokens."""

@@ -133,6 +133,7 @@ class QuestionAnswerer(Task):
         self.max_answer_length = max_answer_length
         self.n_best = n_best
         self.null_score_threshold = null_score_threshold
+        self.compile()
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:

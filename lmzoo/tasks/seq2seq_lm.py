@@ -129,6 +129,7 @@ class Seq2SeqLM(Task):
                 "A Seq2SeqLM needs a tokenizer with a padding token, with which targets begin, and a packing with an "
                 "end token."
             )
+        self.compile()
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -323,7 +324,6 @@ class Seq2SeqLM(Task):
         seed: int | None,
         batch_size: int,
     ) -> list[str]:
-        self.compile_by_default()
         preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
         tokenizer = preprocessor.tokenizer
         if "generator" not in self._made:

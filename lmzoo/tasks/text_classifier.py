@@ -109,7 +109,9 @@ class TextClassifier(TextVectorTask):
         inputs = backbone.input
         outputs = head(vector.of(backbone, inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
-        self.num_classes, self.multi_label = num_classes, multi_label
+        self.num_classes = num_classes
+        self.multi_label = multi_label
+        self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""

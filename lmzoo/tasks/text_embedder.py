@@ -165,6 +165,7 @@ class TextEmbedder(Task):
         self.projection: list[dict[str, Any]] = layers
         self.prompts: dict[str, str] = texts
         self.default_prompt: str | None = default_prompt
+        self.compile()
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
@@ -357,7 +358,6 @@ class TextEmbedder(Task):
             if prompt is not None or prompt_name is not None:
                 raise ValueError('A prompt is for `level="text"`: the words of a text are read without one.')
             check_arguments(batch_size=batch_size)
-            self.compile_by_default()
             self.check_takes_text()
             singles, seconds = split_segments(texts, words=True)
             if seconds is not None:

@@ -77,6 +77,7 @@ class TextRegressor(TextVectorTask):
         outputs = activation(head(vector.of(backbone, inputs)))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
         self.output_activation: str = output_activation
+        self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
         """Mean squared error."""

@@ -127,6 +127,7 @@ class TokenClassifier(Task):
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
         self.head, self.num_classes = head, num_classes
         self.dropout, self.encoder, self.encoder_dim, self.crf = dropout, encoder, encoder_dim, crf
+        self.compile()
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
         """See `Task.compile`. Raises ValueError for another loss than `CrfLoss` with `crf`."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import threading
 import warnings
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Self, TypeAlias
 
 import keras
 
-from lmzoo.common.tensor_types import Tensor
 from lmzoo.common.tensorflow_logs import without_log_lines
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
@@ -18,7 +16,6 @@ from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import usual_recipe
 from lmzoo.training.losses import loss_of_logits
 
-_COMPILING = threading.RLock()  # several threads may ask a new task for predictions
 _WARMUP_OF_UNKNOWN = 100  # steps, if the length of the training is not known
 
 # A loss as `keras.Model.compile` takes it, or a dict of them by output.
@@ -27,50 +24,15 @@ Losses: TypeAlias = Any
 Metrics: TypeAlias = list[Any] | dict[str, Any]
 
 
-class _WhenCompiled:
-    """An attribute that `compile` sets. Reading it first compiles a task that awaits its default compilation."""
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        self.name = name
-
-    def __get__(self, task: CompiledTask | None, owner: type) -> Any:
-        if task is None:
-            return self
-        task.compile_by_default()
-        return task.__dict__.get(self.name)
-
-    def __set__(self, task: CompiledTask, value: Any) -> None:
-        task.__dict__[self.name] = value
-
-
 class CompiledTask(NamedInputsModel):
     """What is trained, and how: the part of `lmzoo.models.Task` behind `compile`.
 
-    A task is compiled with its defaults when that is first needed, unless it was loaded with `compile=False`.
+    The constructor of a task ends with `self.compile()`, after everything that the defaults depend on.
     """
 
     backbone: Backbone
     head_kind: str
     uses_pooler: bool = True
-
-    compiled = _WhenCompiled()
-    loss = _WhenCompiled()
-    optimizer = _WhenCompiled()
-
-    _compiles_itself = False  # with the defaults: true from the end of construction until `compile` is called
-
-    def compile_by_default(self) -> None:
-        """Compiles the task with its defaults, unless it has been compiled or was loaded with `compile=False`."""
-        with _COMPILING:
-            if self._compiles_itself:
-                self.compile()
-
-    def compute_loss(
-        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
-    ) -> Tensor:
-        """See `keras.Model.compute_loss`; takes the default loss if the task has not been compiled."""
-        self.compile_by_default()
-        return super().compute_loss(x, y, y_pred, sample_weight, training)
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """The optimizer that `compile` takes for `"auto"`."""
@@ -152,26 +114,19 @@ class CompiledTask(NamedInputsModel):
             ValueError: for a cross-entropy of probabilities; for an optimizer or metrics that were made outside of the
                 scope of the model's `tf.distribute.Strategy`.
         """
-        waits, self._compiles_itself = self._compiles_itself, False
-        try:
-            with self.device_scope():
-                if isinstance(optimizer, str) and optimizer == "auto":
-                    optimizer = self.default_optimizer()
-                optimizer = keras.optimizers.get(optimizer)
-                if isinstance(loss, str) and loss == "auto":
-                    loss, weights = self.default_loss(), self.default_loss_weights()
-                    kwargs = {**({} if weights is None else {"loss_weights": weights}), **kwargs}
-                if isinstance(metrics, str) and metrics == "auto":
-                    metrics = self.default_metrics()
-                weighted_metrics = _joined(metrics, weighted_metrics)
-                parts = [optimizer, *keras.tree.flatten(weighted_metrics)]
-                self.check_scope(v for part in parts if hasattr(part, "variables") for v in part.variables)
-                super().compile(
-                    optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs
-                )
-        except Exception:
-            self._compiles_itself = waits  # as if nobody had called it
-            raise
+        with self.device_scope():
+            if isinstance(optimizer, str) and optimizer == "auto":
+                optimizer = self.default_optimizer()
+            optimizer = keras.optimizers.get(optimizer)
+            if isinstance(loss, str) and loss == "auto":
+                loss, weights = self.default_loss(), self.default_loss_weights()
+                kwargs = {**({} if weights is None else {"loss_weights": weights}), **kwargs}
+            if isinstance(metrics, str) and metrics == "auto":
+                metrics = self.default_metrics()
+            weighted_metrics = _joined(metrics, weighted_metrics)
+            parts = [optimizer, *keras.tree.flatten(weighted_metrics)]
+            self.check_scope(v for part in parts if hasattr(part, "variables") for v in part.variables)
+            super().compile(optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs)
         self.backbone.set_compiled_by_xla(self.jit_compile)
         self.forget_compiled()
 
@@ -209,9 +164,11 @@ class CompiledTask(NamedInputsModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Builds a task from `get_config`'s output without compiling it: Keras does that if the file says so."""
+        """Build a task from `get_config`'s output without compiling it: Keras does that if the file says so."""
         task = super().from_config(config, custom_objects)
-        task._compiles_itself = False
+        task.compiled = False
+        task.loss = None
+        task.optimizer = None
         return task
 
     def compile_from_config(self, config: dict[str, Any]) -> None:

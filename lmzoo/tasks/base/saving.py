@@ -234,8 +234,8 @@ class SavedTask(ReportsNotFinite):
     def copy_with(self, **changes: Any) -> Self:
         """A copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
 
-        It is compiled with the defaults when that is first needed. Of a task with LoRA its weights have the updates
-        added, and all of them are trained; to weights of int8 updates are not added, but copied.
+        It is compiled with the defaults. Of a task with LoRA its weights have the updates added, and all of them are
+        trained; to weights of int8 updates are not added, but copied.
 
         Args:
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
@@ -258,8 +258,7 @@ class SavedTask(ReportsNotFinite):
         """Return a copy of the task with embeddings for `size` tokens, such as for those added to its tokenizer.
 
         The head keeps its weights. Weights with an axis of tokens, such as the bias of a masked language model, get new
-        entries as the embeddings do: see `Backbone.resize_token_embeddings`. The copy is compiled with the defaults
-        when that is first needed.
+        entries as the embeddings do: see `Backbone.resize_token_embeddings`. The copy is compiled with the defaults.
 
         Args:
             size: number of tokens; if it is lower than before, the last rows are left out.

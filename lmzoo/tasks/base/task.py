@@ -42,7 +42,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
     also take tables. Lists and arrays of text are tokenized once and batched by length; a dataset is tokenized as it
     streams.
 
-    A subclass builds the head in its constructor and defines what differs from the defaults:
+    A subclass builds the head in its constructor, which ends with `self.compile()`, and defines what differs from the
+    defaults:
 
     * training: `default_loss`, `default_metrics` and `default_optimizer`; `uses_pooler` or `unused_variables`, weights
       that its loss does not reach;
@@ -85,8 +86,6 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         self.preprocessor = None if preprocessor is None else fit_preprocessor(backbone, preprocessor)
         self.labels = None if labels is None else tuple(labels)
         self.dtype_policy = backbone.dtype_policy
-        self._compiles_itself = True
-        backbone.set_compiled_by_xla(self.jit_compile)  # until `compile` says otherwise
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -353,7 +352,6 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         The default batch size is 32.
         """
         check_arguments(batch_size=batch_size, **kwargs)
-        self.compile_by_default()
         return predict(self, super().predict, x, batch_size, **kwargs)
 
     def training_batches(
