@@ -1,8 +1,7 @@
-"""How a task is compiled: with defaults for everything, and a schedule that fits the length of the training."""
+"""How a task is compiled, with defaults for everything."""
 
 from __future__ import annotations
 
-import math
 import warnings
 from contextlib import AbstractContextManager
 from typing import Any, Literal, Self, TypeAlias
@@ -15,8 +14,6 @@ from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.training import AdamW, FineTuningRecipe
 from lmzoo.training.fine_tuning import usual_recipe
 from lmzoo.training.losses import loss_of_logits
-
-_WARMUP_OF_UNKNOWN = 100  # steps, if the length of the training is not known
 
 # A loss as `keras.Model.compile` takes it, or a dict of them by output.
 Losses: TypeAlias = Any
@@ -188,33 +185,6 @@ class CompiledTask(NamedInputsModel):
         if not self.optimizer.built:
             with self.device_scope():
                 self.optimizer.build(self.trainable_variables)
-
-    def start_schedule(
-        self, steps: int | None, epochs: int, done: int, callbacks: list[keras.callbacks.Callback]
-    ) -> None:
-        """Fits the default schedule to the coming training, from the current iteration on.
-
-        Args:
-            steps: int, steps of an epoch; None if unknown.
-            epochs: int, epoch to stop at.
-            done: int, steps of the training that are done.
-            callbacks: those of `fit`, of which some set the learning rate.
-        """
-        optimizer = getattr(
-            self.optimizer, "inner_optimizer", self.optimizer
-        )  # Keras wraps it to scale the loss in float16
-        if not isinstance(optimizer, AdamW):
-            return
-        scheduler = any(isinstance(c, keras.callbacks.LearningRateScheduler) for c in callbacks)
-        if scheduler or not hasattr(optimizer.learning_rate, "assign"):
-            optimizer.start_schedule()  # the callback, or a Keras schedule, sets the rate
-        elif steps is None:
-            optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN)
-        else:
-            batches = optimizer.gradient_accumulation_steps or 1  # per update
-            total, elapsed = steps * epochs // batches, done // batches
-            plateau = any(isinstance(c, keras.callbacks.ReduceLROnPlateau) for c in callbacks)
-            optimizer.start_schedule(math.ceil(total / 10), 0 if plateau else total, elapsed)
 
 
 def _joined(metrics: Any, more: Any) -> Metrics:

@@ -32,7 +32,7 @@ from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.tables import columns_of
 from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import LengthBatches
-from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
+from lmzoo.text.batching import ArrayBatches, fitted_buckets, ladder_buckets, least_saving
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
 from lmzoo.text.validate_text import FirstWarning, collect_warnings
@@ -330,16 +330,3 @@ def batched(task: EncodingTask, dataset: tf.data.Dataset, batch_size: int) -> tf
 def as_list(values: Any) -> list[Any]:
     """One component of a batch as a list; a ragged array, which cannot be iterated over, is converted by itself."""
     return values.to_list() if hasattr(values, "to_list") else list(values)
-
-
-def identity_of(x: Any) -> dict[str, Any]:
-    """What tells the data of one process from that of another; nothing for datasets, which are read only once."""
-    return x.identity() if isinstance(x, Batches) else {}
-
-
-def steps_in(x: Any) -> int | None:
-    """Batches of an epoch over what Keras is to be given, if that is known."""
-    if hasattr(x, "cardinality"):
-        count = int(x.cardinality())
-        return count if count > 0 else None
-    return x.num_batches if isinstance(x, keras.utils.PyDataset) else None

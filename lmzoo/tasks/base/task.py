@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,12 +11,11 @@ import keras
 from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
-from lmzoo.parallel.processes import check_same, several_processes
 from lmzoo.registry.family import Family, family_of
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
-from lmzoo.tasks.base.data_adapter import errors_in, identity_of, make_batches, split_features, steps_in
+from lmzoo.tasks.base.data_adapter import errors_in, make_batches, split_features
 from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.input_kinds import fit_preprocessor, is_raw
@@ -28,10 +26,8 @@ from lmzoo.tasks.base.saving import SavedTask
 from lmzoo.tasks.base.tables import examples_of, is_table, named_columns
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches
-from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import keras_input
-from lmzoo.training import ResumableCheckpoint
-from lmzoo.training.divergence import StopOnDivergence
+from lmzoo.training.training_run import TrainingRun, find_checkpoint
 
 
 class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
@@ -204,45 +200,23 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
         x, y, sample_weight = self.batches(x, y, sample_weight, options)
         callbacks = callback_list(callbacks)
-        steps = steps_per_epoch or steps_in(x)
-        if several_processes():
-            check_same(steps=steps, epochs=epochs, **identity_of(x))
-        self.build_optimizer()
-        start, resumed, done = None, False, (steps or 0) * initial_epoch
-        checkpoint = next((c for c in callbacks if isinstance(c, ResumableCheckpoint)), None)
-        if checkpoint is not None:
-            if class_weight is not None:
-                raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
-            if steps is None:
-                raise ValueError(
-                    "A run that can be resumed needs `steps_per_epoch`, since its data has no known length."
-                )
-            start, resumed = checkpoint.restore(self, x, epochs, steps, done)
-            done, initial_epoch, steps_per_epoch = start, start // steps, steps
-            others = [c for c in callbacks if c is not checkpoint]
-            callbacks = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *others, checkpoint]
-        elif isinstance(x, BufferedBatches):
-            start, steps_per_epoch = done, steps
-        elif isinstance(x, Batches):
-            callbacks.append(keras.callbacks.LambdaCallback(on_epoch_begin=x.begin_epoch))
-        if not resumed:
-            self.start_schedule(steps, epochs, done, callbacks)
-        if not any(isinstance(c, keras.callbacks.TerminateOnNaN) for c in callbacks):
-            callbacks.insert(0, StopOnDivergence())  # before those that save
-        with contextlib.nullcontext() if checkpoint is None else checkpoint.listening():
+        if class_weight is not None and find_checkpoint(callbacks):
+            raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
+        run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
+        with run.stoppable():
             return super().fit(
-                x=keras_input(x, start),
+                x=keras_input(x, run.first_step),
                 y=y,
                 epochs=epochs,
                 verbose=verbose,
-                callbacks=callbacks,
+                callbacks=run.callbacks,
                 validation_split=validation_split,
                 validation_data=validation_data,
                 shuffle=False,  # only arrays could be shuffled by Keras, and those are batches by now
                 class_weight=class_weight,
                 sample_weight=sample_weight,
-                initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch,
+                initial_epoch=run.initial_epoch,
+                steps_per_epoch=run.steps_per_epoch,
                 **kwargs,
             )
 
