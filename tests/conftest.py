@@ -116,20 +116,33 @@ def _seed() -> None:
     keras.utils.set_random_seed(1301)
 
 
+_compile = CompiledTask.compile
+
+
+def _compile_eagerly(self: CompiledTask, *args: Any, **kwargs: Any) -> None:
+    eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
+    _compile(self, *args, **kwargs, **eagerly)
+
+
 @pytest.fixture
 def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On TensorFlow, tasks run eagerly unless the test is marked `compiled` or says how to compile.
 
     Tracing and compiling a tiny model takes seconds, running it takes milliseconds.
     """
-    compile_task = CompiledTask.compile
+    if BACKEND == "tensorflow":
+        compiled = request.node.get_closest_marker("compiled")
+        monkeypatch.setattr(CompiledTask, "compile", _compile if compiled else _compile_eagerly)
 
-    def compile_eagerly(self: CompiledTask, *args: Any, **kwargs: Any) -> None:
-        eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
-        compile_task(self, *args, **kwargs, **eagerly)
 
-    if BACKEND == "tensorflow" and not request.node.get_closest_marker("compiled"):
-        monkeypatch.setattr(CompiledTask, "compile", compile_eagerly)
+@pytest.fixture(autouse=True, scope="module")
+def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where all tests of a module run eagerly, so do the tasks that its fixtures build for all of them."""
+    tests = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    with pytest.MonkeyPatch.context() as patch:
+        if BACKEND == "tensorflow" and all("eager" in item.fixturenames for item in tests):
+            patch.setattr(CompiledTask, "compile", _compile_eagerly)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from lmzoo.data.examples import stream
 from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
 from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
 from lmzoo.data.readers.text_files import Source, name_of, suffix_of
@@ -104,7 +105,7 @@ class Stream:
     @property
     def arguments(self) -> dict[str, Any]:
         """The arguments of `fit` and `evaluate`."""
-        return {"x": self.table, "text": self.text, **({} if self.label is None else {"label": self.label})}
+        return {"x": stream(self.table, self.text, self.label)}
 
 
 def is_several(source: Path) -> bool:

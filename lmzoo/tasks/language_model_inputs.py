@@ -4,25 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from typing import Any, TypeGuard
+from typing import Any
 
-import keras
 import numpy as np
 
 from lmzoo.data.corpora.lm_batches import Step
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.tasks.base.examples import FeatureArrays
-from lmzoo.tasks.base.input_kinds import is_text_stream
-from lmzoo.text import Encoded, Tokenizer, WordTokenizer
+from lmzoo.text import Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.characters import NO_BYTE
 
 _COLUMNS = 16  # the characters of a batch's words are cut to a multiple of this, so that few shapes are compiled
-
-
-def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
-    """Whether `x` is a collection of documents, of any kind, rather than token features."""
-    features = x is None or isinstance(x, (dict, Encoded, keras.utils.PyDataset))
-    return not features and (is_text_stream(x) or not hasattr(x, "element_spec"))
 
 
 def split_documents(documents: Iterable[Document], share: float) -> tuple[Sequence[Document], Sequence[Document]]:

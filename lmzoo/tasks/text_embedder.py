@@ -16,8 +16,8 @@ from lmzoo.layers import unit_vectors
 from lmzoo.serving.export import text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE
 from lmzoo.tasks.base.examples import (
+    BATCH_SIZE,
     Batch,
     EncodedInputs,
     Examples,

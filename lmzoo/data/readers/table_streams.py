@@ -45,8 +45,8 @@ class Row(dict[Column, Any]):
 class TableStream:
     r"""A table in any number of files, which is read on demand and need not fit into memory.
 
-    `fit` and `evaluate` take it in place of a table; iterating over it yields a dict for each row. The formats are
-    those of `lmzoo.data.readers.read_table`.
+    Iterating over it yields a dict for each row; `lmzoo.data.stream` makes examples of these for `fit` and `evaluate`.
+    The formats are those of `lmzoo.data.readers.read_table`.
 
     Args:
         files: a file; a folder, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and

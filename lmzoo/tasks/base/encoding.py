@@ -12,7 +12,6 @@ import numpy as np
 
 from lmzoo.common.tensor_types import Features
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.input_checks import known_values
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.tasks.base.arguments import KnownArguments
 from lmzoo.tasks.base.examples import (
@@ -27,9 +26,10 @@ from lmzoo.tasks.base.examples import (
     as_array,
     example_weights,
 )
-from lmzoo.tasks.base.input_kinds import check_preprocessor, is_raw
 from lmzoo.tasks.base.labels import encode_classes
+from lmzoo.tasks.base.preprocessor_checks import check_preprocessor
 from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
+from lmzoo.tasks.inputs import TextsInMemory, check_not_symbolic, read_inputs
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.segments import split_segments
 
@@ -226,22 +226,12 @@ class EncodingTask(KnownArguments, NamedInputsModel):
 
     def _as_features(self, x: Any) -> Any:
         """Return texts as the model's inputs, and anything else unchanged."""
-        if not is_raw(x):
-            if getattr(x, "dtype", None) == "string":  # a `keras.Input` of strings
-                self._check_not_symbolic(x)
+        check_not_symbolic(x, self)
+        if not isinstance(read_inputs(x), TextsInMemory):
             return x
-        for part in x if isinstance(x, tuple) else (x,):
-            self._check_not_symbolic(part)
         encoded = self.encode_inputs(x)
         features = self.features(encoded, np.arange(len(encoded)), int(encoded.lengths.max(initial=1)))
         return {**features, **self.extra_features(encoded)}
-
-    def _check_not_symbolic(self, x: Any) -> None:
-        if hasattr(x, "shape") and known_values(x) is None:
-            raise TypeError(
-                f"This {type(self).__name__} encodes texts in Python, so it takes no symbolic strings. Build on its "
-                "token features, `task.input`; `export` makes a model of strings."
-            )
 
     def _as_batch(
         self,
@@ -255,7 +245,7 @@ class EncodingTask(KnownArguments, NamedInputsModel):
 
         `class_weight` weighs words by their classes.
         """
-        if not is_raw(x):
+        if not isinstance(read_inputs(x), TextsInMemory):
             weights = sample_weight if class_weight is None else weigh_labels(x, y, sample_weight, class_weight)
             return x, y, weights
         examples = self.encode_examples(x, y, sample_weight)

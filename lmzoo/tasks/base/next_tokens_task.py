@@ -18,16 +18,14 @@ from lmzoo.tasks.base.examples import (
     BatchOptions,
     Examples,
     FeatureArrays,
-    Inputs,
     Labels,
     TrainingData,
     Weights,
     example_weights,
 )
-from lmzoo.tasks.base.input_kinds import is_raw
 from lmzoo.tasks.base.reports import report_masked
-from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.training.span_metrics import TokenAccuracy
@@ -111,26 +109,23 @@ class NextTokensTask(Task):
         """Accuracy on the next tokens."""
         return [TokenAccuracy()]
 
-    def batches(
-        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
-    ) -> TrainingData:
+    def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
         """See `Task.batches`; with `carries_state`, sequences that follow one another are in batches that do.
 
         Raises:
             ValueError: with `carries_state`, for data of which only a part is known at a time.
         """
-        made = isinstance(x, LengthBatches) or hasattr(x, "generator")  # `fit` made its validation data of them before
-        if self.streams is None or made:
-            return super().batches(x, y, sample_weight, options)
-        if isinstance(x, (keras.utils.PyDataset, RowStream)) or hasattr(x, "element_spec"):  # of `tf.data`
+        if self.streams is None or (isinstance(inputs, TokenFeatures) and inputs.made_by_fit):
+            return super().batches(inputs, options)
+        if isinstance(inputs, TokenFeatures) and not inputs.streams:
+            self._make_room(options)
+            return super().batches(inputs, options)
+        if not isinstance(inputs, TextsInMemory):
             raise ValueError(
                 "With `carries_state` data that streams cannot be read: which sequences follow one another is only "
                 "known of a whole text. Pass texts in a list, a `TokenCorpus`, or token features as arrays."
             )
-        if not is_raw(x):
-            self._make_room(options)
-            return super().batches(x, y, sample_weight, options)
-        examples = self.encode_examples(x, y, sample_weight)
+        examples = self.encode_examples(inputs.x, inputs.y, inputs.sample_weight)
         lengths, size = examples.encoded.lengths, self._make_room(options)
         make_batch = partial(self._make_stream_batch, examples, stream_steps(len(lengths), size))
         return LengthBatches(lengths, make_batch, size, [self.longest_sequence], "streams", options.seed), None, None

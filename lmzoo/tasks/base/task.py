@@ -15,15 +15,13 @@ from lmzoo.registry.family import Family, family_of
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.tasks.base.arguments import callback_list, check_arguments
 from lmzoo.tasks.base.compilation import CompiledTask, expected_retracing
-from lmzoo.tasks.base.data_adapter import errors_in, make_batches, split_features
 from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.examples import BUFFER, BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
-from lmzoo.tasks.base.input_kinds import fit_preprocessor, is_raw
+from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.prediction import predict
+from lmzoo.tasks.base.preprocessor_checks import fit_preprocessor
 from lmzoo.tasks.base.reports import check_additions, with_errors
-from lmzoo.tasks.base.row_streams import RowStream
 from lmzoo.tasks.base.saving import SavedTask
-from lmzoo.tasks.base.tables import examples_of, is_table, named_columns
+from lmzoo.tasks.inputs import StreamedExamples, TaskInputs, TextsInMemory, errors_in, read_inputs, read_validation_data
 from lmzoo.text import Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.keras_input import keras_input
@@ -116,37 +114,27 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         initial_epoch: int = 0,
         steps_per_epoch: int | None = None,
         seed: int = 0,
-        text: str | tuple[str, str] | None = None,
-        label: str | None = None,
-        shuffle_buffer: int = BUFFER,
         **kwargs: Any,
     ) -> keras.callbacks.History:
-        """Trains the model; see `keras.Model.fit`.
+        """Train the model; see `keras.Model.fit`.
 
         Args:
-            x: texts, a `tf.data.Dataset` of them with labels, token features, or a table: a DataFrame of pandas or
-                polars, a table of pyarrow, a dataset of Hugging Face. A table may be larger than memory: a
-                `lmzoo.data.readers.TableStream` of files, an `IterableDataset` of Hugging Face and, with `text`,
-                anything else that iterates over rows, each a dict, such as a dataset of Grain or `tf.data`.
+            x: texts, a `tf.data.Dataset` of them with labels, or token features. `lmzoo.data.from_table` returns the
+                texts and labels in a table, and `lmzoo.data.stream` those in rows that may be larger than memory.
             y: labels: integers, or strings if the task has `labels`.
             batch_size: int, by default 32 (`BidirectionalLM`: 128).
             epochs: int, epoch to stop at.
             verbose: as in Keras.
             callbacks: as in Keras.
             validation_split: share of the examples, the last ones, to hold out.
-            validation_data: `(x, y)` or `(x, y, sample_weight)`, or a dataset; `x` alone for a task without labels; or
-                a table with the same columns.
+            validation_data: `(x, y)` or `(x, y, sample_weight)`, a dataset, or a stream; `x` alone for a task without
+                labels.
             shuffle: whether each epoch has a new order; False keeps the given one.
             class_weight: weight of each class, by number or by name.
             sample_weight: float array (n,); for `TokenClassifier` also lists, the weights of each text's words.
             initial_epoch: int, epoch to start at.
-            steps_per_epoch: int, batches of an epoch; all by default. Needed for a table on demand that does not know
-                its length.
+            steps_per_epoch: int, batches of an epoch; all by default. Required for a stream of unknown length.
             seed: int, of the order of the examples and of masking.
-            text: column of a table that holds the texts, by default "text"; a tuple of two columns for pairs.
-            label: column of a table that holds the labels; by default "label" if the task needs labels.
-            shuffle_buffer: int, examples of a table on demand that are in memory at once, to be shuffled and batched by
-                length; fewer if they have more than 64 million characters.
             **kwargs: of `keras.Model.fit`.
 
         Returns:
@@ -167,23 +155,24 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             initial_epoch=initial_epoch,
             steps_per_epoch=steps_per_epoch,
             seed=seed,
-            shuffle_buffer=shuffle_buffer,
             **kwargs,
         )
         self.check_strategy()
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
-        if is_table(validation_data, text, label):
-            with errors_in("`validation_data`"):
-                validation_data = examples_of(validation_data, None, text, label, self.needs_labels)
-        x, y = examples_of(x, y, text, label, self.needs_labels)
+        inputs = read_inputs(x, y, sample_weight)
         if class_weight is not None:
-            if isinstance(x, RowStream):
-                raise ValueError("Examples that are read on demand take no `class_weight`.")
+            if isinstance(inputs, StreamedExamples):
+                raise ValueError("A stream takes no `class_weight`: pass texts in memory, such as a list.")
             class_weight = self.encode_class_weight(class_weight)
-        if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = self.split_validation(x, y, sample_weight, validation_split)
-            validation_split = validation_split if validation_data is None else 0.0
+        if validation_data is not None:
+            with errors_in("`validation_data`"):
+                validation_data = self._validation_batches(
+                    read_validation_data(validation_data, self.needs_labels), batch_size, verbose, kwargs
+                )
+        elif validation_split:
+            inputs, held_out = self.split_validation(inputs, validation_split)
+            validation_data = self._validation_batches(held_out, batch_size, verbose, kwargs)
         options = BatchOptions(
             batch_size,
             "shuffle" if shuffle else "given",
@@ -192,13 +181,10 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             training=True,
             steps=steps_per_epoch,
             verbose=verbose != 0,
-            buffer=shuffle_buffer,
             class_weight=class_weight if self.labels_words else None,
         )
         class_weight = None if self.labels_words else class_weight  # Keras' weights are those of examples
-        if validation_data is not None:
-            validation_data = self._validation_batches(validation_data, batch_size, verbose, kwargs)
-        x, y, sample_weight = self.batches(x, y, sample_weight, options)
+        x, y, sample_weight = self.batches(inputs, options)
         callbacks = callback_list(callbacks)
         if class_weight is not None and find_checkpoint(callbacks):
             raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
@@ -210,7 +196,6 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=run.callbacks,
-                validation_split=validation_split,
                 validation_data=validation_data,
                 shuffle=False,  # only arrays could be shuffled by Keras, and those are batches by now
                 class_weight=class_weight,
@@ -221,17 +206,12 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             )
 
     def _validation_batches(
-        self, data: Any, batch_size: int | None, verbose: bool | int | str, kwargs: Mapping[str, Any]
+        self, inputs: TaskInputs, batch_size: int | None, verbose: bool | int | str, kwargs: Mapping[str, Any]
     ) -> TrainingData:
-        """`validation_data` for Keras."""
-        alone = not isinstance(data, tuple) and not (isinstance(data, list) and self.needs_labels)
-        if not alone and not 1 <= len(data) <= 3:
-            raise ValueError(f"`validation_data` must be (x, y) or (x, y, sample_weight), got {len(data)} entries.")
-        x, y, sample_weight = (data, None, None) if alone else (*data, None, None)[:3]
+        """Return `validation_data` for Keras."""
         order = "given" if kwargs.get("validation_steps") else "sorted"
         options = BatchOptions(kwargs.get("validation_batch_size") or batch_size, order, verbose=verbose != 0)
-        with errors_in("`validation_data`"):
-            x, y, sample_weight = self.batches(x, y, sample_weight, options)
+        x, y, sample_weight = self.batches(inputs, options)
         return keras_input(x), y, sample_weight
 
     # === Evaluate and predict ===
@@ -242,16 +222,13 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         y: Labels | None = None,
         batch_size: int | None = None,
         sample_weight: Weights | None = None,
-        text: str | tuple[str, str] | None = None,
-        label: str | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Loss and metrics; takes what `fit` takes, tables included. See `keras.Model.evaluate`, and `report`."""
+        """Return the loss and the metrics on what `fit` takes; see `keras.Model.evaluate`, and `report`."""
         check_arguments(batch_size=batch_size, **kwargs)
-        x, y = examples_of(x, y, text, label, self.needs_labels)
         order = "given" if kwargs.get("steps") else "sorted"  # the first batches must not hold the shortest texts
         options = BatchOptions(batch_size, order, verbose=kwargs.get("verbose") != 0)
-        x, y, sample_weight = self.batches(x, y, sample_weight, options)
+        x, y, sample_weight = self.batches(read_inputs(x, y, sample_weight), options)
         with expected_retracing():
             return super().evaluate(keras_input(x), y, sample_weight=sample_weight, **kwargs)
 
@@ -260,25 +237,21 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         x: Inputs,
         y: Labels | None = None,
         batch_size: int = 32,
-        text: str | tuple[str, str] | None = None,
-        label: str | None = None,
         verbose: bool | int | str = "auto",
         errors: bool = False,
-        columns: Sequence[str] | Mapping[str, Sequence[Any]] | None = None,
+        columns: Mapping[str, Sequence[Any]] | None = None,
         history: Any = None,
     ) -> Report:
-        """All scores that suit the task, as `lmzoo evaluate` prints them; `print` shows them as tables.
+        """Return all scores that suit the task, as `lmzoo evaluate` prints them; `print` shows them as tables.
 
         Args:
-            x: texts, or a table as for `fit`.
+            x: texts in memory.
             y: labels, as for `fit`.
             batch_size: int.
-            text: see `fit`.
-            label: see `fit`.
             verbose: as for `keras.Model.evaluate`.
             errors: whether to add the tables "worst", the most confident mistakes, "by length", and "calibration" with
                 the score `ece`, the expected calibration error (Guo et al., 2017).
-            columns: adds scores by the values of columns: names of columns of the table, or values by name.
+            columns: adds scores by the values of columns, such as the source of each text: values by name.
             history: adds the table "learning curve": what `fit` returned.
 
         Returns:
@@ -286,7 +259,7 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             of spans; `tables` by name, such as precision and recall by class, and the confusion matrix.
 
         Raises:
-            TypeError: if `x` is neither texts nor a table.
+            TypeError: if `x` is not texts in memory.
             ValueError: as `evaluate`; for `errors` or `columns` if answers of the task are not right or wrong; for a
                 column without exactly one value for each example, or with `errors` one of the name "length"; for a
                 `history` that is not one.
@@ -300,10 +273,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         print(task.report(["A fine film.", "A dull film."], ["good", "bad"], verbose=0))
         ```
         """
-        columns = named_columns(x, columns)
-        x, y = examples_of(x, y, text, label, self.needs_labels)
-        if not is_raw(x):
-            raise TypeError(f"A report needs texts or a table, got {type(x).__name__}: `evaluate` takes other data.")
+        if not isinstance(read_inputs(x), TextsInMemory):
+            raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
         check_additions(self, x, errors, columns, history)
         measured = self.evaluate(x, y if self.needs_labels else None, batch_size, return_dict=True, verbose=verbose)
         found = self.compare([x], y, batch_size=batch_size, **measured)
@@ -326,7 +297,11 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
         The default batch size is 32.
         """
         check_arguments(batch_size=batch_size, **kwargs)
-        return predict(self, super().predict, x, batch_size, **kwargs)
+        return predict(self, read_inputs(x), batch_size, **kwargs)
+
+    def predict_batches(self, batches: Any, **kwargs: Any) -> Tensors:
+        """Return the outputs for batches, one after another; see `keras.Model.predict`."""
+        return super().predict(batches, **kwargs)
 
     def training_batches(
         self, x: Inputs, y: Labels | None = None, batch_size: int | None = None, seed: int = 0
@@ -343,33 +318,25 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             TypeError: if `x` are not texts.
             ValueError: as `fit`.
         """
-        found = self.batches(x, y, None, BatchOptions(batch_size, "shuffle", (seed,), training=True))[0]
-        if isinstance(x, dict) or not isinstance(found, Batches):
+        inputs = read_inputs(x, y)
+        batches = self.batches(inputs, BatchOptions(batch_size, "shuffle", (seed,), training=True))[0]
+        if not isinstance(inputs, TextsInMemory) or not isinstance(batches, Batches):
             raise TypeError(f"`x` must be texts, got {type(x).__name__}.")
-        return found
+        return batches
 
     # === Data, for subclasses to define ===
 
-    def batches(
-        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
-    ) -> TrainingData:
-        """The data of `fit` and `evaluate`: `(x, y, sample_weight)` as Keras takes them, from what the user passed.
+    def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
+        """Return the data of `fit` and `evaluate`: `(x, y, sample_weight)` as Keras takes them.
 
         By default texts become batches of examples of similar length, which hold labels and weights as well.
         """
-        return make_batches(self, x, y, sample_weight, options)
+        return inputs.batches(self, options)
 
-    def split_validation(
-        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, share: float
-    ) -> tuple[TrainingData, tuple[Any, ...] | None]:
-        """The examples to train on, `(x, y, sample_weight)`, and the last `share` of them to validate on.
+    def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
+        """Return the examples to train on, and the last `fraction` of them to validate on.
 
-        None instead of the latter leaves the rest to Keras, which refuses whatever else there is.
+        Raises:
+            ValueError: if one of the two would be empty, or if the examples are not in memory.
         """
-        if isinstance(x, RowStream):
-            raise ValueError("`validation_split` needs examples in memory: pass `validation_data` instead.")
-        if isinstance(x, dict):
-            return split_features(self, x, y, sample_weight, share)
-        if not is_raw(x):
-            return (x, y, sample_weight), None
-        return self.encode_examples(x, y, sample_weight).split(share)
+        return inputs.split(self, fraction)

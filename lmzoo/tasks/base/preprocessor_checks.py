@@ -1,63 +1,15 @@
-"""Tells raw text from model inputs, and brings texts into one form."""
+"""Preprocessors that make what a model takes."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence, ValuesView
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import family_of
-from lmzoo.tasks.base.examples import Texts
-from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text import Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
-
-if TYPE_CHECKING:
-    import tensorflow as tf
-
-
-def leading_spec(x: object) -> Any:
-    """The `tf.TensorSpec` of a `tf.data.Dataset`'s first component, a mapping if it is a dict; else None."""
-    spec = getattr(x, "element_spec", None)
-    while isinstance(spec, tuple):
-        spec = spec[0] if spec else None
-    return spec
-
-
-def is_text_stream(x: object) -> TypeGuard[tf.data.Dataset]:
-    """Whether `x` is a `tf.data.Dataset` whose first component holds strings."""
-    return getattr(getattr(leading_spec(x), "dtype", None), "name", None) == "string"
-
-
-def is_word_stream(dataset: tf.data.Dataset) -> bool:
-    """Whether a `tf.data.Dataset` of strings is ragged: its texts are split into words."""
-    return hasattr(leading_spec(dataset), "ragged_rank")
-
-
-def in_batches(dataset: tf.data.Dataset, labels_words: bool) -> bool:
-    """Whether the elements of a `tf.data.Dataset` of strings are batches of texts, rather than one text each.
-
-    With `labels_words` an example has a label for each of its words.
-    """
-    spec, labels = dataset.element_spec, None
-    if isinstance(spec, tuple) and len(spec) > 1:
-        labels = spec[1]
-    rank = leading_spec(dataset).shape.rank
-    if is_word_stream(dataset):  # the words of one text have a ragged type, too
-        return rank > 1
-    if labels_words and labels is not None and rank:
-        return labels.shape.rank > 1
-    return rank > 0
-
-
-def is_raw(x: object) -> TypeGuard[Texts]:
-    """Whether `x` is text, encoded or not, that the preprocessor still has to turn into model inputs."""
-    if isinstance(x, (Encoded, Sequence, ValuesView)):  # a string, too: later it is an error that says what to do
-        return True
-    dtype = getattr(x, "dtype", None)  # of numpy, pandas or TensorFlow
-    return getattr(dtype, "kind", None) in ("U", "S", "O", "T") or getattr(dtype, "name", None) == "string"
 
 
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preprocessor:
