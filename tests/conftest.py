@@ -28,7 +28,7 @@ if os.environ.get("LMZOO_FULL_OPTIMIZATION") != "1" and "optimization_level" not
 import keras
 import pytest
 
-from lmzoo.tasks.base.compilation import CompiledTask
+from lmzoo.tasks.base.task import Task
 from tests.web import web  # noqa: F401 - a fixture
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -116,10 +116,10 @@ def _seed() -> None:
     keras.utils.set_random_seed(1301)
 
 
-_compile = CompiledTask.compile
+_compile = Task.compile
 
 
-def _compile_eagerly(self: CompiledTask, *args: Any, **kwargs: Any) -> None:
+def _compile_eagerly(self: Task, *args: Any, **kwargs: Any) -> None:
     eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
     _compile(self, *args, **kwargs, **eagerly)
 
@@ -132,7 +132,7 @@ def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     """
     if BACKEND == "tensorflow":
         compiled = request.node.get_closest_marker("compiled")
-        monkeypatch.setattr(CompiledTask, "compile", _compile if compiled else _compile_eagerly)
+        monkeypatch.setattr(Task, "compile", _compile if compiled else _compile_eagerly)
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -141,7 +141,7 @@ def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
     tests = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     with pytest.MonkeyPatch.context() as patch:
         if BACKEND == "tensorflow" and all("eager" in item.fixturenames for item in tests):
-            patch.setattr(CompiledTask, "compile", _compile_eagerly)
+            patch.setattr(Task, "compile", _compile_eagerly)
         yield
 
 

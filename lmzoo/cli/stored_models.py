@@ -87,7 +87,7 @@ def load_task(model: StoredModel) -> tuple[Kind, Task]:
         import lmzoo.models  # noqa: F401 - registers families and tasks
 
         if path.is_file():
-            from lmzoo.tasks.base.saving import load_keras_file
+            from lmzoo.presets.keras_files import load_keras_file
 
             try:
                 task = load_keras_file(path)

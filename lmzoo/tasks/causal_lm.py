@@ -16,8 +16,8 @@ from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.next_tokens_task import BATCH_SIZE, NextTokensTask
 from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling, undisturbed
+from lmzoo.tasks.objectives.next_tokens import BATCH_SIZE, NextTokensTask
 from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, list_texts, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end

@@ -15,8 +15,8 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, example_weights
-from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.masked_lm import MaskedLM
+from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.training.span_metrics import TokenAccuracy
 

@@ -12,11 +12,12 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, require, require_share
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
@@ -92,7 +93,9 @@ class Seq2SeqLM(Task):
     learns_from = "pairs alone, `fit((sources, targets))`"
     per_token = True
     uses_pooler = False
-    compare = report_translations
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_translations(self, parts, y, batch_size, **measured)
 
     def __init__(
         self,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_number, require
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
@@ -168,7 +169,10 @@ class TextClassifier(TextVectorTask):
         return [classes[0] if top_k == 1 else classes for classes in ranked]
 
     verb = "classify"
-    compare = report_classes
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_classes(self, parts, y, batch_size, **measured)
+
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

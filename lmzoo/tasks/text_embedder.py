@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_number, require
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.serving.export import text_signatures
@@ -375,7 +376,10 @@ class TextEmbedder(Task):
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     verb = "embed"
-    compare = report_pairs
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_pairs(self, parts, y, batch_size, **measured)
+
     served_outputs = ("embedding",)
     output_name = "embedding"
 

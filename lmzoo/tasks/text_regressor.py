@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import get_output_activation
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
@@ -132,7 +134,10 @@ class TextRegressor(TextVectorTask):
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
     verb = "score"
-    compare = report_numbers
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_numbers(self, parts, y, batch_size, **measured)
+
     served_outputs = ("score",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

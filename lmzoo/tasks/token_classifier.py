@@ -11,6 +11,7 @@ import numpy as np
 
 from lmzoo.common.span_marks import SpanScheme, marks_spans
 from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, TransitionScores
 from lmzoo.layers.crf import decode
@@ -21,8 +22,8 @@ from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, enco
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
-from lmzoo.tasks.base.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in_batch
+from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
@@ -366,7 +367,10 @@ class TokenClassifier(Task):
             yield [places[k] for k in with_text], columns[with_text]
 
     verb = "tag"
-    compare = report_tags
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_tags(self, parts, y, batch_size, **measured)
+
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -620,7 +620,7 @@ FAULTS = (
     # === What files bring back ===
     Fault(
         "a loaded .keras file has an optimizer without its state",
-        "tasks/base/compilation.py",
+        "tasks/base/task.py",
         'built = isinstance(optimizer, dict) and optimizer.get("built", False)',
         "built = False",
     ),
@@ -692,13 +692,13 @@ FAULTS = (
     ),
     Fault(
         "the most probable token takes the place of a drawn one",
-        "tasks/base/replaced_tokens.py",
+        "tasks/objectives/replaced_tokens.py",
         "return ops.where(draws < 0, ops",
         "return ops.where(draws < 2, ops",
     ),
     Fault(
         "a padded slot replaces the first token",
-        "tasks/base/replaced_tokens.py",
+        "tasks/objectives/replaced_tokens.py",
         "here = here & (positions[..., None] > 0)",
         "here = here & (positions[..., None] >= 0)",
     ),

@@ -70,7 +70,7 @@ class KnownArguments:
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {}
-    from_preset: ClassVar[Callable[..., Any]]  # of `SavedTask`; its arguments may be meant as well
+    from_preset: ClassVar[Callable[..., Any]]  # of `Task`; its arguments may be meant as well
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the names of keyword arguments.

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
 import numpy as np
 
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.tasks.base.compilation import expected_retracing
-from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, Examples, Texts
-from lmzoo.tasks.inputs import StreamedExamples, TaskInputs, TextDataset, TokenFeatures
+from lmzoo.common.tensorflow_logs import without_log_lines
+from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, Examples, FeatureArrays, Texts
+from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
@@ -24,7 +24,18 @@ if TYPE_CHECKING:
 _IN_MEMORY = 1024  # sequences whose features are made at once
 
 
-def predict(task: EncodingTask, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
+class Predictor(Encoder, Protocol):
+    """What predicts: a task, see `lmzoo.models.Task`."""
+
+    output: Any
+    per_token: bool
+    encode_inputs: Callable[[Any], Any]
+    features: Callable[[Any, np.ndarray, int], FeatureArrays]
+    extra_features: Callable[[Any], FeatureArrays]
+    predict_batches: Callable[..., Tensors]
+
+
+def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
     """Return the model's outputs in the order of the examples; see `Task.predict`."""
     size = batch_size or BATCH_SIZE
     if isinstance(inputs, StreamedExamples):
@@ -45,7 +56,7 @@ def predict(task: EncodingTask, inputs: TaskInputs, batch_size: int | None, **kw
     return predict_encoded(task, task.predict_batches, encoded, size, **kwargs)
 
 
-def _predict_features(task: EncodingTask, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
+def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
     if inputs.is_empty:
         return _nothing(task)
     batches = inputs.x
@@ -55,7 +66,7 @@ def _predict_features(task: EncodingTask, inputs: TokenFeatures, batch_size: int
         return task.predict_batches(batches, **kwargs)
 
 
-def _nothing(task: EncodingTask) -> Tensors:
+def _nothing(task: Predictor) -> Tensors:
     """Return the outputs for no examples: arrays without rows."""
     return keras.tree.map_structure(
         lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
@@ -63,7 +74,7 @@ def _nothing(task: EncodingTask) -> Tensors:
 
 
 def predict_encoded(
-    task: EncodingTask,
+    task: Predictor,
     keras_predict: Callable[..., Tensors],
     encoded: Encoded,
     batch_size: int,
@@ -93,7 +104,7 @@ def predict_encoded(
 
 
 def _predict_tokens(
-    task: EncodingTask,
+    task: Predictor,
     keras_predict: Callable[..., Tensors],
     encoded: Encoded,
     batch_size: int,
@@ -127,7 +138,7 @@ def _padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) 
     return result
 
 
-def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
+def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
     make_batch = _make_features(task, encoded)
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
 
@@ -143,7 +154,7 @@ def _prediction_input(batches: LengthBatches) -> Any:
     return keras_input(batches)
 
 
-def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
+def _make_features(task: Predictor, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
     extra = task.extra_features(encoded)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
@@ -153,7 +164,7 @@ def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray
     return make_batch
 
 
-def _prediction_stream(task: EncodingTask, inputs: TextDataset, batch_size: int) -> tf.data.Dataset:
+def _prediction_stream(task: Predictor, inputs: TextDataset, batch_size: int) -> tf.data.Dataset:
     """Return a dataset of strings, labeled or not, as one of features."""
 
     def encode(x: Texts, y: object, weight: object) -> Examples:
@@ -163,3 +174,8 @@ def _prediction_stream(task: EncodingTask, inputs: TextDataset, batch_size: int)
         return _make_features(task, examples.encoded)(indices, width, rng)
 
     return inputs.encoded_batches(task, batch_size, encode, make_batch)
+
+
+def expected_retracing() -> AbstractContextManager[None]:
+    """Keep TensorFlow from warning that a function is traced once for each padded length."""
+    return without_log_lines("triggered tf.function retracing")

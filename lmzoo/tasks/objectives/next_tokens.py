@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy as np
 
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_continuously
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.carried_state import StreamedBackbone
 from lmzoo.registry.family import Family, family_of
@@ -19,6 +21,7 @@ from lmzoo.tasks.base.examples import (
     Examples,
     FeatureArrays,
     Labels,
+    Texts,
     TrainingData,
     Weights,
     example_weights,
@@ -52,7 +55,9 @@ class NextTokensTask(Task):
     splits_examples = True
     per_token = True
     uses_pooler = False
-    compare = report_masked
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_masked(self, parts, y, batch_size, **measured)
 
     def __init__(
         self, backbone: Backbone, preprocessor: Preprocessor | None, carries_state: bool, name: str | None

@@ -17,9 +17,9 @@ from lmzoo.layers import MaskedLMHead
 from lmzoo.layers.activations import get_activation
 from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
-from lmzoo.tasks.base.query_stream import QueryStream
-from lmzoo.tasks.base.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.objectives.permutation_lm import QueryStream
+from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
 from lmzoo.text.permutation import factorization_order
