@@ -204,6 +204,22 @@ def test_tasks_are_not_told_by_their_names() -> None:
             assert not named, f"{relative(path)} names {named}: formats and commands know a task by its `head_kind`"
 
 
+def test_one_place_looks_at_what_users_pass() -> None:
+    """The types of examples are told apart in `tasks/inputs.py`; others only know lmzoo's own encoded examples."""
+    examples = {"x", "texts", "documents", "validation_data"}
+    paths = [path for path in PACKAGE.glob("tasks/**/*.py") if relative(path) != "tasks/inputs.py"]
+    assert len(paths) > 20
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                continue
+            asked = isinstance(node.args[0], ast.Name) and node.args[0].id in examples
+            types = {part.id for part in ast.walk(node.args[-1]) if isinstance(part, ast.Name)}
+            own = all(name.startswith(("Encoded", "SegmentPairs")) for name in types)
+            found = asked and (node.func.id in ("hasattr", "getattr") or (node.func.id == "isinstance" and not own))
+            assert not found, f"{relative(path)}, line {node.lineno}: ask `read_inputs` instead"
+
+
 def test_no_private_keras() -> None:
     for folder in ("lmzoo", "tests", "examples", "benchmarks", "docs"):
         for path in sorted((ROOT / folder).rglob("*")):

@@ -17,8 +17,9 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling, undisturbed
+from lmzoo.tasks.inputs import list_texts
 from lmzoo.tasks.objectives.next_tokens import BATCH_SIZE, NextTokensTask
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, list_texts, prompt_ids
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import Preprocessor

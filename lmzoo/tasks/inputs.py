@@ -36,7 +36,7 @@ from lmzoo.text import Encoded, LengthBatches, Preprocessor
 from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
-from lmzoo.text.validate_text import FirstWarning, collect_warnings
+from lmzoo.text.validate_text import FirstWarning, Text, collect_warnings, is_text
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -301,7 +301,7 @@ class TokenFeatures(TaskInputs):
         checked = self.checked(task)
         weights = checked.sample_weight
         if options.class_weight is not None:
-            weights = weigh_labels(checked.x, checked.y, weights, options.class_weight)
+            weights = checked.weigh(options.class_weight)
         if not isinstance(checked.x, Mapping):
             return _with_checked_weights(checked.x), checked.y, weights
         arrays = (checked.x, checked.y, weights)
@@ -332,6 +332,19 @@ class TokenFeatures(TaskInputs):
         y = task.encode_labels(self.y)
         return replace(self, x=x, y=y, sample_weight=_token_weights(task, self.sample_weight, y))
 
+    def weigh(self, class_weight: Mapping[int, float]) -> np.ndarray:
+        """Return the weights of tokens by their classes and by the weights that they have.
+
+        Raises:
+            ValueError: if `x` and `y` are not arrays.
+        """
+        if not isinstance(self.x, Mapping) or self.y is None:
+            raise ValueError(
+                f"`class_weight` needs texts, or arrays of token features, with labels; got a {type(self.x).__name__}: "
+                "put the weights of the tokens into its batches."
+            )
+        return weigh_labels(self.y, self.sample_weight, class_weight)
+
 
 def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
     """Return what a user passed as texts in memory, a stream of examples, or token features."""
@@ -360,6 +373,27 @@ def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
     if x is None or isinstance(x, (Mapping, Encoded, keras.utils.PyDataset)):
         return False
     return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
+
+
+def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
+    """Return texts to continue or to translate as a list, and whether they were one string.
+
+    Raises:
+        TypeError: for a dict of token ids.
+    """
+    if isinstance(texts, Mapping):
+        raise TypeError(
+            f"`generate` takes strings, got a dict of {', '.join(map(repr, texts))}. Pass the texts to a model with a "
+            "`preprocessor`; `predict` returns the logits for token ids."
+        )
+    return ([texts], True) if is_text(texts) else (texts, False)
+
+
+def list_rows(x: Any) -> list[Any]:
+    """Return examples one by one; pairs in a tuple of two lists become tuples."""
+    if isinstance(x, tuple):
+        return [*zip(*x, strict=True)]
+    return list(x.numpy() if hasattr(x, "numpy") else x)  # a tensor of strings
 
 
 def check_not_symbolic(x: Any, task: object) -> None:

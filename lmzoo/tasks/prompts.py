@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 from lmzoo.text import Preprocessor
-from lmzoo.text.validate_text import Text, clean_columns, is_text
+from lmzoo.text.validate_text import Text, clean_columns
 
 # What to do instead of passing the arguments that KerasHub's `generate` has.
 INSTEAD_OF_KERAS_HUBS = {
@@ -14,20 +13,6 @@ INSTEAD_OF_KERAS_HUBS = {
     "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",
     "strip_prompt": "The result is always the new text alone: add it to the prompt for the whole text.",
 }
-
-
-def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
-    """Return texts as a list, and whether they were one string.
-
-    Raises:
-        TypeError: for a dict of token ids.
-    """
-    if isinstance(texts, Mapping):
-        raise TypeError(
-            f"`generate` takes strings, got a dict of {', '.join(map(repr, texts))}. Pass the texts to a model with a "
-            "`preprocessor`; `predict` returns the logits for token ids."
-        )
-    return ([texts], True) if is_text(texts) else (texts, False)
 
 
 def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:

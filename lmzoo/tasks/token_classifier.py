@@ -23,6 +23,7 @@ from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in_batch
+from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
@@ -217,7 +218,7 @@ class TokenClassifier(Task):
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """The labels of each text's words, from labels or spans, and how many spans were widened to whole words."""
         widened: list[int] = []
-        given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
+        given = [] if isinstance(x, EncodedTexts) else list_rows(x)
         strings = [*map(is_text, given)] or [False] * len(encoded)
         labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
         return labels, len(widened)

@@ -51,11 +51,12 @@ from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tasks.base.prediction import expected_retracing, predict
 from lmzoo.tasks.base.preprocessor_checks import check_preprocessor, fit_preprocessor
 from lmzoo.tasks.base.reports import check_additions, with_errors
-from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
+from lmzoo.tasks.base.word_weights import weigh_classes
 from lmzoo.tasks.inputs import (
     StreamedExamples,
     TaskInputs,
     TextsInMemory,
+    TokenFeatures,
     check_not_symbolic,
     errors_in,
     read_inputs,
@@ -784,9 +785,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         `class_weight` weighs words by their classes.
         """
-        if not isinstance(read_inputs(x), TextsInMemory):
-            weights = sample_weight if class_weight is None else weigh_labels(x, y, sample_weight, class_weight)
-            return x, y, weights
+        inputs = read_inputs(x, y, sample_weight)
+        if isinstance(inputs, TokenFeatures):
+            return x, y, sample_weight if class_weight is None else inputs.weigh(class_weight)
         examples = self.encode_examples(x, y, sample_weight)
         if class_weight is not None:
             examples = weigh_classes(examples, class_weight)
