@@ -140,7 +140,8 @@ def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
     """Where all tests of a module run eagerly, so do the tasks that its fixtures build for all of them."""
     tests = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
     with pytest.MonkeyPatch.context() as patch:
-        if BACKEND == "tensorflow" and all("eager" in item.fixturenames for item in tests):
+        eager = all("eager" in item.fixturenames for item in tests) and not request.node.get_closest_marker("compiled")
+        if BACKEND == "tensorflow" and eager:
             patch.setattr(Task, "compile", _compile_eagerly)
         yield
 

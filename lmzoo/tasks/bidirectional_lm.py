@@ -27,8 +27,8 @@ from lmzoo.tasks.base.examples import (
     TrainingData,
 )
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.inputs import TaskInputs, are_documents
-from lmzoo.tasks.language_model_inputs import features_of_steps, split_documents
+from lmzoo.tasks.inputs import TaskInputs, are_documents, split_documents
+from lmzoo.tasks.language_model_inputs import features_of_steps
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss

@@ -375,6 +375,21 @@ def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
     return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
 
 
+def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Sequence[Document], Sequence[Document]]:
+    """Return the first documents for training, and the last `fraction` of them for validation.
+
+    Raises:
+        TypeError: if they are not a sequence.
+        ValueError: if one of the two would be empty.
+    """
+    if not isinstance(documents, Sequence):
+        raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
+    cut = int(len(documents) * (1 - fraction))
+    if not 0 < cut < len(documents):
+        raise ValueError(f"`validation_split={fraction}` leaves no documents for training or validation.")
+    return documents[:cut], documents[cut:]
+
+
 def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     """Return texts to continue or to translate as a list, and whether they were one string.
 
