@@ -569,33 +569,23 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         inputs = read_inputs(x, y, sample_weight)
-        if class_weight is not None:
-            if isinstance(inputs, StreamedExamples):
-                raise ValueError("A stream takes no `class_weight`: pass texts in memory, such as a list.")
-            class_weight = self.encode_class_weight(class_weight)
-        if validation_data is not None:
-            with errors_in("`validation_data`"):
-                validation_data = self._validation_batches(
-                    read_validation_data(validation_data, self.needs_labels), batch_size, verbose, kwargs
-                )
-        elif validation_split:
-            inputs, held_out = self.split_validation(inputs, validation_split)
-            validation_data = self._validation_batches(held_out, batch_size, verbose, kwargs)
+        callbacks = callback_list(callbacks)
+        class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
+        inputs, held_out = self._hold_out(inputs, validation_data, validation_split)
+        validated = None if held_out is None else self._validation_batches(held_out, batch_size, verbose, kwargs)
+        # A second `fit` has another order; the same model always has the same.
+        seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
+        order = "shuffle" if shuffle else "given"
         options = BatchOptions(
             batch_size,
-            "shuffle" if shuffle else "given",
-            # A second `fit` has another order; the same model always has the same.
-            (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations))),
+            order,
+            seeds,
             training=True,
             steps=steps_per_epoch,
             verbose=verbose != 0,
-            class_weight=class_weight if self.labels_words else None,
+            class_weight=word_weight,
         )
-        class_weight = None if self.labels_words else class_weight  # Keras' weights are those of examples
         x, y, sample_weight = self.batches(inputs, options)
-        callbacks = callback_list(callbacks)
-        if class_weight is not None and find_checkpoint(callbacks):
-            raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
         with run.stoppable():
             return super().fit(
@@ -604,7 +594,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 epochs=epochs,
                 verbose=verbose,
                 callbacks=run.callbacks,
-                validation_data=validation_data,
+                validation_data=validated,
                 shuffle=False,  # only arrays could be shuffled by Keras, and those are batches by now
                 class_weight=class_weight,
                 sample_weight=sample_weight,
@@ -613,13 +603,40 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 **kwargs,
             )
 
+    def _class_weights(
+        self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]
+    ) -> tuple[dict[int, float] | None, dict[int, float] | None]:
+        """Return the checked weights of classes for Keras, which weighs examples, and those for the words of examples.
+
+        Raises:
+            ValueError: for examples or runs that take none; see `encode_class_weight`.
+        """
+        if class_weight is None:
+            return None, None
+        if isinstance(inputs, StreamedExamples):
+            raise ValueError("A stream takes no `class_weight`: pass texts in memory, such as a list.")
+        weights = self.encode_class_weight(class_weight)
+        if self.labels_words:
+            return None, weights
+        if find_checkpoint(callbacks):
+            raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
+        return weights, None
+
+    def _hold_out(self, inputs: TaskInputs, data: Any, fraction: float) -> tuple[TaskInputs, TaskInputs | None]:
+        """Return the inputs to train on, and those to validate on: `validation_data`, or a fraction of the inputs."""
+        if data is None:
+            return self.split_validation(inputs, fraction) if fraction else (inputs, None)
+        with errors_in("`validation_data`"):
+            return inputs, read_validation_data(data, self.needs_labels)
+
     def _validation_batches(
         self, inputs: TaskInputs, batch_size: int | None, verbose: bool | int | str, kwargs: Mapping[str, Any]
     ) -> TrainingData:
         """Return `validation_data` for Keras."""
         order = "given" if kwargs.get("validation_steps") else "sorted"
         options = BatchOptions(kwargs.get("validation_batch_size") or batch_size, order, verbose=verbose != 0)
-        x, y, sample_weight = self.batches(inputs, options)
+        with errors_in("`validation_data`"):
+            x, y, sample_weight = self.batches(inputs, options)
         return keras_input(x), y, sample_weight
 
     # === Evaluate and predict ===
