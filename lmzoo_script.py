@@ -36,6 +36,6 @@ def main() -> None:
     postpone()
     import lmzoo.common.tensorflow_kernels
     import lmzoo.common.tensorflow_logs  # noqa: F401 - TensorFlow's log lines would mix with ours
-    from lmzoo.cli.main import app
+    from lmzoo_cli.main import app
 
     app()

@@ -15,10 +15,10 @@ from posixpath import relpath
 
 import keras
 
-from lmzoo.cli.kinds import READINGS
 from lmzoo.pretraining.recipe import LEARNS, METHODS
 from lmzoo.registry import Family, families, tasks
 from lmzoo.tasks import Task
+from lmzoo_cli.task_kinds import READINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 # The formats of checkpoints, by the library that reads and writes them: see `Family.checkpoints`.
@@ -69,7 +69,7 @@ def _import(module: str, names: Iterable[str]) -> list[str]:
 
 
 def command_line_module() -> str:
-    """Return the source of `lmzoo/cli/registered.py`."""
+    """Return the source of `lmzoo_cli/registered.py`."""
     names = [family.name for family in package_families() if family.pretrained_head in METHODS]
     return "\n".join(
         [
@@ -199,7 +199,7 @@ def fill(text: str, page: str, name: str, block: str) -> str:
 
 def written_files() -> dict[str, str]:
     """Return the content of each file that is written, by its path."""
-    files = {"lmzoo/cli/registered.py": command_line_module(), "lmzoo/models.py": models_module()}
+    files = {"lmzoo_cli/registered.py": command_line_module(), "lmzoo/models.py": models_module()}
     for page, named in blocks().items():
         text = (ROOT / page).read_text("utf-8")
         for name, block in named.items():

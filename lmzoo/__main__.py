@@ -1,5 +1,5 @@
 """`python -m lmzoo` is `lmzoo`."""
 
-from lmzoo.cli.main import app
+from lmzoo_cli.main import app
 
 app(prog_name="lmzoo")

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from lmzoo import convert, verify
 from lmzoo.checkpoints.family_names import names_in_transformers
-from lmzoo.cli.main import app
 from lmzoo.errors import PresetError
 from lmzoo.models import Backbone, MaskedLM
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families, families_with
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo_cli.main import app
 from tests.checkpoints.test_config_keys import edit
 
 FAMILIES = {family.name: family for family in families_with("hf")}

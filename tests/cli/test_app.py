@@ -161,7 +161,7 @@ def test_missing_models_and_unknown_labels_are_errors_before_keras_is_loaded(tmp
     code = """
 import json, sys, lmzoo_script
 lmzoo_script.postpone()
-from lmzoo.cli.main import app
+from lmzoo_cli.main import app
 for command in json.loads(sys.argv[1]):
     try:
         app(command)

@@ -8,11 +8,11 @@ import keras
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import MaskedLM, Task, TextClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.training import FineTuningRecipe
+from lmzoo_cli.main import app
 
 RECIPE = FineTuningRecipe(0.004, epochs=2, batch_size=3, pooling="mean")
 

@@ -10,13 +10,13 @@ import keras
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.generate_command import Sampler
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, MaskedLM
 from lmzoo.tasks.generation import SAMPLERS
 from lmzoo.testing import randomize, tiny_task
+from lmzoo_cli.generate_command import Sampler
+from lmzoo_cli.main import app
 
 PROMPTS = ["the film", "a plot"]
 

@@ -11,9 +11,9 @@ import time
 import numpy as np
 import pytest
 
-from lmzoo.cli import output
-from lmzoo.cli.output import announce_keras, announced, check_output, json_of, rounded, show, write_json
 from lmzoo.evaluation.reports import Report
+from lmzoo_cli import output
+from lmzoo_cli.output import announce_keras, announced, check_output, json_of, rounded, show, write_json
 
 
 def test_what_takes_long_is_announced(monkeypatch, capsys):
@@ -83,6 +83,6 @@ def test_a_pipe_is_no_output(tmp_path):
     ],
 )
 def test_times_are_said_as_one_says_them(seconds, text):
-    from lmzoo.cli.pretrain_command import _duration
+    from lmzoo_cli.pretrain_command import _duration
 
     assert _duration(seconds) == text

@@ -16,12 +16,12 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli import predicting
-from lmzoo.cli.answers import CsvRows
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
+from lmzoo_cli import predicting
+from lmzoo_cli.answers import CsvRows
+from lmzoo_cli.main import app
 from tests.parallel.killing import kill_a_worker
 
 pytestmark = [

@@ -23,19 +23,19 @@ import typer
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli import output as cli_output
-from lmzoo.cli import task_commands
-from lmzoo.cli.answers import WRITERS
-from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
-from lmzoo.cli.fit_options import class_weights
-from lmzoo.cli.kinds import KINDS, kind_called
-from lmzoo.cli.main import app
-from lmzoo.cli.output import output_to
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.registry.head_kinds import task_name
 from lmzoo.testing.tiny import public_tasks, tiny_task, tiny_texts
+from lmzoo_cli import output as cli_output
+from lmzoo_cli import task_commands
+from lmzoo_cli.answers import WRITERS
+from lmzoo_cli.examples import Columns, read_numbers, read_texts, read_words
+from lmzoo_cli.fit_options import class_weights
+from lmzoo_cli.main import app
+from lmzoo_cli.output import output_to
+from lmzoo_cli.task_kinds import KINDS, kind_called
 
 pytestmark = [
     pytest.mark.usefixtures("eager_functions"),

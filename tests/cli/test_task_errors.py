@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing.tiny import tiny_task
+from lmzoo_cli.main import app
 
 
 @pytest.fixture(scope="module")

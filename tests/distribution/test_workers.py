@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
+from lmzoo_cli.main import app
 from tests.distribution.processes_probe import LINES
 from tests.parallel.killing import is_second, kill_a_worker
 

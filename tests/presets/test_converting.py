@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli.main import app
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
 from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
+from lmzoo_cli.main import app
 
 pytestmark = pytest.mark.usefixtures("eager")
 

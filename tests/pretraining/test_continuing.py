@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli.main import app
 from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
+from lmzoo_cli.main import app
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")

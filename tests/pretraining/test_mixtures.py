@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
-from lmzoo.cli.pretrain_command import _texts
 from lmzoo.pretraining import Recipe, pretrain
 from lmzoo.pretraining.interleaved import MixedBatches, join_sequences, turns_of_each
 from lmzoo.pretraining.training_texts import (
@@ -24,6 +22,8 @@ from lmzoo.pretraining.training_texts import (
     split_held_out,
 )
 from lmzoo.text import EncodedTexts, LengthBatches
+from lmzoo_cli.main import app
+from lmzoo_cli.pretrain_command import _texts
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")

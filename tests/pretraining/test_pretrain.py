@@ -21,7 +21,6 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli.main import app
 from lmzoo.data.corpora import document_store
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.presets import verify_manifest
@@ -35,6 +34,7 @@ from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
+from lmzoo_cli.main import app
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")

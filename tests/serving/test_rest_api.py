@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
 from lmzoo.serving.json_tensors import RequestError
 from lmzoo.serving.model_versions import ModelVersions
 from lmzoo.serving.server import listening, running_server
+from lmzoo_cli.main import app
 
 TEXTS = ["good film", "", "bad bad film!"]
 

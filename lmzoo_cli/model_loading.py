@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from lmzoo.cli.kinds import KINDS, Kind
-from lmzoo.cli.output import announce_keras, announced
+from lmzoo_cli.output import announce_keras, announced
+from lmzoo_cli.task_kinds import KINDS, Kind
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from lmzoo.cli.examples import (
+from lmzoo_cli.examples import (
     Reader,
     read_label_sets,
     read_numbers,
@@ -21,7 +21,7 @@ from lmzoo.cli.examples import (
     read_translations,
     read_words,
 )
-from lmzoo.cli.registered import TASKS
+from lmzoo_cli.registered import TASKS
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task

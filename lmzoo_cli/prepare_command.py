@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
-from lmzoo.cli.output import announce_keras, announced, print_tabs
+from lmzoo_cli.app import app, messages, stoppable
+from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
+from lmzoo_cli.output import announce_keras, announced, print_tabs
 
 
 class Duplicates(StrEnum):

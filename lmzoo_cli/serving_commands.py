@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.options import MODEL
-from lmzoo.cli.output import announce_keras, announced, say
-from lmzoo.cli.stored_models import find_model, load_task
+from lmzoo_cli.app import app, messages
+from lmzoo_cli.model_loading import find_model, load_task
+from lmzoo_cli.options import MODEL
+from lmzoo_cli.output import announce_keras, announced, say
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task

@@ -11,9 +11,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.examples import Columns, Stream, read_columns
-from lmzoo.cli.options import (
+from lmzoo_cli.app import app, messages
+from lmzoo_cli.examples import Columns, Stream, read_columns
+from lmzoo_cli.model_loading import find_model, load_task, load_with_examples
+from lmzoo_cli.options import (
     DATA,
     MODEL,
     BatchSize,
@@ -26,8 +27,7 @@ from lmzoo.cli.options import (
     Scale,
     Text,
 )
-from lmzoo.cli.output import announce_keras, announced, json_of
-from lmzoo.cli.stored_models import find_model, load_task, load_with_examples
+from lmzoo_cli.output import announce_keras, announced, json_of
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -143,8 +143,8 @@ def report(
             raise ValueError(f"A report is on the examples of one file, not of a folder or a pattern: {data}.")
         by_name = read_columns(data, columns, by or [])
         from lmzoo import analysis
-        from lmzoo.cli.task_scores import score
         from lmzoo.tasks.base.reports import check_additions, with_errors
+        from lmzoo_cli.task_scores import score
 
         check_additions(task, x, True, by_name)
         found = with_errors(score(task, bool(kind.reading.names), x, y, batch_size), x, columns=by_name)

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.console import Console
 
-from lmzoo.cli.examples import Inputs, Labels
-from lmzoo.cli.output import announced, count_of, in_parts
 from lmzoo.evaluation.reports import Report
 from lmzoo.tasks import Task
+from lmzoo_cli.examples import Inputs, Labels
+from lmzoo_cli.output import announced, count_of, in_parts
 
 
 def score(task: Task, named: bool, x: Inputs, y: Labels, batch_size: int) -> Report:
@@ -19,7 +19,7 @@ def score(task: Task, named: bool, x: Inputs, y: Labels, batch_size: int) -> Rep
     Args:
         task: the model.
         named: whether labels are names of classes.
-        x: examples, as `lmzoo.cli.examples` reads them.
+        x: examples, as `lmzoo_cli.examples` reads them.
         y: their labels.
         batch_size: int.
     """

@@ -10,10 +10,10 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Any, BinaryIO, TypeAlias
 
-from lmzoo.cli.examples import Inputs
-from lmzoo.cli.kinds import Kind
-from lmzoo.cli.output import rounded
 from lmzoo.data.readers.parquet import import_pyarrow
+from lmzoo_cli.examples import Inputs
+from lmzoo_cli.output import rounded
+from lmzoo_cli.task_kinds import Kind
 
 # What an answer belongs to: the id or the parts of the input, and its label if there is one.
 Origin: TypeAlias = dict[str, Any]
@@ -25,7 +25,7 @@ def origins(kind: Kind, x: Inputs, kept: Mapping[str, Sequence[Any]]) -> list[Or
     Args:
         kind: of the task.
         x: the inputs.
-        kept: cells from the file by name, see `lmzoo.cli.examples.read_kept`; ids replace the inputs.
+        kept: cells from the file by name, see `lmzoo_cli.examples.read_kept`; ids replace the inputs.
     """
     parts = x if isinstance(x, tuple) else ([_first(example) for example in x],)
     columns = {**({} if "id" in kept else dict(zip(kind.inputs, parts, strict=False))), **kept}

@@ -16,9 +16,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from lmzoo.cli.examples import Inputs
 from lmzoo.common.progress import progress_bar
 from lmzoo.files.urls import whole_file
+from lmzoo_cli.examples import Inputs
 
 if TYPE_CHECKING:
     from lmzoo.evaluation.reports import Cell, Report

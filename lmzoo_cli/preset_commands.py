@@ -10,8 +10,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.output import announce_keras, announced, plain_table, print_tabs, say
+from lmzoo_cli.app import app, messages
+from lmzoo_cli.output import announce_keras, announced, plain_table, print_tabs, say
 
 
 class TargetFormat(StrEnum):

@@ -8,10 +8,10 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.options import MODEL, BatchSize
-from lmzoo.cli.output import announced
-from lmzoo.cli.stored_models import find_model, load_task
+from lmzoo_cli.app import app, messages
+from lmzoo_cli.model_loading import find_model, load_task
+from lmzoo_cli.options import MODEL, BatchSize
+from lmzoo_cli.output import announced
 
 
 @app.command(rich_help_panel="Models")

@@ -10,11 +10,11 @@ from typing import Annotated, Any
 
 import typer
 
-from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.joining import joined
-from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers
-from lmzoo.cli.output import announce_keras, say
-from lmzoo.cli.registered import PRETRAINED_FAMILIES
+from lmzoo_cli.app import app, messages, stoppable
+from lmzoo_cli.joining import joined
+from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers
+from lmzoo_cli.output import announce_keras, say
+from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
 _LONG = 3600.0  # seconds of training that are confirmed first
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."

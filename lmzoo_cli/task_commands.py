@@ -14,11 +14,12 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from lmzoo.cli.answers import AnswerFormat, format_of_answers
-from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.examples import Columns, Examples, Inputs, Labels, Stream, is_several
-from lmzoo.cli.fine_tuning import choose_recipe
-from lmzoo.cli.fit_options import (
+from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
+from lmzoo_cli.answers import AnswerFormat, format_of_answers
+from lmzoo_cli.app import app, messages, stoppable
+from lmzoo_cli.examples import Columns, Examples, Inputs, Labels, Stream, is_several
+from lmzoo_cli.fine_tuning import choose_recipe
+from lmzoo_cli.fit_options import (
     Checkpoint,
     ClassWeight,
     Patience,
@@ -27,9 +28,9 @@ from lmzoo.cli.fit_options import (
     callbacks,
     class_weights,
 )
-from lmzoo.cli.joining import joined
-from lmzoo.cli.kinds import KINDS, Kind, kind_called
-from lmzoo.cli.options import (
+from lmzoo_cli.joining import joined
+from lmzoo_cli.model_loading import load_with_examples
+from lmzoo_cli.options import (
     DATA,
     MODEL,
     RECIPE,
@@ -48,7 +49,7 @@ from lmzoo.cli.options import (
     Workers,
     check_workers,
 )
-from lmzoo.cli.output import (
+from lmzoo_cli.output import (
     announce_keras,
     announced,
     check_output,
@@ -60,9 +61,8 @@ from lmzoo.cli.output import (
     take,
     write_json,
 )
-from lmzoo.cli.predicting import Prediction, absolute_model, holds_examples, predict_files
-from lmzoo.cli.stored_models import load_with_examples
-from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
+from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
+from lmzoo_cli.task_kinds import KINDS, Kind, kind_called
 
 
 @app.command(rich_help_panel="Models")
@@ -157,9 +157,9 @@ def fit(
         with announced(f"Loading {preset}"):
             import keras
 
-            from lmzoo.cli.task_scores import Report, score
             from lmzoo.parallel.processes import first_process_first, process_index
             from lmzoo.training import AdamW
+            from lmzoo_cli.task_scores import Report, score
 
             keras.utils.set_random_seed(seed)
             task_class = _task_class(kind, arguments)
@@ -229,7 +229,7 @@ def evaluate(
         kind, task, (x, y) = load_with_examples(
             model, lambda kind, names: kind.reading.read(data, columns, True, names)
         )
-        from lmzoo.cli.task_scores import Report, score
+        from lmzoo_cli.task_scores import Report, score
 
         if isinstance(x, Stream):  # answers to all examples would not fit into memory either
             report = Report(task.evaluate(batch_size=batch_size, return_dict=True, **x.arguments))

@@ -16,11 +16,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
-from lmzoo.cli.answers import WRITERS, Origin, origins
-from lmzoo.cli.examples import WORDS, Columns, Inputs, read_kept
-from lmzoo.cli.kinds import Kind
-from lmzoo.cli.output import announced, count_of, in_parts, say
-from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.tables import SUFFIXES
 from lmzoo.data.readers.text_files import suffix_of
@@ -39,6 +34,11 @@ from lmzoo.files.urls import (
     whole_file,
 )
 from lmzoo.parallel.workers import run_jobs
+from lmzoo_cli.answers import WRITERS, Origin, origins
+from lmzoo_cli.examples import WORDS, Columns, Inputs, read_kept
+from lmzoo_cli.model_loading import find_model, load_task
+from lmzoo_cli.output import announced, count_of, in_parts, say
+from lmzoo_cli.task_kinds import Kind
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task

@@ -1,6 +1,6 @@
 """The `lmzoo` command with all of its commands."""
 
-from lmzoo.cli import (  # noqa: F401 - add their commands
+from lmzoo_cli import (  # noqa: F401 - add their commands
     generate_command,
     inspect_commands,
     prepare_command,
@@ -10,6 +10,6 @@ from lmzoo.cli import (  # noqa: F401 - add their commands
     task_commands,
     translate_command,
 )
-from lmzoo.cli.app import app
+from lmzoo_cli.app import app
 
 __all__ = ["app"]

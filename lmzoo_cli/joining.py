@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 import typer
 
-from lmzoo.cli.options import check_workers
-from lmzoo.cli.output import announce_keras, say
 from lmzoo.parallel.process_group import run_together
+from lmzoo_cli.options import check_workers
+from lmzoo_cli.output import announce_keras, say
 
 _TIMEOUT = 300.0  # seconds until all processes must have met: hosts do not start equally fast
 

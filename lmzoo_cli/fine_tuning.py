@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from lmzoo.cli.output import say
+from lmzoo_cli.output import say
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
