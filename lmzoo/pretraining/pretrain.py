@@ -11,6 +11,7 @@ from typing import Any
 
 import keras
 
+from lmzoo.errors import ArgumentError, PathExistsError
 from lmzoo.files.manifest import listed_files
 from lmzoo.files.urls import absolute, exists
 from lmzoo.parallel.processes import check_same, first_process_first, process_index, several_processes
@@ -109,13 +110,14 @@ def pretrain(
     """
     recipe, output = recipe or Recipe(), Path(output).expanduser()
     if weights_dtype not in WEIGHTS_DTYPES:
-        raise ValueError(f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}.")
+        message = f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}."
+        raise ArgumentError(message, "weights_dtype")
     verbose = verbose and process_index() == 0
     if say is None or process_index():
         say = print if verbose else lambda line: None
     work = Path(f"{output}.work" if work is None else work).expanduser()
     if output.exists() and not overwrite:
-        raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
+        raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
     texts = read_texts(corpus, field, split)
     others = None if validation is None else read_texts(validation, field, split)
     known = {"corpus": identity_of(texts), "validation": others and identity_of(others), "field": field, "split": split}

@@ -29,6 +29,7 @@ from lmzoo.data.corpora.near_duplicates import (
     near_duplicates,
 )
 from lmzoo.data.corpora.tokenized_documents import DocumentReader
+from lmzoo.errors import ArgumentError
 from lmzoo.files.urls import absolute, exists, inside, load_json, open_to_read, remove, save_json, size_of, whole_file
 from lmzoo.parallel.workers import run_jobs
 from lmzoo.text import Tokenizer
@@ -68,7 +69,7 @@ class Preparation:
         if self.duplicates not in ("keep", "exact", "near"):
             raise ValueError(f"`duplicates` must be 'keep', 'exact' or 'near', got {self.duplicates!r}.")
         if not 0.1 <= self.similarity <= 0.95:
-            raise ValueError(f"`similarity` must be from 0.1 to 0.95, got {self.similarity}.")
+            raise ArgumentError(f"`similarity` must be from 0.1 to 0.95, got {self.similarity}.", "similarity")
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:
