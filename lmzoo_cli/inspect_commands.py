@@ -1,8 +1,7 @@
-"""`lmzoo inspect`: what a model does with texts, as a page, tables or lines of JSON."""
+"""`lmzoo inspect`: looks inside a model, as pages, tables or lines of JSON."""
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,9 +10,6 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
-from lmzoo_cli.app import app, messages
-from lmzoo_cli.examples import Columns, Stream, read_columns
-from lmzoo_cli.model_loading import find_model, load_task, load_with_examples
 from lmzoo_cli.options import (
     DATA,
     MODEL,
@@ -27,7 +23,7 @@ from lmzoo_cli.options import (
     Scale,
     Text,
 )
-from lmzoo_cli.output import announce_keras, announced, json_of
+from lmzoo_cli.output import announce_keras, read_lines, show_status, to_json
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -35,7 +31,6 @@ if TYPE_CHECKING:
 inspect = typer.Typer(
     help="Look inside a model: attention, layers, word senses, surprisal, attributions, errors.", no_args_is_help=True
 )
-app.add_typer(inspect, name="inspect", rich_help_panel="Models")
 
 Model = Annotated[
     str, typer.Argument(metavar="MODEL", help="A .keras file, or a preset of any family.", show_default=False)
@@ -44,52 +39,9 @@ Texts = Annotated[
     list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Default: lines from standard input.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
-
-
 Context = Annotated[
     str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
 ]
-
-
-def _texts(given: list[str] | None) -> list[str]:
-    found = given or [line.rstrip("\r\n") for line in sys.stdin]
-    if not found:
-        raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
-    return found
-
-
-def _with_context(texts: list[str], context: str | None) -> list[Any]:
-    return [*texts] if context is None else [(text, context) for text in texts]
-
-
-def _load(model: str) -> Task:
-    """Any task on the model: the stored one, or one that computes vectors of texts."""
-    stored = find_model(model)
-    if stored.kind is not None or Path(model).is_file():
-        return load_task(stored)[1]
-    announce_keras()
-    with announced(f"Loading {model}"):
-        from lmzoo.models import TextEmbedder
-        from lmzoo.presets.source import open_source
-        from lmzoo.registry.head_kinds import task_that_reads
-
-        found: Any = task_that_reads(open_source(model).head) or TextEmbedder
-        task: Task = found.from_preset(model)
-        return task
-
-
-def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Rows as lines of JSON or as a table."""
-    if as_json:
-        for row in rows:
-            typer.echo(json_of(row))
-        return
-    table = Table(box=None, pad_edge=False)
-    for name in rows[0] if rows else ():
-        table.add_column(name, justify="left" if isinstance(rows[0][name], (str, Line)) else "right")
-    for row in rows:
-        table.add_row(*(x if isinstance(x, (str, Line)) else "" if x is None else f"{x:.4g}" for x in row.values()))
-    Console().print(table)
 
 
 @inspect.command()
@@ -100,21 +52,21 @@ def attention(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
     """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
-    with messages():
-        found = _texts(texts)
-        task = _load(model)
-        with announced("Compiling and reading"):
-            from lmzoo import analysis
+    announce_keras()
+    from lmzoo import analysis
 
-            scores = analysis.attention(task, _with_context(found, context))
-            analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
-        typer.echo(f"Wrote {output}.")
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        scores = analysis.attention(task, _with_context(given, context))
+        analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
+    typer.echo(f"Wrote {output}.")
 
 
 @inspect.command()
 def report(
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labelled examples. {DATA}", show_default=False)],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA}", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     by: Annotated[
         list[str] | None,
@@ -130,48 +82,51 @@ def report(
     encoding: Encoding = "utf-8",
     scale: Scale = 1.0,
 ) -> None:
-    """Write a page with a task's scores on labelled examples, its most confident mistakes and its calibration.
+    """Write a page with a task's scores on labeled examples, its most confident mistakes and its calibration.
 
     The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
     """
-    with messages():
-        columns = Columns(text, pair, label, choices, format, header, encoding, scale)
-        kind, task, (x, y) = load_with_examples(
-            model, lambda kind, names: kind.reading.read(data, columns, True, names)
-        )
-        if isinstance(x, Stream):
-            raise ValueError(f"A report is on the examples of one file, not of a folder or a pattern: {data}.")
-        by_name = read_columns(data, columns, by or [])
-        from lmzoo import analysis
-        from lmzoo.tasks.base.reports import check_additions, with_errors
-        from lmzoo_cli.task_scores import score
+    announce_keras()
+    from lmzoo import analysis
+    from lmzoo.tasks.base.reports import check_additions, with_errors
+    from lmzoo_cli.examples import Columns, Stream, read_columns
+    from lmzoo_cli.model_loading import load_task
+    from lmzoo_cli.task_scores import score
 
-        check_additions(task, x, True, by_name)
-        found = with_errors(score(task, bool(kind.reading.names), x, y, batch_size), x, columns=by_name)
-        analysis.write_report(output, found, f"{Path(model).name} on {data.name}")
-        typer.echo(f"Wrote {output}.")
+    columns = Columns(text, pair, label, choices, format, header, encoding, scale)
+    kind, task = load_task(model)
+    with show_status("Reading the examples"):
+        x, y = kind.reading.read(data, columns, True, kind.label_names(task))
+    if isinstance(x, Stream):
+        raise ValueError(f"A report is on the examples of one file, not of a folder or a pattern: {data}.")
+    values = read_columns(data, columns, by or [])
+    check_additions(task, x, True, values)
+    scores = with_errors(score(kind, task, x, y, batch_size), x, columns=values)
+    analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
+    typer.echo(f"Wrote {output}.")
 
 
 @inspect.command()
 def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
     """Show how far each layer moves the vectors of the tokens, and how similar their directions are."""
-    with messages():
-        found = _texts(texts)
-        task = _load(model)
-        with announced("Compiling and reading"):
-            from lmzoo import analysis
+    announce_keras()
+    from lmzoo import analysis
 
-            changes, cosines = analysis.layer_changes(task, found), analysis.anisotropy(task, found)
-        rows = [
-            {
-                "layer": str(layer),
-                "distance": float(changes.distance[layer - 1]) if layer else None,
-                "degrees": float(changes.degrees[layer - 1]) if layer else None,
-                "cosine of random tokens": float(cosine),
-            }
-            for layer, cosine in enumerate(cosines)
-        ]
-        _print(rows, as_json)
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        changes = analysis.layer_changes(task, given)
+        cosines = analysis.anisotropy(task, given)
+    rows = [
+        {
+            "layer": str(layer),
+            "distance": float(changes.distance[layer - 1]) if layer else None,
+            "degrees": float(changes.degrees[layer - 1]) if layer else None,
+            "cosine of random tokens": float(cosine),
+        }
+        for layer, cosine in enumerate(cosines)
+    ]
+    _print(rows, as_json)
 
 
 @inspect.command()
@@ -186,44 +141,42 @@ def senses(
     as_json: AsJson = False,
 ) -> None:
     """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
-    with messages():
-        found = _texts(texts)
-        task = _load(model)
-        with announced("Compiling and reading"):
-            from lmzoo import analysis
-            from lmzoo.models import TextEmbedder
+    announce_keras()
+    from lmzoo import analysis
+    from lmzoo.models import TextEmbedder
 
-            embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
-            occurrences = analysis.senses(embedder, word, found, layers=layer, groups=groups)
-        rows: list[dict[str, Any]] = []
-        for sense in sorted(occurrences, key=lambda sense: sense.group):
-            text = found[sense.text]
-            if as_json:
-                rows.append({"group": sense.group, "text": text, "start": sense.start, "end": sense.end})
-            else:
-                line = Line(text)
-                line.stylize("bold reverse", sense.start, sense.end)
-                rows.append({"group": str(sense.group), "text": line})
-        _print(rows, as_json)
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
+        occurrences = analysis.senses(embedder, word, given, layers=layer, groups=groups)
+    rows: list[dict[str, Any]] = []
+    for sense in sorted(occurrences, key=lambda sense: sense.group):
+        text = given[sense.text]
+        if as_json:
+            rows.append({"group": sense.group, "text": text, "start": sense.start, "end": sense.end})
+        else:
+            line = Line(text)
+            line.stylize("bold reverse", sense.start, sense.end)
+            rows.append({"group": str(sense.group), "text": line})
+    _print(rows, as_json)
 
 
 @inspect.command()
 def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
     """Show the surprisal of each word to a language model, in nats."""
-    with messages():
-        found = _texts(texts)
-        task = _load(model)
-        with announced("Compiling and reading"):
-            from lmzoo import analysis
+    announce_keras()
+    from lmzoo import analysis
 
-            words = analysis.surprisal(task, found)
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        surprisals = analysis.surprisal(task, given)
+    for text, words in zip(given, surprisals, strict=True):
         if as_json:
-            for text, of_text in zip(found, words, strict=True):
-                named = [word._asdict() for word in of_text]
-                typer.echo(json_of({"text": text, "words": named}))
-            return
-        for of_text in words:
-            _print([{"word": word.word, "surprisal": word.surprisal} for word in of_text], False)
+            typer.echo(to_json({"text": text, "words": [word._asdict() for word in words]}))
+        else:
+            _print([{"word": word.word, "surprisal": word.surprisal} for word in words], False)
 
 
 @inspect.command()
@@ -247,27 +200,79 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
-    with messages():
-        found = _texts(texts)
-        task = _load(model)
-        with announced("Compiling and reading"):
-            from lmzoo import analysis
+    announce_keras()
+    from lmzoo import analysis
 
-            explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
-            chosen: Any = int(word) if word and word.isdecimal() else word
-            results = explain(task, _with_context(found, context), target=target, word=chosen)
-        if page:
-            analysis.write_attributions(page, results, f"Contributions to answers of {Path(model).name}")
-            typer.echo(f"Wrote {page}.")
-            return
-        for text, result in zip(found, results, strict=True):
-            parts = [
-                {"part": token, "contribution": float(value)}
-                for token, value in zip(result.tokens, result.values, strict=True)
-            ]
-            if as_json:
-                answer = {"text": text, "target": result.target, "score": result.score, "parts": parts}
-                typer.echo(json_of(answer))
-            else:
-                typer.echo(f"{result.target}: {result.score:.4g}")
-                _print(parts, False)
+    given = _read_texts(texts)
+    task = _load(model)
+    explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
+    chosen_word: Any = int(word) if word and word.isdecimal() else word
+    with show_status("Compiling and reading"):
+        attributions = explain(task, _with_context(given, context), target=target, word=chosen_word)
+    if page:
+        analysis.write_attributions(page, attributions, f"Contributions to answers of {Path(model).name}")
+        typer.echo(f"Wrote {page}.")
+        return
+    for text, result in zip(given, attributions, strict=True):
+        parts = [
+            {"part": token, "contribution": float(value)}
+            for token, value in zip(result.tokens, result.values, strict=True)
+        ]
+        if as_json:
+            typer.echo(to_json({"text": text, "target": result.target, "score": result.score, "parts": parts}))
+        else:
+            typer.echo(f"{result.target}: {result.score:.4g}")
+            _print(parts, False)
+
+
+def _read_texts(arguments: list[str] | None) -> list[str]:
+    """Return the texts in the arguments, or the lines of standard input.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    texts = arguments or read_lines()
+    if not texts:
+        raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
+    return texts
+
+
+def _with_context(texts: list[str], context: str | None) -> list[Any]:
+    """Return the texts, or pairs of a text and the context."""
+    return [*texts] if context is None else [(text, context) for text in texts]
+
+
+def _load(model: str) -> Task:
+    """Load the stored task or, from a preset without a head, a task that embeds texts."""
+    from lmzoo.models import TextEmbedder
+    from lmzoo.presets.source import open_source
+    from lmzoo.registry.head_kinds import task_that_reads
+    from lmzoo_cli.model_loading import is_file, load_task
+
+    if is_file(model):
+        _, task = load_task(model)
+        return task
+    with show_status(f"Loading {model}"):
+        task_class: Any = task_that_reads(open_source(model).head) or TextEmbedder
+        loaded: Task = task_class.from_preset(model)
+        return loaded
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print rows as lines of JSON or as a table."""
+    if as_json:
+        for row in rows:
+            typer.echo(to_json(row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(name, justify="left" if isinstance(rows[0][name], (str, Line)) else "right")
+    for row in rows:
+        table.add_row(*map(_format_cell, row.values()))
+    Console().print(table)
+
+
+def _format_cell(value: Any) -> str | Line:
+    if isinstance(value, (str, Line)):
+        return value
+    return "" if value is None else f"{value:.4g}"

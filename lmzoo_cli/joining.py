@@ -1,4 +1,4 @@
-"""The commands that several processes run together: the one that starts them, and those that join each other."""
+"""Commands that several processes run together: the one that starts them, and those that join each other."""
 
 from __future__ import annotations
 
@@ -7,20 +7,22 @@ import os
 import sys
 from collections.abc import Iterator
 
+import keras
 import typer
 
+from lmzoo.distribution import initialize
 from lmzoo.parallel.process_group import run_together
-from lmzoo_cli.options import check_workers
-from lmzoo_cli.output import announce_keras, say
+from lmzoo.parallel.processes import naming_lost_processes
+from lmzoo_cli.output import say
 
-_TIMEOUT = 300.0  # seconds until all processes must have met: hosts do not start equally fast
+_JOINING_SECONDS = 300.0  # until all processes must have met: hosts do not start equally fast
 
 
 @contextlib.contextmanager
-def joined(workers: int | None, address: str | None) -> Iterator[None]:
-    """Runs this command in several processes; in each of those, they train one model together in the `with` block.
+def train_together(workers: int | None, address: str | None) -> Iterator[None]:
+    """Start workers that run this command, or join the other workers and train one model with them in the block.
 
-    It does nothing if there is only this one. A process is one of several if the environment says so, in the variables
+    Without workers it does nothing. A process is one of several workers if the environment says so, in the variables
     that `lmzoo.distribution.initialize` reads.
 
     Args:
@@ -28,26 +30,19 @@ def joined(workers: int | None, address: str | None) -> Iterator[None]:
         address: the value of `--ray`.
 
     Raises:
-        typer.Exit: instead of the `with` block, when the processes that this one has started have ended.
+        typer.Exit: instead of the block, when the processes that this one has started have ended.
         ValueError: on another backend than JAX.
-        ProcessesError: if one of the others has ended.
+        ProcessesError: if one of the other workers has ended.
     """
-    check_workers(workers, address)
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
-        announce_keras()
-        import keras
-
-        from lmzoo.distribution import initialize
-        from lmzoo.parallel.processes import naming_lost_processes
-
-        initialize(timeout=_TIMEOUT)
+        initialize(timeout=_JOINING_SECONDS)
         keras.distribution.set_distribution(keras.distribution.DataParallel())
         with naming_lost_processes():  # also while a model is built
             yield
         return
     if workers is not None:
-        if os.environ.get("KERAS_BACKEND") != "jax":  # not asked of Keras, whose import takes seconds
+        if keras.backend.backend() != "jax":
             raise ValueError("Several workers train one model on the JAX backend: set KERAS_BACKEND=jax.")
         say(f"Starting {workers} worker{'s' * (workers > 1)} on Ray...")
-        raise typer.Exit(run_together("lmzoo", sys.argv[1:], workers, address))
+        raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], workers, address))
     yield

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmzoo_cli.app import app, messages
-from lmzoo_cli.model_loading import find_model, load_task
-from lmzoo_cli.options import MODEL
-from lmzoo_cli.output import announce_keras, announced, say
+from lmzoo_cli.options import Model
+from lmzoo_cli.output import announce_keras, say, show_status
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -33,15 +33,14 @@ _FOLDER = "The model's folder, with a subfolder for each version."
 
 
 class ExportDtype(StrEnum):
-    """The dtypes that `lmzoo export` converts weights to."""
+    """Dtypes that `lmzoo export` converts weights to."""
 
     int8 = "int8"
     bfloat16 = "bfloat16"
 
 
-@app.command(rich_help_panel="Serving")
 def export(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    model: Model,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
     dtype: Annotated[ExportDtype | None, typer.Option("--dtype", help=_DTYPE)] = None,
     max_new_tokens: Annotated[
@@ -53,42 +52,46 @@ def export(
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as a file of ONNX or LiteRT."""
-    with messages():
-        if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
-            raise FileExistsError(f"{target} exists already. Pass `--overwrite` to replace it.")
-        found = find_model(model)
-        announce_keras()
-        from lmzoo.serving.export import file_format, is_int8, token_inputs
-        from lmzoo.serving.model_versions import versions_in
+    if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
+        raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
+    announce_keras()
+    from lmzoo.serving.export import file_format, is_int8, token_inputs
+    from lmzoo.serving.model_versions import versions_in
+    from lmzoo_cli.model_loading import load_task
 
-        is_file = file_format(target) is not None
-        if not is_file and not target.name.isdecimal():
-            target = target / str(max(versions_in(target), default=0) + 1)
-        _, task = load_task(found)
-        if max_new_tokens is not None:
-            if not hasattr(task, "max_new_tokens"):
-                raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")
-            task.max_new_tokens = max_new_tokens
-        if dtype is not None and is_int8(task.backbone):
-            raise ValueError("The weights of this model are int8 already: leave out --dtype.")
-        with announced(f"Building the graphs and writing {target}"):
-            if dtype is ExportDtype.int8 and file_format(target) == "onnx":
-                task.export(target, verbose=False, dtype="int8")
-            else:
-                (task if dtype is None else _converted(task, dtype)).export(target, verbose=False)
-        taken, given = (token_inputs(task), [task.output_name]) if is_file else (["strings"], task.served_outputs)
-        summary = f"{type(task).__name__} in {target}: {', '.join(taken)} in, {', '.join(given)} out"
-        say(summary)
+    is_single_file = file_format(target) is not None
+    if not is_single_file and not target.name.isdecimal():
+        target = target / str(max(versions_in(target), default=0) + 1)
+    _, task = load_task(model)
+    if max_new_tokens is not None:
+        if not hasattr(task, "max_new_tokens"):
+            raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")
+        task.max_new_tokens = max_new_tokens
+    if dtype is not None and is_int8(task.backbone):
+        raise ValueError("The weights of this model are int8 already: leave out --dtype.")
+    with show_status(f"Building the graphs and writing {target}"):
+        if dtype is ExportDtype.int8 and file_format(target) == "onnx":
+            task.export(target, verbose=False, dtype="int8")
+        else:
+            _convert_dtype(task, dtype).export(target, verbose=False)
+    inputs = ["strings"]
+    outputs = task.served_outputs
+    if is_single_file:
+        inputs = token_inputs(task)
+        outputs = (task.output_name,)
+    say(f"{type(task).__name__} in {target}: {', '.join(inputs)} in, {', '.join(outputs)} out")
 
 
-def _converted(task: Task, dtype: ExportDtype) -> Task:
+def _convert_dtype(task: Task, dtype: ExportDtype | None) -> Task:
+    """Return the task, or a copy, with weights of another dtype."""
+    if dtype is None:
+        return task
     if dtype is ExportDtype.int8:
         task.quantize("int8")
         return task
     return task.copy_with(dtype=dtype.value)
 
 
-@app.command(rich_help_panel="Serving")
 def serve(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER, show_default=False)],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
@@ -99,27 +102,25 @@ def serve(
     threads: Annotated[int | None, typer.Option("--threads", min=1, help=_THREADS)] = None,
 ) -> None:
     """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
-    with messages():
-        import json
-        import shlex
+    if threads is not None:
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # TensorFlow reads it when it is imported
+    announce_keras()
+    # TensorFlow comes before lmzoo, which would turn on oneDNN's kernels: on processors where TensorFlow leaves them
+    # off, short requests are answered faster without them.
+    import tensorflow  # noqa: F401
 
-        from lmzoo.common.tensorflow_kernels import leave_to_tensorflow
-        from lmzoo.serving import server
-        from lmzoo.serving.rest_api import RestApi
+    from lmzoo.serving import server
+    from lmzoo.serving.rest_api import RestApi
 
-        leave_to_tensorflow()
-        if threads is not None:
-            os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # TensorFlow, imported later, reads it
-
-        with server.listening(host, port) as listener:
-            typer.echo(f"Loading {folder} and warming up...", err=True)
-            api = RestApi(folder, max_texts=max_texts)
-            url = f"http://{host}:{listener.getsockname()[1]}"
-            versions = ", ".join(map(str, sorted(api.versions.loaded)))
-            typer.echo(f"{url} answers, versions {versions}; Ctrl-C stops it.", err=True)
-            body = shlex.quote(json.dumps(api.versions.get().example(), ensure_ascii=False))
-            typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
-            server.serve(api, listener)
-            typer.echo("stopped", err=True)
-        if api.running:  # their clients were told; the threads cannot be interrupted, and Python would wait for them
-            os._exit(0)
+    with server.listening(host, port) as listener:
+        typer.echo(f"Loading {folder} and warming up...", err=True)
+        api = RestApi(folder, max_texts=max_texts)
+        url = f"http://{host}:{listener.getsockname()[1]}"
+        versions = ", ".join(map(str, sorted(api.versions.loaded)))
+        typer.echo(f"{url} answers, versions {versions}; Ctrl-C stops it.", err=True)
+        body = shlex.quote(json.dumps(api.versions.get().example(), ensure_ascii=False))
+        typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
+        server.serve(api, listener)
+        typer.echo("stopped", err=True)
+    if api.running:  # their clients were told; the threads cannot be interrupted, and Python would wait for them
+        os._exit(0)

@@ -21,7 +21,7 @@ from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, Task, TextClassifier, TextEmbedder
 from lmzoo.presets.source import open_source
-from lmzoo_cli.model_loading import find_model, load_task
+from lmzoo_cli.model_loading import load_task
 
 with contextlib.suppress(ImportError):  # what it imports is imported now, and not under the audit hook
     import torch as _torch
@@ -120,7 +120,7 @@ def saved_model(path: str) -> None:
 
 
 def on_the_command_line(path: str) -> None:
-    load_task(find_model(str(path)))
+    load_task(str(path))
 
 
 def checkpoint(path: str) -> None:

@@ -612,7 +612,7 @@ FAULTS = (
     ),
     Fault(
         "a command that failed ends with exit code 0",
-        "lmzoo_cli/app.py",
+        "lmzoo_cli/messages.py",
         "raise typer.Exit(1) from None",
         "raise typer.Exit(0) from None",
     ),

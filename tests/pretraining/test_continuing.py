@@ -120,7 +120,8 @@ def test_the_command_line(tmp_path, monkeypatch):
     assert found == [Recipe.from_preset(stored, tokens=7)]
     assert json.loads(json.dumps(dataclasses.asdict(found[0])))["init"] == str(stored)
     result = CliRunner().invoke(app, [*command, "--size", "mini"])
-    assert "`--size` must be '2x35'" in result.stderr
+    assert "`size` must be '2x35'" in result.stderr
+    assert result.stderr.endswith(" Option: --size.\n")
 
 
 def test_folders_in_the_home_directory(text, tmp_path, monkeypatch):

@@ -214,4 +214,4 @@ def test_the_command_line_exports_the_next_version(reviews, fill):
         assert (path / "saved_model.pb").exists()
     done = CliRunner().invoke(app, ["export", "any.keras", str(reviews.path(9))])
     assert done.exit_code == 1
-    assert "exists already. Pass `--overwrite`" in done.output
+    assert "exists already. Pass --overwrite" in done.output
