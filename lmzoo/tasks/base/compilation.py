@@ -10,8 +10,8 @@ from typing import Any, Literal, Self, TypeAlias
 
 import keras
 
+from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.common.tensorflow_logs import without_log_lines
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.training import AdamW, FineTuningRecipe

@@ -10,6 +10,7 @@ from typing import Any
 import keras
 
 from lmzoo.common.tensor_types import Features, Tensors
+from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.parallel.processes import check_same, several_processes
@@ -176,6 +177,8 @@ class Task(HasHead, EncodingTask, CompiledTask, SavedTask):
             **kwargs,
         )
         self.check_strategy()
+        if keras.backend.backend() == "tensorflow":
+            warn_if_onednn_is_off()
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         if is_table(validation_data, text, label):
