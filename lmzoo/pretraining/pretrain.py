@@ -11,7 +11,8 @@ from typing import Any
 
 import keras
 
-from lmzoo.errors import ArgumentError, PathExistsError
+from lmzoo.common.arguments import require
+from lmzoo.errors import PathExistsError
 from lmzoo.files.manifest import listed_files
 from lmzoo.files.urls import absolute, exists
 from lmzoo.parallel.processes import check_same, first_process_first, process_index, several_processes
@@ -109,9 +110,7 @@ def pretrain(
     ```
     """
     recipe, output = recipe or Recipe(), Path(output).expanduser()
-    if weights_dtype not in WEIGHTS_DTYPES:
-        message = f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}."
-        raise ArgumentError(message, "weights_dtype")
+    require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     verbose = verbose and process_index() == 0
     if say is None or process_index():
         say = print if verbose else lambda line: None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import numbers
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -201,15 +200,11 @@ class Recipe:
             "dtype": DTYPES,
         }
         for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise ArgumentError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.", name)
+            require(getattr(self, name) in values, name, f"one of {', '.join(values)}", getattr(self, name))
         for name, value in (_traits(self.init) if self.init is not None else {}).items():
             found = getattr(self, name)
-            if found != value and not (name == "positions" and is_integer(found, 1, value)):
-                message = (
-                    f"`{name}` must be {value!r}, that of the preset {self.init}, got {found!r}: leave out one of both."
-                )
-                raise ArgumentError(message, name)
+            fits = found == value or (name == "positions" and is_integer(found, 1, value))
+            require(fits, name, f"{value!r}, as in the preset {self.init}", found, "Leave out one of both.")
         width = self.shape[1]
         rate = self.method.learning_rate or self._usual_rate(width)
         own = {
@@ -316,12 +311,11 @@ class Recipe:
         least = {"tokens": 1, "vocabulary_size": words, "sequence_length": length, "positions": length}
         for name, value in {**least, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
             found = getattr(self, name)
-            if not isinstance(found, numbers.Real) or found < value:
-                raise ArgumentError(f"`{name}` must be at least {value} for {self.family}, got {found!r}.", name)
+            require(is_number(found, value), name, f"at least {value} for {self.family}", found)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
-        if not isinstance(self.learning_rate, numbers.Real) or not 0 < self.learning_rate < math.inf:
-            raise ArgumentError(f"`learning_rate` must be above 0, got {self.learning_rate!r}.", "learning_rate")
+        rate = self.learning_rate
+        require(is_number(rate) and 0 < rate < math.inf, "learning_rate", "above 0", rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.

@@ -21,6 +21,7 @@ from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo_cli.main import app
 from tests.distribution.processes_probe import LINES
 from tests.parallel.killing import is_second, kill_a_worker
+from tests.tensorflow_lines import without_tensorflow_lines
 
 BACKEND = keras.backend.backend()
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
@@ -108,7 +109,7 @@ def test_what_is_refused(fit, tmp_path, monkeypatch):
 def test_an_error_of_all_workers_is_said_once(fit, root, tmp_path):
     (tmp_path / "texts.tsv").unlink()
     _, stderr = finish(start(root, *fit, tmp_path / "no.keras", "--workers", 2), code=1)
-    lines = [line for line in stderr.splitlines() if not line.endswith("...")]
+    lines = [line for line in without_tensorflow_lines(stderr).splitlines() if not line.endswith("...")]
     assert lines == [f"Error: There is no {tmp_path / 'texts.tsv'}."]
 
 

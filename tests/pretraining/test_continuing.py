@@ -92,7 +92,7 @@ def test_what_contradicts_the_preset(tmp_path):
     stored = presets(tmp_path)["MaskedLM"]
     config = lmzoo.models.Backbone.from_preset(stored).config
     for settings, message in (
-        ({"family": "roberta"}, "`family` must be 'bert', that of the preset .*MaskedLM, got 'roberta'"),
+        ({"family": "roberta"}, "`family` must be 'bert', as in the preset .*MaskedLM, got 'roberta'"),
         ({"size": "nano"}, "`size` must be '2x35'"),
         ({"vocabulary_size": 9}, f"`vocabulary_size` must be {config.vocabulary_size}"),
         ({"positions": 512}, f"`positions` must be {config.max_sequence_length}"),
