@@ -111,7 +111,7 @@ class Stream:
 
 
 def is_several(source: Path) -> bool:
-    """Return whether a path stands for several files: a folder or a pattern."""
+    """Return whether a path stands for several files: a directory or a pattern."""
     source = source.expanduser()
     return source.is_dir() or (glob.has_magic(str(source)) and not source.exists())
 

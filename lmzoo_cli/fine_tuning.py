@@ -80,7 +80,7 @@ class FitOptions:
         if self.validation and self.validation_split:
             raise ValueError("Give --validation or --validation-split, not both.")
         if self.validation and is_several(self.validation):  # their answers are compared in memory
-            raise ValueError(f"--validation names one file, not a folder or a pattern, got {self.validation}.")
+            raise ValueError(f"--validation names one file, not a directory or a pattern, got {self.validation}.")
         if self.patience and not (self.validation or self.validation_split):
             raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
         if self.class_weight and self.kind.reading.names is not iter:

@@ -98,7 +98,7 @@ def report(
     with show_status("Reading the examples"):
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
     if isinstance(x, Stream):
-        raise ValueError(f"A report is on the examples of one file, not of a folder or a pattern: {data}.")
+        raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values = read_columns(data, columns, by or [])
     check_additions(task, x, True, values)
     scores = with_errors(score(kind, task, x, y, batch_size), x, columns=values)

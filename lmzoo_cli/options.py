@@ -11,10 +11,10 @@ DATA = (
     "CSV, TSV (no quotes), JSON lines, Parquet, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with "
     "gzip or xz."
 )
-SEVERAL = "A folder, or a pattern in quotes, is read on demand and may be larger than memory."
+SEVERAL = "A directory, or a quoted pattern, is streamed and may be larger than memory."
 DOCUMENTS = (
-    "Text files, folders or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with gzip "
-    "or xz."
+    "Text files, directories or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with "
+    "gzip or xz."
 )
 RECIPE = "Default: the recipe that the preset recommends for the task."
 MODEL = "A .keras file, or a preset with the task's head."
@@ -99,8 +99,8 @@ Checkpoint = Annotated[
     str | None,
     typer.Option(
         "--checkpoint",
-        help="Folder, or URL such as s3://bucket/run, for the state of the run: the same command continues a stopped "
-        "run.",
+        help="Directory, or URL such as s3://bucket/run, for the state of the run: the same command continues a "
+        "stopped run.",
     ),
 ]
 

@@ -42,7 +42,7 @@ from lmzoo_cli.model_loading import find_kind, load_task
 from lmzoo_cli.output import say, show_status
 from lmzoo_cli.task_kinds import Kind
 
-_RECORD = "_predict.json"  # how a folder of answers was made; programs that read whole folders leave "_..." out
+_RECORD = "_predict.json"  # how a directory of answers was made; programs that read whole directories leave "_..." out
 _SUFFIXES = {*SUFFIXES, *(f".{format}" for format in WORDS), ".json"}
 
 

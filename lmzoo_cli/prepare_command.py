@@ -25,7 +25,7 @@ class Duplicates(StrEnum):
 def prepare(
     documents: Annotated[list[str], typer.Argument(metavar="DOCUMENTS...", help=DOCUMENTS, show_default=False)],
     output: Annotated[
-        str, typer.Argument(metavar="OUT", help="The folder of the corpus to write.", show_default=False)
+        str, typer.Argument(metavar="OUT", help="The directory of the corpus to write.", show_default=False)
     ],
     tokenizer: Annotated[str, typer.Option("--tokenizer", help="The preset whose tokenizer to use.")],
     min_characters: Annotated[

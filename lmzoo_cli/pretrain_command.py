@@ -16,10 +16,10 @@ from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
 _CONFIRMED_SECONDS = 3600.0  # a longer training is confirmed first
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
-_WORK = "Folder of the run, from which a stopped run continues. Default: OUTPUT.work."
-_STATES = "Folder, or URL such as s3://bucket/run, of the saved states. Default: in the folder of the run."
+_WORK = "Directory of the run, from which a stopped run continues. Default: OUTPUT.work."
+_STATES = "Directory, or URL such as s3://bucket/run, of the saved states. Default: in the directory of the run."
 _MIXTURE = (
-    "In place of CORPUS: a file, folder or quoted pattern, and its weight in a mixture; may be given several times. "
+    "In place of CORPUS: a file, directory or quoted pattern, and its weight in a mixture; may be given several times. "
     "`--text films/:2 --text books/:1` takes two thirds of the tokens from the films, whatever the sizes."
 )
 _SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256. Default: nano."
@@ -54,7 +54,7 @@ def pretrain(
         typer.Option(
             "--validation",
             metavar="PATTERN[:WEIGHT]",
-            help="Text to evaluate on: a file, folder or quoted pattern; may be given several times. Default: 1% of "
+            help="Text to evaluate on: a file, directory or quoted pattern; may be given several times. Default: 1% of "
             "the documents of each text.",
         ),
     ] = None,
@@ -105,7 +105,7 @@ def pretrain(
     ] = False,
     field: Field = "text",
     split: Split = True,
-    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Folder for TensorBoard's logs.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Directory for TensorBoard's logs.")] = None,
     language: Annotated[str | None, typer.Option("--language", help="Language of the preset, such as en.")] = None,
     licence: Annotated[str | None, typer.Option("--licence", help="Its licence, such as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
@@ -122,9 +122,9 @@ def pretrain(
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
     If a run was stopped or killed, the same command continues it. Its state is saved at least every five minutes, and
-    after the current step on Ctrl-C (exit code 130; press it again to stop at once) and SIGTERM (143). The run's folder
-    holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers N, N processes train one
-    model, on JAX; if one dies, all are restarted from the latest state, at most three times.
+    after the current step on Ctrl-C (exit code 130; press it again to stop at once) and SIGTERM (143). The directory of
+    the run holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers N, N processes train
+    one model, on JAX; if one dies, all are restarted from the latest state, at most three times.
     """
     if bool(corpus) == bool(text):
         raise typer.BadParameter("give the text either as CORPUS or as --text.")

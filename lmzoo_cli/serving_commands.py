@@ -29,7 +29,7 @@ _THREADS = (
     "Threads that TensorFlow shares an operation among. With 1, small models answer single texts sooner. Default: one "
     "for each core."
 )
-_FOLDER = "The model's folder, with a subfolder for each version."
+_DIRECTORY = "The directory of the model, with a subdirectory for each version."
 
 
 class ExportDtype(StrEnum):
@@ -93,7 +93,7 @@ def _convert_dtype(task: Task, dtype: ExportDtype | None) -> Task:
 
 
 def serve(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help=_FOLDER, show_default=False)],
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help=_DIRECTORY, show_default=False)],
     port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
     host: Annotated[
         str, typer.Option("--host", help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
@@ -113,8 +113,8 @@ def serve(
     from lmzoo.serving.rest_api import RestApi
 
     with server.listening(host, port) as listener:
-        typer.echo(f"Loading {folder} and warming up...", err=True)
-        api = RestApi(folder, max_texts=max_texts)
+        typer.echo(f"Loading {directory} and warming up...", err=True)
+        api = RestApi(directory, max_texts=max_texts)
         url = f"http://{host}:{listener.getsockname()[1]}"
         versions = ", ".join(map(str, sorted(api.versions.loaded)))
         typer.echo(f"{url} answers, versions {versions}; Ctrl-C stops it.", err=True)

@@ -91,7 +91,7 @@ def fit(
 
     The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With
     --workers N, N processes train one model, on JAX. If one dies, all are restarted, at most three times: from the
-    latest state in the folder of --checkpoint, or without it from scratch.
+    latest state in the directory of --checkpoint, or without it from scratch.
     """
     announce_keras()
     from lmzoo_cli.examples import Columns
@@ -170,13 +170,13 @@ def predict(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Examples: a file; a folder or quoted pattern for many; or - for lines of text from standard input. "
-            f"{DATA}",
+            help="Examples: a file; a directory or quoted pattern for many; or - for lines of text from standard "
+            f"input. {DATA}",
         ),
     ],
     output: Annotated[
         str | None,
-        typer.Option("--output", "-o", help="File to write instead of standard output; for many files, a folder."),
+        typer.Option("--output", "-o", help="File to write instead of standard output; for many files, a directory."),
     ] = None,
     top_k: Annotated[
         int | None, typer.Option("--top-k", min=1, help="Number of answers for each example, best first.")
@@ -211,8 +211,8 @@ def predict(
     Without --to, the suffix of OUTPUT gives the format; if it does not, CSV is written with --format csv, otherwise
     JSON lines.
 
-    For a folder, a pattern, or with --workers, OUTPUT is a folder with a file of answers for each file of examples. If
-    a run was stopped, the same command continues it.
+    For a directory, a pattern, or with --workers, OUTPUT is a directory with a file of answers for each file of
+    examples. If a run was stopped, the same command continues it.
     """
     announce_keras()
     from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
@@ -232,7 +232,7 @@ def predict(
         if not files:
             raise ValueError(f"{data} holds no files of examples.")
         if output is None or data == "-":
-            raise ValueError("Many files, or several workers, read files and write into a folder: give --output.")
+            raise ValueError("Many files, or several workers, read files and write into a directory: give --output.")
         # Ray writes to the standard output that a worker has died.
         with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
             predict_files(prediction, data, files, output, overwrite, workers, ray)

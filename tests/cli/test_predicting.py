@@ -187,7 +187,7 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
     out, empty = tmp_path / "out", tmp_path / "empty"
     empty.mkdir()
     cases = [
-        ([model, data], "Many files, or several workers, read files and write into a folder: give --output"),
+        ([model, data], "Many files, or several workers, read files and write into a directory: give --output"),
         ([model, "-", "--workers", 2, "--output", out], "Many files, or several workers"),
         ([model, data, "--output", data / "out"], "also holds the examples"),
         ([model, data / "*.jsonl", "--output", data], "also holds the examples"),

@@ -686,4 +686,4 @@ def test_what_several_files_do_not_allow(tmp_path):
         (["--task", "classifier", "--label", 2], "2 columns, numbered from 0, and no column 2"),
     ]:
         assert message in " ".join(run(*fit, *options, code=1).stderr.split())
-    assert "read files and write into a folder" in run("predict", "bert_nano_en_uncased", tmp_path, code=1).output
+    assert "read files and write into a directory" in run("predict", "bert_nano_en_uncased", tmp_path, code=1).output

@@ -60,8 +60,8 @@ def error_of(*arguments, **options):
         (["--task", "regressor", "--scale", "0"], "--scale must be above 0"),
         (["--task", "masked-lm", "--pooling", "mean"], "does not pool"),
         (["--patience", "2"], "--patience needs validation examples"),
-        (["--validation", "."], "--validation names one file, not a folder or a pattern, got ."),
-        (["--validation", "*.csv"], "--validation names one file, not a folder or a pattern, got *.csv"),
+        (["--validation", "."], "--validation names one file, not a directory or a pattern, got ."),
+        (["--validation", "*.csv"], "--validation names one file, not a directory or a pattern, got *.csv"),
         (
             ["--class-weight", "neutral=2"],
             "--class-weight takes balanced, or a class and its weight such as neg=2, got",
