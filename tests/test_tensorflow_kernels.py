@@ -11,6 +11,10 @@ import sys
 import pytest
 
 from lmzoo.common import tensorflow_kernels
+from lmzoo.families.bert import FAMILY
+from lmzoo.models import TextRegressor
+from lmzoo.tasks.base import task as task_module
+from lmzoo.testing import tiny_task
 
 VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
 
@@ -71,6 +75,14 @@ def test_nothing_is_said_where_tensorflow_turns_them_on(imported, monkeypatch, c
     (tmp_path / "cpuinfo").write_text("flags : fma avx2 avx512f avx512_vnni")
     module["warn_if_onednn_is_off"]()
     assert messages(caplog) == []
+
+
+@pytest.mark.tf_only
+def test_fit_warns(monkeypatch, eager):
+    calls = []
+    monkeypatch.setattr(task_module, "warn_if_onednn_is_off", lambda: calls.append("fit"))
+    tiny_task(TextRegressor, FAMILY).fit(["good", "bad"], [0.5, 1.0], verbose=0)
+    assert calls == ["fit"]
 
 
 def test_import_sets_one_variable(root):

@@ -315,7 +315,8 @@ class Recipe:
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
         rate = self.learning_rate
-        require(is_number(rate) and 0 < rate < math.inf, "learning_rate", "above 0", rate)
+        fits = rate is not None and is_number(rate) and 0 < rate < math.inf
+        require(fits, "learning_rate", "above 0", rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.

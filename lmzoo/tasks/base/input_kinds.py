@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from lmzoo.common.arguments import is_integer, require
+from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Texts
@@ -95,9 +96,10 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     columns, most = (getattr(part, "max_characters", None) for part in (tokenizer, config))
     require(is_integer(length, 1), "sequence_length", "a positive integer", length)
     if longest is not None and length > longest:
-        raise ValueError(
+        raise ArgumentError(
             f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
-            f"{longest}."
+            f"{longest}.",
+            "sequence_length",
         )
     made = set(tokenizer.features(None, None))
     taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes
