@@ -247,9 +247,9 @@ def _load(model: str) -> Task:
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source
     from lmzoo.registry.head_kinds import task_that_reads
-    from lmzoo_cli.model_loading import is_file, load_task
+    from lmzoo_cli.model_loading import find_file, load_task
 
-    if is_file(model):
+    if find_file(model) is not None:
         _, task = load_task(model)
         return task
     with show_status(f"Loading {model}"):

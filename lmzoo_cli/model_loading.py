@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 
+from lmzoo.presets.catalog import local_directory
 from lmzoo.presets.source import open_source
 from lmzoo.registry.head_kinds import task_that_reads
 from lmzoo.tasks import Task
@@ -26,7 +27,8 @@ def load_task(source: str) -> tuple[Kind, Task]:
         ValueError: if the model cannot be loaded, or is not a task of the command line.
     """
     with show_status(f"Loading {source}"):
-        model = _load_file(Path(source)) if is_file(source) else _preset_task(source).from_preset(source)
+        file = find_file(source)
+        model = _preset_task(source).from_preset(source) if file is None else _load_file(file)
     kind = next((kind for kind in KINDS if kind.fits(model)), None)
     if kind is None:
         raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task. See `lmzoo fit`.")
@@ -34,24 +36,36 @@ def load_task(source: str) -> tuple[Kind, Task]:
 
 
 def find_kind(source: str) -> Kind | None:
-    """Return the kind of a stored task, whose weights are not loaded; None if only loading tells it.
+    """Return the kind of a stored task without loading its weights, or None if it must be loaded or downloaded first.
 
     Raises:
         OSError: if there is no such file.
         ValueError: if there is no such preset, or it has no head.
     """
-    task_class = _class_in_file(Path(source)) if is_file(source) else _preset_task(source)
+    file = find_file(source)
+    task_class: object = None
+    if file is not None:
+        task_class = _class_in_file(file)
+    elif local_directory(source) is not None:
+        task_class = _preset_task(source)
     return next((kind for kind in KINDS if kind.task_class is task_class), None)
 
 
-def is_file(source: str) -> bool:
-    """Return whether a model is a file, or should be by its name, and not a preset."""
-    return Path(source).suffix == ".keras" or Path(source).is_file()
+def find_file(source: str) -> Path | None:
+    """Return the path of a model in a file, or None if it is a preset.
+
+    Raises:
+        FileNotFoundError: if there is no such `.keras` file.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    if path.suffix == ".keras":
+        raise FileNotFoundError(f"There is no file {path}.")
+    return None
 
 
 def _load_file(path: Path) -> keras.Model:
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
     try:
         return load_keras_file(path)
     except Exception as error:  # Keras' own differ in type and length
@@ -61,8 +75,6 @@ def _load_file(path: Path) -> keras.Model:
 
 def _class_in_file(path: Path) -> object:
     """Return the class of the model in a `.keras` file, or None if it cannot be read; loading says why."""
-    if not path.is_file():
-        raise FileNotFoundError(f"There is no file {path}.")
     try:
         with zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
             name = json.loads(file.read(_MAX_CONFIG_BYTES))["registered_name"]
