@@ -28,8 +28,12 @@ if os.environ.get("LMZOO_FULL_OPTIMIZATION") != "1" and "optimization_level" not
 import keras
 import pytest
 
+from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.tasks.base.task import Task
 from tests.web import web  # noqa: F401 - a fixture
+
+if keras.backend.backend() == "tensorflow":
+    warn_if_onednn_is_off()  # here, as Keras came first; so no test of `fit` logs it
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()

@@ -17,6 +17,7 @@ from lmzoo.data.corpora.segment_pairing import segment_pairs
 from lmzoo.data.corpora.sequences import WithSpaces, pack_continuously, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
+from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
@@ -189,9 +190,10 @@ def decay_begin(recipe: Recipe, total: int) -> int | None:
         return None
     begin, warmup = total - math.ceil(total * _DECAY), WSD_WARMUP * recipe.accumulate
     if begin < warmup:
-        raise ValueError(
+        raise ArgumentError(
             f"With the `schedule` wsd the learning rate rises for {WSD_WARMUP:,} steps and falls in the last "
-            f"{_DECAY:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose linear."
+            f"{_DECAY:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose linear.",
+            "tokens",
         )
     return begin
 

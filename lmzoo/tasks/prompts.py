@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 
@@ -44,7 +45,8 @@ def check_room(ids: list[list[int]], new: int, most: int) -> None:
         if count + new > most:
             room = most - count
             advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
-            raise ValueError(
+            raise ArgumentError(
                 f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
-                f"tokens that the model takes. {advice}."
+                f"tokens that the model takes. {advice}.",
+                "max_new_tokens",
             )

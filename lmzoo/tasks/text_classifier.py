@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_number, require
+from lmzoo.errors import ArgumentError
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
@@ -153,10 +154,12 @@ class TextClassifier(TextVectorTask):
         """
         check_top_k(top_k)
         if self.multi_label and top_k != 1:
-            raise ValueError("With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`.")
+            message = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."
+            raise ArgumentError(message, "top_k")
         require(is_number(threshold), "threshold", "a number", threshold)
         if not self.multi_label and threshold != 0.5:
-            raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
+            message = "`threshold` is for `multi_label`; the most probable classes are returned by `top_k`."
+            raise ArgumentError(message, "threshold")
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
         names, count = self.class_names, None if self.multi_label else top_k

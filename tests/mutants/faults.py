@@ -7,11 +7,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One fault: in `file` (below `lmzoo/`) the text `before`, which stands there once, becomes `after`.
+    """One fault: in `file` the text `before`, which stands there once, becomes `after`.
 
     Attributes:
         name: what is wrong then, in a few words: "attention ignores the padding mask".
-        file: path of the module, below `lmzoo/`.
+        file: path of the module, below `lmzoo/`; of the command line, from the top of the repository.
         before: what stands there, a part of a line or a few whole ones.
         after: what stands there instead.
     """
@@ -20,6 +20,11 @@ class Fault:
     file: str
     before: str
     after: str
+
+    @property
+    def path(self) -> str:
+        """Path of the module from the top of the repository."""
+        return self.file if self.file.startswith("lmzoo_cli/") else f"lmzoo/{self.file}"
 
 
 FAULTS = (
@@ -607,7 +612,7 @@ FAULTS = (
     ),
     Fault(
         "a command that failed ends with exit code 0",
-        "cli/app.py",
+        "lmzoo_cli/messages.py",
         "raise typer.Exit(1) from None",
         "raise typer.Exit(0) from None",
     ),

@@ -23,6 +23,7 @@ from lmzoo.data.readers.tables import (
     table_format,
 )
 from lmzoo.data.readers.text_files import list_files, near_names, open_text
+from lmzoo.errors import ArgumentError
 
 NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
@@ -95,9 +96,8 @@ class TableStream:
         self.header, self.encoding, self.types = header, encoding, dict(types or {})
         self._formats = [format or _format_of(file) for file in self.files]
         if unknown := set(self._formats) - {*FORMATS}:
-            raise ValueError(
-                f"There is no format {min(unknown)!r}. Pass one of these as `format`: {', '.join(FORMATS)}."
-            )
+            message = f"There is no format {min(unknown)!r}. Pass one of these as `format`: {', '.join(FORMATS)}."
+            raise ArgumentError(message, "format")
         if "parquet" in self._formats:
             import_pyarrow()
         self._columns: list[Column] | None = None
@@ -241,5 +241,5 @@ class TableStream:
 
 def _format_of(file: str) -> str:
     if (found := table_format(file)) is None:
-        raise ValueError(f"The name of {file} does not tell its format: pass it as `format`.")
+        raise ArgumentError(f"The name of {file} does not tell its format: pass it as `format`.", "format")
     return found

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import keras
 import numpy as np
 
+from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.common.tensorflow_logs import without_log_lines
 from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches

@@ -6,6 +6,7 @@ import copy
 from dataclasses import replace
 
 from lmzoo.common.arguments import is_integer, require
+from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import family_of
 from lmzoo.text import Preprocessor
@@ -47,9 +48,10 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     columns, most = (getattr(part, "max_characters", None) for part in (tokenizer, config))
     require(is_integer(length, 1), "sequence_length", "a positive integer", length)
     if longest is not None and length > longest:
-        raise ValueError(
+        raise ArgumentError(
             f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
-            f"{longest}."
+            f"{longest}.",
+            "sequence_length",
         )
     made = set(tokenizer.features(None, None))
     taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes

@@ -15,6 +15,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.tensor_types import Features, Tensors
+from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
@@ -126,7 +127,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
     predicts: ClassVar[str] = ""  # what `predict` returns, with its shape, for tables of tasks
     serves: ClassVar[tuple[str, str]] = ("", "")  # what the exported model takes and returns, for tables of tasks
-    # Names on the command line, each with how the examples are read there, see `lmzoo.cli.kinds`.
+    # Names on the command line, each with how the examples are read there, see `lmzoo_cli.task_kinds`.
     commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # of the parts of an input, in files of predictions
 
@@ -566,6 +567,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             **kwargs,
         )
         self.check_strategy()
+        if keras.backend.backend() == "tensorflow":
+            warn_if_onednn_is_off()
         if self.optimizer is None:
             raise ValueError("This model was loaded without its optimizer: call `compile()` before `fit`.")
         inputs = read_inputs(x, y, sample_weight)

@@ -10,12 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.output import announce_keras, announced, plain_table, print_tabs, say
+from lmzoo_cli.output import announce_keras, plain_table, print_tabs, say, show_status
 
 
 class TargetFormat(StrEnum):
-    """The formats that `lmzoo convert` writes."""
+    """Formats that `lmzoo convert` writes."""
 
     keras = "keras"
     keras_hub = "keras_hub"
@@ -24,33 +23,34 @@ class TargetFormat(StrEnum):
     bilm = "bilm"
 
 
-@app.command(rich_help_panel="Presets and checkpoints")
 def presets() -> None:
     """List the presets that `from_preset` knows by name.
 
     On a terminal they are shown as a table; in a pipe or a file, as tab-separated lines with exact numbers, after a
     line that names the columns.
     """
-    from lmzoo.presets.catalog import list_presets
+    announce_keras()
+    from lmzoo import list_presets
 
-    known = [info for _, info in sorted(list_presets().items())]
+    infos = [info for _, info in sorted(list_presets().items())]
     console = Console()
     if not console.is_terminal:
         columns = ("name", "family", "parameters", "size_bytes", "languages", "licence", "handle")
-        fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in known]
+        fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
         print_tabs([columns, *([row[column] for column in columns] for row in fields)])
         return
     cells = {
-        "name": [info.name for info in known],
-        "params": [f"{info.parameters / 1e6:.1f}M" for info in known],
-        "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in known],
-        "family": [info.family for info in known],
-        "language": [", ".join(info.languages) for info in known],
-        "licence": [info.licence for info in known],
-        "where": ["shipped" if info.shipped else info.handle for info in known],
+        "name": [info.name for info in infos],
+        "params": [f"{info.parameters / 1e6:.1f}M" for info in infos],
+        "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in infos],
+        "family": [info.family for info in infos],
+        "language": [", ".join(info.languages) for info in infos],
+        "licence": [info.licence for info in infos],
+        "where": ["shipped" if info.shipped else info.handle for info in infos],
     }
     # Users copy the names, so they are never cut: where space is short, the last columns are left out.
-    table, room = plain_table(), console.width
+    table = plain_table()
+    room = console.width
     for title, values in cells.items():
         room -= max(map(len, [title, *values])) + 2 * (title != "name")
         if room < 0:
@@ -68,7 +68,6 @@ _FamilyOption = Annotated[
 ]
 
 
-@app.command(rich_help_panel="Presets and checkpoints")
 def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
@@ -81,20 +80,14 @@ def convert(
     The formats are lmzoo's own presets (keras), KerasHub's presets (keras_hub; backbones only), Hugging Face's
     transformers (hf), the original code of BERT, ALBERT and XLNet (tf1), and ELMo of bilm-tf and AllenNLP (bilm).
     """
-    with messages():
-        from lmzoo.presets.catalog import local_directory
+    announce_keras()
+    import lmzoo
 
-        local_directory(source)  # it exists, or can be downloaded
-        announce_keras()
-        with announced(f"Converting {source}"):
-            import lmzoo.models  # noqa: F401 - registers the families
-            from lmzoo.presets.converting import convert
-
-            convert(source, target, to.value, overwrite, family)
-        say(f"written to {target}")
+    with show_status(f"Converting {source}"):
+        lmzoo.convert(source, target, to.value, overwrite, family)
+    say(f"Wrote {target}.")
 
 
-@app.command(rich_help_panel="Presets and checkpoints")
 def verify(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
     write_manifest: Annotated[
@@ -106,21 +99,16 @@ def verify(
     family: _FamilyOption = None,
 ) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
-    with messages():
-        from lmzoo.presets.catalog import local_directory
+    announce_keras()
+    import lmzoo
 
-        local_directory(source)  # it exists, or can be downloaded
-        announce_keras()
-        with announced(f"Checking {source}"):
-            import lmzoo.models  # noqa: F401 - registers the families
-            from lmzoo.presets.verifying import verify
-
-            found = verify(source, write_manifest, family)
-        console = Console()
-        if not console.is_terminal:
-            print_tabs(found.items())
-            return
-        table = plain_table(show_header=False)
-        for part, value in found.items():
-            table.add_row(part, value)
-        console.print(table)
+    with show_status(f"Checking {source}"):
+        parts = lmzoo.verify(source, write_manifest, family)
+    console = Console()
+    if not console.is_terminal:
+        print_tabs(parts.items())
+        return
+    table = plain_table(show_header=False)
+    for part, value in parts.items():
+        table.add_row(part, value)
+    console.print(table)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Annotated
 
 import typer
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.options import MODEL, BatchSize
-from lmzoo.cli.output import announced
-from lmzoo.cli.stored_models import find_model, load_task
+from lmzoo_cli.options import BatchSize, Model
+from lmzoo_cli.output import announce_keras, read_lines, show_status
 
 
-@app.command(rich_help_panel="Models")
 def translate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    model: Model,
     texts: Annotated[
         list[str] | None,
         typer.Argument(metavar="[TEXT]...", help="Texts to translate. Default: lines from standard input."),
@@ -30,7 +26,7 @@ def translate(
     ] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option("--length-penalty", help="Above 1 favours longer translations. Default: the model's."),
+        typer.Option("--length-penalty", help="Above 1 favors longer translations. Default: the model's."),
     ] = None,
     max_new_tokens: Annotated[
         int | None,
@@ -46,13 +42,16 @@ def translate(
     ),
 ) -> None:
     """Translate texts; each translation is printed on a line."""
-    with messages():
-        found = texts or [line.rstrip("\r\n") for line in sys.stdin]
-        kind, task = load_task(find_model(model))
-        if kind.name != "translation":
-            raise ValueError(f"{model} holds a {type(task).__name__}, which does not translate: use `lmzoo predict`.")
-        with announced(f"Compiling and translating {len(found):,} texts"):
-            answers = task.translate(found, num_beams, length_penalty, max_new_tokens, to, batch_size)
-        for text, answer in zip(found, answers, strict=True):
-            line = {"text": text, "translation": answer}
-            typer.echo(json.dumps(line, ensure_ascii=False) if as_json else answer)
+    announce_keras()
+    from lmzoo.models import Seq2SeqLM
+    from lmzoo_cli.model_loading import load_task
+
+    sources = texts or read_lines()
+    _, task = load_task(model)
+    if not isinstance(task, Seq2SeqLM):
+        raise ValueError(f"{model} holds a {type(task).__name__}, which does not translate: use `lmzoo predict`.")
+    with show_status(f"Compiling and translating {len(sources):,} texts"):
+        translations = task.translate(sources, num_beams, length_penalty, max_new_tokens, to, batch_size)
+    for text, translation in zip(sources, translations, strict=True):
+        line = {"text": text, "translation": translation}
+        typer.echo(json.dumps(line, ensure_ascii=False) if as_json else translation)

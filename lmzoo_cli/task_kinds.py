@@ -1,4 +1,4 @@
-"""The kinds of tasks on the command line: how their examples are read."""
+"""The kinds of tasks on the command line, and how their examples are read."""
 
 from __future__ import annotations
 
@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lmzoo.cli.examples import (
+from lmzoo import tasks
+from lmzoo_cli.examples import (
     Reader,
     read_label_sets,
     read_numbers,
@@ -21,10 +22,6 @@ from lmzoo.cli.examples import (
     read_translations,
     read_words,
 )
-from lmzoo.cli.registered import TASKS
-
-if TYPE_CHECKING:
-    from lmzoo.tasks import Task
 
 
 @dataclass(frozen=True)
@@ -34,7 +31,7 @@ class Reading:
     Attributes:
         read: reads them.
         names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
-        multi_label: whether an example has any number of classes; tells the kinds with the same head apart.
+        multi_label: whether an example has any number of classes; tells kinds of the same task apart.
         examples: the files, in a few words, for tables of tasks.
         columns: the options that name their columns, with the defaults.
     """
@@ -81,42 +78,55 @@ class Kind:
 
     Attributes:
         name: its name there.
-        head: the kind of its head.
-        saved_as: the class's name in files, which tells the task before Keras is loaded.
+        task_class: its class.
         reading: how its examples are read.
-        inputs: names of the parts of an input that predictions repeat.
     """
 
     name: str
-    head: str
-    saved_as: str
+    task_class: type[tasks.Task]
     reading: Reading
-    inputs: tuple[str, ...]
 
-    def fits(self, task: Task) -> bool:
-        """Whether a model is of this kind."""
-        multi_label = getattr(task, "multi_label", False)
-        return getattr(task, "head_kind", None) == self.head and multi_label == self.reading.multi_label
+    def fits(self, model: object) -> bool:
+        """Return whether a model is a task of this kind."""
+        return (
+            isinstance(model, tasks.Task)
+            and model.head_kind == self.task_class.head_kind
+            and model.multi_label == self.reading.multi_label
+        )
+
+    def label_names(self, task: tasks.Task) -> list[str] | None:
+        """Return the names that labels of examples for a task may have, or None if labels have no names."""
+        return task.class_names if self.reading.names else None
 
 
-KINDS = tuple(Kind(name, head, saved_as, READINGS[how], inputs) for name, head, saved_as, how, inputs in TASKS)
+_CLASSES = [value for value in vars(tasks).values() if isinstance(value, type) and issubclass(value, tasks.Task)]
+KINDS = tuple(
+    sorted(
+        (Kind(name, cls, READINGS[reading]) for cls in _CLASSES for name, reading in cls.commands),
+        key=lambda kind: kind.name,
+    )
+)
 
 
-def kind_called(name: str) -> Kind:
-    """The kind with a name; that of its head or of its class will do, too.
+def get_kind(name: str) -> Kind:
+    """Return the kind with a name, which may also be that of its head or of its class.
 
     Raises:
         ValueError: if there is none; suggests a similar one.
     """
-    wanted = re.sub("[-_ ]", "", name.lower())
     # The name of a class with two kinds means the first of them.
-    known = {
-        re.sub("[-_]", "", key.lower()): kind
+    kinds_by_name = {
+        _simplify(key): kind
         for kind in reversed(KINDS)
-        for key in (kind.name, kind.head, kind.saved_as.partition(">")[2])
+        for key in (kind.name, kind.task_class.head_kind, kind.task_class.__name__)
     }
-    if wanted not in known:
-        near = difflib.get_close_matches(wanted, known, n=1)
-        hint = f" Did you mean {known[near[0]].name}?" if near else ""
+    simple_name = _simplify(name)
+    if simple_name not in kinds_by_name:
+        near = difflib.get_close_matches(simple_name, kinds_by_name, n=1)
+        hint = f" Did you mean {kinds_by_name[near[0]].name}?" if near else ""
         raise ValueError(f"There is no task {name!r}.{hint} Choose one of {', '.join(kind.name for kind in KINDS)}.")
-    return known[wanted]
+    return kinds_by_name[simple_name]
+
+
+def _simplify(name: str) -> str:
+    return re.sub("[-_ ]", "", name.lower())

@@ -9,24 +9,23 @@ from typing import Annotated
 
 import typer
 
-from lmzoo.cli.app import app, messages, stoppable
-from lmzoo.cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
-from lmzoo.cli.output import announce_keras, announced, print_tabs
+from lmzoo_cli.messages import exit_when_stopped
+from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
+from lmzoo_cli.output import announce_keras, print_tabs, show_status
 
 
 class Duplicates(StrEnum):
-    """What happens to documents that occur twice."""
+    """Treatments of documents that occur twice."""
 
     keep = "keep"
     exact = "exact"
     near = "near"
 
 
-@app.command(rich_help_panel="Pre-training")
 def prepare(
     documents: Annotated[list[str], typer.Argument(metavar="DOCUMENTS...", help=DOCUMENTS, show_default=False)],
     output: Annotated[
-        str, typer.Argument(metavar="OUT", help="The folder of the corpus to write.", show_default=False)
+        str, typer.Argument(metavar="OUT", help="The directory of the corpus to write.", show_default=False)
     ],
     tokenizer: Annotated[str, typer.Option("--tokenizer", help="The preset whose tokenizer to use.")],
     min_characters: Annotated[
@@ -50,7 +49,8 @@ def prepare(
         ),
     ] = Duplicates.keep,
     similarity: Annotated[
-        float, typer.Option("--similarity", help="Share of the runs of five words that near duplicates have in common.")
+        float,
+        typer.Option("--similarity", help="Fraction of the runs of five words that near duplicates have in common."),
     ] = 0.8,
     shard_tokens: Annotated[
         int, typer.Option("--shard-tokens", min=1, help="Tokens after which a new file begins.")
@@ -65,28 +65,24 @@ def prepare(
     Every file of documents becomes files of its own in OUT, which are the same for any number of workers. A run that
     was stopped continues with the same command.
     """
-    with messages(), stoppable(output):
-        check_workers(workers, ray)
-        from lmzoo.presets.catalog import local_directory
+    announce_keras()
+    from lmzoo.data.corpora import Preparation, prepare_corpus
+    from lmzoo.presets.source import open_source
 
-        local_directory(tokenizer)  # it exists, or can be downloaded
-        announce_keras()
-        with announced(f"Loading {tokenizer}"):
-            import lmzoo.models  # noqa: F401 - registers the families
-            from lmzoo.data.corpora import Preparation, prepare_corpus
-            from lmzoo.presets.source import open_source
-
-            found = open_source(tokenizer).preprocessor().tokenizer
-        preparation = Preparation(
-            field=field,
-            split=split,
-            min_characters=min_characters,
-            max_characters=max_characters,
-            languages=tuple(languages or ()),
-            duplicates=duplicates.value,
-            similarity=similarity,
-            shard_tokens=shard_tokens,
-        )
-        with contextlib.redirect_stdout(sys.stderr):  # Ray writes there that a worker has died
-            counts = prepare_corpus(documents, found, output, preparation, workers, ray)
-        print_tabs(counts.items())
+    check_workers(workers, ray)
+    with show_status(f"Loading {tokenizer}"):
+        stored_tokenizer = open_source(tokenizer).preprocessor().tokenizer
+    preparation = Preparation(
+        field=field,
+        split=split,
+        min_characters=min_characters,
+        max_characters=max_characters,
+        languages=tuple(languages or ()),
+        duplicates=duplicates.value,
+        similarity=similarity,
+        shard_tokens=shard_tokens,
+    )
+    # Ray writes to the standard output that a worker has died.
+    with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
+        counts = prepare_corpus(documents, stored_tokenizer, output, preparation, workers, ray)
+    print_tabs(counts.items())

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from lmzoo.cli.app import app, messages
-from lmzoo.cli.options import MODEL
-from lmzoo.cli.output import announced
-from lmzoo.cli.stored_models import find_model, load_task
+from lmzoo_cli.options import Model
+from lmzoo_cli.output import announce_keras, read_lines, show_status
 
 Sampler = Literal["greedy", "random", "top_k", "top_p", "beam", "contrastive"]
 
@@ -22,9 +20,8 @@ def _above_zero(temperature: float) -> float:
     return temperature
 
 
-@app.command(rich_help_panel="Models")
 def generate(
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    model: Model,
     prompts: Annotated[
         list[str] | None,
         typer.Argument(metavar="[PROMPT]...", help="Texts to continue. Default: lines from standard input."),
@@ -51,23 +48,27 @@ def generate(
     ] = False,
 ) -> None:
     """Continue texts with a language model; the text is printed as it comes."""
-    with messages():
-        found = prompts or [line.rstrip("\r\n") for line in sys.stdin]
-        kind, task = load_task(find_model(model))
-        if kind.name != "causal-lm":
-            name, other = type(task).__name__, "translate" if kind.name == "translation" else "predict"
-            raise ValueError(f"{model} holds a {name}, which does not continue texts: use `lmzoo {other}`.")
-        settings = {"sampler": sampler, "temperature": temperature, "stop": stop or (), "seed": seed}
-        if as_json:
-            with announced("Compiling and generating"):
-                texts = task.generate(found, max_new_tokens, **settings)
-            for prompt, text in zip(found, texts, strict=True):
-                typer.echo(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False))
-            return
-        for prompt in found:
-            pieces = task.generate([prompt], max_new_tokens, stream=True, **settings)
-            typer.echo(prompt, nl=False)
-            for (piece,) in pieces:
-                typer.echo(piece, nl=False)
-                sys.stdout.flush()
-            typer.echo()
+    announce_keras()
+    from lmzoo.models import CausalLM, Seq2SeqLM
+    from lmzoo_cli.model_loading import load_task
+
+    texts = prompts or read_lines()
+    _, task = load_task(model)
+    if not isinstance(task, CausalLM):
+        command = "translate" if isinstance(task, Seq2SeqLM) else "predict"
+        name = type(task).__name__
+        raise ValueError(f"{model} holds a {name}, which does not continue texts: use `lmzoo {command}`.")
+    settings: dict[str, Any] = {"sampler": sampler, "temperature": temperature, "stop": stop or (), "seed": seed}
+    if as_json:
+        with show_status("Compiling and generating"):
+            continuations = task.generate(texts, max_new_tokens, **settings)
+        for prompt, text in zip(texts, continuations, strict=True):
+            typer.echo(json.dumps({"prompt": prompt, "text": text}, ensure_ascii=False))
+        return
+    for prompt in texts:
+        pieces = task.generate([prompt], max_new_tokens, stream=True, **settings)
+        typer.echo(prompt, nl=False)
+        for (piece,) in pieces:
+            typer.echo(piece, nl=False)
+            sys.stdout.flush()
+        typer.echo()

@@ -1,72 +1,71 @@
-"""The answers of `lmzoo predict`: each with its input, as lines of JSON, or rows of CSV or Parquet."""
+"""Answers of `lmzoo predict`: each with its input, as lines of JSON, or rows of CSV or Parquet."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from enum import StrEnum
+from contextlib import contextmanager
 from pathlib import PurePath
 from typing import Any, BinaryIO, TypeAlias
 
-from lmzoo.cli.examples import Inputs
-from lmzoo.cli.kinds import Kind
-from lmzoo.cli.output import rounded
+import typer
+
 from lmzoo.data.readers.parquet import import_pyarrow
+from lmzoo.files.urls import whole_file
+from lmzoo_cli.examples import Inputs
+from lmzoo_cli.output import round_numbers
+from lmzoo_cli.task_kinds import Kind
 
 # What an answer belongs to: the id or the parts of the input, and its label if there is one.
 Origin: TypeAlias = dict[str, Any]
 
 
-def origins(kind: Kind, x: Inputs, kept: Mapping[str, Sequence[Any]]) -> list[Origin]:
-    """What each answer is written with.
+def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> list[Origin]:
+    """Return what each answer is written with.
 
     Args:
         kind: of the task.
         x: the inputs.
-        kept: cells from the file by name, see `lmzoo.cli.examples.read_kept`; ids replace the inputs.
+        cells: from the file, by name, see `lmzoo_cli.examples.read_origins`. Ids replace the inputs.
     """
-    parts = x if isinstance(x, tuple) else ([_first(example) for example in x],)
-    columns = {**({} if "id" in kept else dict(zip(kind.inputs, parts, strict=False))), **kept}
+    columns = dict(cells)
+    if "id" not in cells:
+        parts = x if isinstance(x, tuple) else ([_first_text(example) for example in x],)
+        columns = {**dict(zip(kind.task_class.input_names, parts, strict=False)), **cells}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
-def _first(example: Any) -> str:
-    """A text; of a prompt with choices the prompt; of words all of them."""
+def _first_text(example: Any) -> str:
+    """Return a text, the prompt of a prompt with choices, or words as one text."""
     if isinstance(example, tuple):
         return example[0]
     return example if isinstance(example, str) else " ".join(example)
 
 
-class AnswerFormat(StrEnum):
-    """The formats of answers."""
-
-    jsonl = "jsonl"
-    csv = "csv"
-    parquet = "parquet"
-
-
 class JsonLines:
-    """Writes an object for each example."""
+    """Lines with an object for each example."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
 
     def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Writes the lines of some examples."""
+        """Write the lines of some examples."""
         for origin, answer in zip(origins, answers, strict=True):
-            line = json.dumps(_joined(origin, answer), ensure_ascii=False, default=str)
+            line = json.dumps(_make_row(origin, answer), ensure_ascii=False, default=str)
             self._file.write(f"{line}\n".encode(errors="replace"))
 
     def close(self) -> None:
-        """Does nothing: all is written."""
+        """Do nothing; every line is already written."""
 
 
 class CsvRows:
-    """Writes a row for each answer, and one with empty cells for an example without answers.
+    """Rows, one for each answer, and one with empty cells for an example without answers.
 
-    The columns are those of the first answer. A field whose name the origin has, too, is called `answer_...`.
+    The columns are the fields of the first answer. A field with a name of the origin is called `answer_...`.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -75,12 +74,9 @@ class CsvRows:
         self._waiting: list[Origin] = []  # rows without answers, before the columns are known
 
     def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Writes the rows of some examples."""
+        """Write the rows of some examples."""
         for origin, answer in zip(origins, answers, strict=True):
-            rows = [
-                {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
-                for fields in (rounded(_fields(one)) for one in _flat(answer))
-            ]
+            rows = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
             if rows and self._names is None:
                 self._start(list(rows[0]))
             if self._names is None:
@@ -90,7 +86,7 @@ class CsvRows:
                     self._write([row.get(name, "") for name in self._names])
 
     def close(self) -> None:
-        """Writes what is left, if no example had an answer."""
+        """Write the waiting rows if no example had an answer."""
         if self._names is None and self._waiting:
             self._start(list(self._waiting[0]))
 
@@ -108,18 +104,18 @@ class CsvRows:
 
 
 class ParquetRows:
-    """Writes a row for each example, with the columns that `JsonLines` has as keys."""
+    """A row for each example, with the columns that `JsonLines` has as keys."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file = file
         self._rows: list[dict[str, Any]] = []
 
     def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Keeps the rows of some examples: the types of columns are known only with all of them."""
-        self._rows += [_joined(*pair) for pair in zip(origins, answers, strict=True)]
+        """Keep the rows of some examples: the types of columns are known only with all of them."""
+        self._rows += [_make_row(*pair) for pair in zip(origins, answers, strict=True)]
 
     def close(self) -> None:
-        """Writes the file."""
+        """Write the file."""
         pyarrow, parquet = import_pyarrow()
         names = dict.fromkeys(name for row in self._rows for name in row)
         table = pyarrow.table({name: [row.get(name) for row in self._rows] for name in names})
@@ -130,35 +126,59 @@ Writer: TypeAlias = JsonLines | CsvRows | ParquetRows
 WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": CsvRows, "parquet": ParquetRows}
 
 
-def format_of_answers(to: str | None, output: str | None, format: str | None) -> str:
-    """The format to write: the given one, that of the suffix, CSV if that is given for the examples, or JSON lines.
+def choose_format(to: str | None, output: str | None, format: str | None) -> str:
+    """Return the given format, the format of the suffix, CSV if the examples are given as CSV, or JSON lines.
 
     Args:
         to: the format given for answers.
-        output: the file to write; None for the standard output or a folder.
+        output: the file to write; None for the standard output or a directory.
         format: the format given for examples.
     """
     suffix = PurePath(output or "").suffix.lower().removeprefix(".")
-    return to or (suffix if suffix in WRITERS else "csv" if format == "csv" else "jsonl")
+    if to is not None:
+        return to
+    if suffix in WRITERS:
+        return suffix
+    return "csv" if format == "csv" else "jsonl"
 
 
-def _joined(origin: Origin, answer: Any) -> dict[str, Any]:
-    """The fields of an answer behind its origin; several answers to one example are a list."""
+@contextmanager
+def open_output(path: str | None) -> Iterator[BinaryIO]:
+    """Yield the standard output, or a file that appears under its name when it is complete."""
+    if path is not None:
+        with whole_file(path) as file:
+            yield file
+        return
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # `head` has seen enough; what is still in the buffer must go somewhere at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+
+
+def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
+    """Return the fields of an answer behind its origin; several answers to one example are a list."""
     fields = {"answers": answer} if isinstance(answer, list) else _fields(answer)
-    return {**origin, **rounded(fields)}
+    return {**origin, **round_numbers(fields)}
 
 
-def _flat(answer: Any) -> Iterator[Any]:
-    """The answers in nested lists of them."""
+def _with_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer behind its origin, renamed where the origin has a field of the same name."""
+    return {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
+
+
+def _flatten(answer: Any) -> Iterator[Any]:
+    """Iterate over the answers in nested lists."""
     for part in answer if isinstance(answer, list) else [answer]:
         if isinstance(part, list):
-            yield from _flat(part)
+            yield from _flatten(part)
         else:
             yield part
 
 
 def _fields(answer: Any) -> dict[str, Any]:
-    """The fields of one answer: a dict, a text, a number or a vector."""
+    """Return the fields of one answer: a dict, a text, a number or a vector."""
     if isinstance(answer, Mapping):
         return dict(answer)
     if isinstance(answer, str):
