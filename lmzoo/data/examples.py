@@ -133,6 +133,8 @@ class ExampleStream:
         text: name of the column of the texts, or a tuple of two.
         label: name of the column of the labels, or None.
         shuffle_buffer: number of examples that are in memory at once.
+
+    Example: see `lmzoo.data.stream`.
     """
 
     table: Any
