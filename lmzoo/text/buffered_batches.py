@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets
+from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets, least_saving
 
 # As for `LengthBatches`: the lengths of some sequences, and what makes batches of them.
 Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Tensors]]
@@ -112,8 +112,10 @@ class BufferedBatches(OrderedBatches):
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
         """The buffers of an epoch from one of them on, each with the number of its first example and its own number."""
         if not self._buckets:  # later buffers may hold longer sequences
-            found = fitted_buckets(self.first()[0], self.limit, compiled=self.compiled)
-            self._buckets = found if found[-1] >= self.limit else [*found, self.limit]
+            lengths = self.first()[0]
+            saving = least_saving(lengths, self.batch_size) if self.compiled else 0  # as for a list
+            buckets = fitted_buckets(lengths, self.limit, saving=saving, compiled=self.compiled)
+            self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
         for some in self.read(epoch, example):
             yield {"example": example, "buffer": number}, self._batches_of(some, epoch, number)
             example, number = example + len(some), number + 1
