@@ -19,7 +19,7 @@ _FORMATS: dict[type[Tokenizer], TokenizerFormat] = {}
 
 
 def register_tokenizer_format(format: TokenizerFormat) -> None:
-    """Adds the format of a tokenizer, such as one that is not lmzoo's."""
+    """Add the format of a tokenizer, such as one that is not lmzoo's."""
     _FORMATS[format.tokenizer] = format
 
 
@@ -37,10 +37,10 @@ for _format in _KNOWN:
 
 
 def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
-    """The format of a class of tokenizers.
+    """Return the format of a class of tokenizers.
 
     Raises:
-        PresetError: if there is none.
+        PresetError: If there is none.
     """
     if cls not in _FORMATS:
         raise PresetError(f"No format of another library can hold a {cls.__name__}.")
@@ -53,14 +53,14 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
         return format_in(pipeline, directory, format) is format
-    return any(all(has_file(directory, name) for name in names) for names in format.files)
+    return bool(format.find_files(directory))
 
 
 def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) -> TokenizerFormat:
-    """The format that the content of `tokenizer.json` asks for; the `wanted` one if that may be it.
+    """Return the format that the content of `tokenizer.json` asks for, the `wanted` one if it fits.
 
     Raises:
-        PresetError: if there is none.
+        PresetError: If there is none.
     """
     file, model = directory / PIPELINE_FILE, pipeline.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):

@@ -1,4 +1,4 @@
-"""How the files of a tokenizer pack texts: the special tokens around one text and a pair, and their segments."""
+"""Packing of texts by the files of a tokenizer: special tokens around one text and a pair, and their segments."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import read_json
 from lmzoo.text import Packing, Tokenizer
 from lmzoo.text.packing import LAST_SEGMENT
 
@@ -26,7 +25,7 @@ class _Item(NamedTuple):
 
 
 def read_packing(
-    directory: Path, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
+    files: JsonFiles, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
 ) -> Packing:
     """Return how the tokenizer in a directory packs texts.
 
@@ -35,7 +34,7 @@ def read_packing(
     file, `add_bos_token` and `add_eos_token`.
 
     Args:
-        directory: The checkpoint's.
+        files: The checkpoint's JSON files.
         peer: The tokenizer's class, see `find_class`.
         own: The class of the tokenizers of the model's family.
         tokenizer: The tokenizer.
@@ -44,9 +43,9 @@ def read_packing(
     Raises:
         PresetError: If it packs texts in a way that ours cannot.
     """
-    file = directory / PIPELINE_FILE
-    settings = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
-    _, name = stated_class(directory)
+    file = files.directory / PIPELINE_FILE
+    settings = files.read_if_present(SETTINGS_FILE)
+    _, name = stated_class(files)
     packs = peer.packs and (name == peer.name or (name is None and peer is own))
     packing = peer.packing
     if pipeline is None:
