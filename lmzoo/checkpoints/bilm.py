@@ -13,10 +13,10 @@ import keras
 from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_checkpoint
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import check_inside
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family
 
 
@@ -32,7 +32,7 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
     weights = LazyTensors(functools.partial(Hdf5File, weight_file))
     sizes: Arguments = {}
     if format == "bilm_tokens":
-        tensors = weights.get()
+        tensors = weights.open()
         if "embedding" not in tensors.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
         sizes["vocabulary_size"] = tensors.shape("embedding")[0] + 1  # one more row, for padding

@@ -14,12 +14,12 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments, format_keys
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
-from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
-from lmzoo.checkpoints.json_files import JsonFiles
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, families_with
 from lmzoo.registry.head_kinds import HasHead, task_of
 from lmzoo.text import Preprocessor
@@ -75,11 +75,6 @@ class Checkpoint:
         """The directory of the files."""
         return self.files.directory
 
-    @property
-    def tensors(self) -> TensorFile:
-        """The tensors of the weights."""
-        return self.weights.get()
-
     @functools.cached_property
     def stored_head(self) -> StoredHead:
         """The head that the files hold, if any."""
@@ -107,7 +102,7 @@ class Checkpoint:
             PresetError: If they cannot: the configuration is that of a far larger model.
         """
         if load_weights:
-            check_sizes(self.layout, self.tensors, self.backbone_class.config_class(**self.arguments))
+            check_sizes(self.layout, self.weights.open(), self.backbone_class.config_class(**self.arguments))
         if self.unknown_keys:
             warnings.warn(f"{self.config_file}: ignoring unknown keys: {format_keys(self.unknown_keys)}.", stacklevel=2)
         return self.family.backbone(**{**self.arguments, **overrides})
@@ -132,7 +127,7 @@ class Checkpoint:
         heads = self.layout.heads
         wanted = {row.name for row in heads[kind].values()}
         stored = {row.name for row in heads.get(self.head, {}).values()}
-        return canonical_names(self.layout, self.tensors).keys() >= wanted - stored
+        return canonical_names(self.layout, self.weights.open()).keys() >= wanted - stored
 
     def preprocessor(self) -> Preprocessor:
         """Return the stored tokenizer and packing rule.
@@ -158,7 +153,7 @@ class Checkpoint:
             PresetError: Naming the first tensor that is missing, left over, or of another shape.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
-        return plan(self.layout, self.tensors, weights_of(model), head)
+        return plan(self.layout, self.weights.open(), weights_of(model), head)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
         """Load the weights into a backbone or a task and return the plan.

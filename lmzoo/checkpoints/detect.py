@@ -8,13 +8,10 @@ from lmzoo.checkpoints.fairseq import find_fairseq
 from lmzoo.checkpoints.google import find_google
 from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face
 from lmzoo.checkpoints.hugging_face.tensorflow import advise_on_weights
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.keras_hub.checkpoint import find_keras_hub
 from lmzoo.checkpoints.sentence_transformers.checkpoint import SentenceCheckpoint, find_sentence_transformers
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE
-
-_WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 
 
 def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
@@ -30,7 +27,7 @@ def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint |
         return sentence
     if (directory / CONFIG_FILE).is_file():
         return find_hugging_face(files, family) or find_keras_hub(files)
-    for find in _WITHOUT_CONFIG:
+    for find in (find_bilm, find_fairseq, find_google):
         if (checkpoint := find(files)) is not None:
             return checkpoint
     if advice := advise_on_weights(directory):

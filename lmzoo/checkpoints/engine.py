@@ -219,8 +219,7 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
             numbers.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
     for letter, argument in getattr(config, "numbered", _NUMBERED).items():
         if letter in numbers:
-            key = keys.get(argument, f"`{argument}`")
-            _check_size(key, getattr(config, argument), len(numbers[letter]), "of them", tensors.path)
+            _check_size(keys, argument, getattr(config, argument), len(numbers[letter]), "of them", tensors.path)
     check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, keys)
 
 
@@ -242,13 +241,13 @@ def check_axes(
     longest = max((length for shape in shapes for length in shape), default=0)
     for argument in (name for name in _AXES if name not in getattr(cls, "without_axis", ())):
         if argument != "filters" or not arguments.get("vocabulary_size"):  # of characters, where words have no vectors
-            key = keys.get(argument, f"`{argument}`")
-            _check_size(key, arguments.get(argument), longest, "at most in one tensor", path)
+            _check_size(keys, argument, arguments.get(argument), longest, "at most in one tensor", path)
 
 
-def _check_size(key: str, size: Any, most: int, what: str, path: Path) -> None:
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, what: str, path: Path) -> None:
     largest = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
     if largest > 2 * most:
+        key = keys.get(argument, f"`{argument}`")
         raise PresetError(
             f"According to its configuration {key} is {largest:,}, but {path} holds {most:,} {what}: "
             "configuration and weights do not belong together. Nothing was built."

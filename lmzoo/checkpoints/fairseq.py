@@ -9,8 +9,8 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, find_family, re
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family
 
 _WEIGHTS_FILE = "model.pt"

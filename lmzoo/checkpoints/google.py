@@ -14,9 +14,9 @@ from lmzoo.checkpoints.formats.stacked import UnstackedTensors
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face.checkpoint import ENCODER_KEYS
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.model_garden import is_model_garden, model_garden_tensors
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, families_with
 
 _GENERATOR = "replaced_tokens/generator/head/dense/kernel"

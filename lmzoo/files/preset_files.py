@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 
 CONFIG_FILE = "config.json"  # the backbone, serialised by Keras
 METADATA_FILE = "metadata.json"  # family, parameter count, languages, licence, versions, date
@@ -59,6 +60,38 @@ def _read(directory: Path, name: str) -> Any:
         raise PresetError(f"The preset in {directory} has no {name}, which is needed.") from None
     except (OSError, ValueError, RecursionError) as error:  # unreadable, not UTF-8, not JSON, nested too deeply
         raise PresetError(f"{path} cannot be read as JSON ({error}); fetch or save the preset again.") from error
+
+
+class JsonFiles:
+    """The JSON files of a directory, each parsed when it is first read, and kept.
+
+    Read a vocabulary by `read_json`: it is large and needed once.
+
+    Attributes:
+        directory: The directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._contents: dict[str, Mapping[str, Any]] = {}
+
+    def read(self, name: str) -> Mapping[str, Any]:
+        """Return the object in a file.
+
+        Raises:
+            PresetError: If the file is missing, unreadable or not a JSON object.
+        """
+        if name not in self._contents:
+            self._contents[name] = read_json(self.directory, name)
+        return self._contents[name]
+
+    def read_if_present(self, name: str) -> Mapping[str, Any]:
+        """Return the object in a file, or an empty one if the directory has no such file.
+
+        Raises:
+            PresetError: As for `read`, or if the file is a link out of the directory.
+        """
+        return self.read(name) if has_file(self.directory, name) else {}
 
 
 def write_json(directory: Path, name: str, value: Mapping[str, object]) -> None:

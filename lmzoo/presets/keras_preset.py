@@ -25,7 +25,6 @@ from lmzoo.checkpoints.formats.hdf5 import (
 )
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import damage_named
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.files.atomic import atomic_directory, check_room
@@ -40,6 +39,7 @@ from lmzoo.files.preset_files import (
     TASK_WEIGHTS_FILE,
     TOKENIZER_ASSETS_DIR,
     TOKENIZER_FILE,
+    JsonFiles,
     write_json,
 )
 from lmzoo.layers.finite import first_not_finite, warn_of_not_finite
@@ -64,18 +64,13 @@ class KerasPreset:
         self.directory = files.directory
 
     @property
-    def config(self) -> JsonObject:
-        """The content of the backbone's file, which a tokenizer's preset does not have."""
-        return self._files.read(CONFIG_FILE)
-
-    @property
     def backbone_class(self) -> type[keras.Model]:
         """The class of the stored backbone.
 
         Raises:
             PresetError: If the preset names no backbone of lmzoo.
         """
-        name = self.config.get("registered_name")
+        name = self._files.read(CONFIG_FILE).get("registered_name")
         if name is None:
             raise PresetError(
                 f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it has neither `model_type`, as in "
@@ -110,7 +105,8 @@ class KerasPreset:
         """
         file = self.directory / CONFIG_FILE
         with add_file_to_errors(file):
-            stored = {**self.config["config"], "name": None}  # Keras numbers the copies of a preset in one model
+            # Without the name, since Keras numbers the copies of a preset in one model.
+            stored = {**self._files.read(CONFIG_FILE)["config"], "name": None}
         if load_weights:
             path = self.directory / MODEL_WEIGHTS_FILE
             check_axes(self.backbone_class.config_class, stored, self._stored_shapes.values(), path, {})

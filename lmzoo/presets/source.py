@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.detect import find_checkpoint
-from lmzoo.checkpoints.json_files import JsonFiles
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.registry.family import families, family_of

@@ -10,11 +10,10 @@ import pytest
 from lmzoo import save_checkpoint
 from lmzoo.checkpoints.detect import find_checkpoint
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.families.roberta import FAMILY
-from lmzoo.files.preset_files import read_json
+from lmzoo.files.preset_files import JsonFiles, read_json
 from lmzoo.models import TextClassifier
 from lmzoo.registry import family as registry
 from lmzoo.testing import tiny_backbone, tiny_task
@@ -28,7 +27,7 @@ GPT2 = {"start_token": None, "pad_token": None, "end_token": None, "unk_token": 
 
 
 def tensors(directory) -> set[str]:
-    return set(find_checkpoint(JsonFiles(directory)).tensors.names())
+    return set(find_checkpoint(JsonFiles(directory)).weights.open().names())
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families

@@ -7,9 +7,9 @@ import json
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.models import (
     CausalLM,
     MaskedLM,

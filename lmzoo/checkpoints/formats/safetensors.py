@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import safe_open
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import TensorsInFiles, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -30,10 +30,10 @@ _DTYPES = {
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
-class SafetensorsFiles(TensorFile):
+class SafetensorsFiles(TensorsInFiles):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
 
-    The files that an index names must be in its directory; see `lmzoo.checkpoints.formats.sharded.file_in` for the
+    The files that an index names must be in its directory; see `lmzoo.files.inside.file_in` for the
     links that are followed.
 
     Args:
@@ -72,9 +72,6 @@ class SafetensorsFiles(TensorFile):
             self._layouts[name] = tuple(header[name]["shape"]), _DTYPES.get(code, code), 8 + length + begin
         return names
 
-    def names(self) -> Iterable[str]:
-        return self._files.keys()
-
     def shape(self, name: str) -> tuple[int, ...]:
         return self._layouts[name][0]
 
@@ -92,9 +89,6 @@ class SafetensorsFiles(TensorFile):
         if array.size != math.prod(shape):
             raise PresetError(f"{self._files[name]} has become shorter since it was opened. Fetch it again.")
         return array.reshape(shape)
-
-    def file_of(self, name: str) -> Path:
-        return self._files[name]
 
 
 def _header_length(file: Path) -> int:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import file_in
 from lmzoo.files.preset_files import read_json
 
 # Early versions of Git LFS wrote other addresses; all of them begin with one of these.
@@ -38,36 +39,6 @@ def check_is_weights(path: Path) -> None:
         raise PresetError(
             f"{path} is a web page, not the weights: the address that it was fetched from may need a login, or belong "
             "to a page about the file. Fetch it again."
-        )
-
-
-def file_in(directory: Path, name: str) -> Path:
-    """The file with a name in a checkpoint's directory, which must really lie there.
-
-    A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
-    Face's cache, where `snapshots/<revision>/` and its folders hold links into `blobs/` next to `snapshots/`.
-
-    Raises:
-        PresetError: if the name is a path, or the file is a link out of the directory.
-    """
-    if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
-        raise PresetError(f"{directory} names {name!r} as one of its files: only names without a path are allowed.")
-    check_inside(directory, directory / name)
-    return directory / name
-
-
-def check_inside(directory: Path, path: Path) -> None:
-    """Refuses a symbolic link out of a checkpoint's directory, except in Hugging Face's cache.
-
-    Raises:
-        PresetError: if the file really lies elsewhere.
-    """
-    root, real = Path(os.path.realpath(directory)), Path(os.path.realpath(path))
-    homes = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
-    if not any(real.is_relative_to(home) for home in homes):
-        raise PresetError(
-            f"{path} is a link to {real}, which is outside the directory, and is not followed. Put the file itself "
-            "there."
         )
 
 

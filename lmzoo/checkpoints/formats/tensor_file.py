@@ -51,6 +51,18 @@ class TensorFile(ABC):
         """Close the files, after which no tensor can be read."""
 
 
+class TensorsInFiles(TensorFile):
+    """The tensors of a checkpoint in one file or several, each tensor in one of them."""
+
+    _files: dict[str, Path]  # of the tensors, by their names
+
+    def names(self) -> Iterable[str]:
+        return self._files.keys()
+
+    def file_of(self, name: str) -> Path:
+        return self._files[name]
+
+
 class LazyTensors:
     """The tensors of a checkpoint, whose files are opened when they are first needed, and once.
 
@@ -62,8 +74,8 @@ class LazyTensors:
         self._open_files = open_files
         self._tensors: TensorFile | None = None
 
-    def get(self) -> TensorFile:
-        """Return the tensors."""
+    def open(self) -> TensorFile:
+        """Return the tensors, whose files stay open."""
         if self._tensors is None:
             self._tensors = self._open_files()
         return self._tensors

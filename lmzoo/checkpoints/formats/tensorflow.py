@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmzoo.checkpoints.formats.sharded import check_is_weights, file_in
+from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
+from lmzoo.files.inside import file_in
 
 if TYPE_CHECKING:
     import tensorflow as tf

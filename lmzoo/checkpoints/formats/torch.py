@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import TensorsInFiles, damage_named
 from lmzoo.errors import PresetError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _MOST_MAPPED = 100_000_000  # bytes
 _FUSED = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 
 
-class TorchFile(TensorFile):
+class TorchFile(TensorsInFiles):
     """The tensors of a file that PyTorch wrote, or of a directory with such a file, or with several and their index.
 
     No code in a pickle runs: first, all that it would call is compared with a short list, and then `torch.load` reads
@@ -85,9 +85,6 @@ class TorchFile(TensorFile):
             self._mapped[file] = 0
         return state.keys()
 
-    def names(self) -> Iterable[str]:
-        return self._files.keys()
-
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensor(name).shape)
 
@@ -112,9 +109,6 @@ class TorchFile(TensorFile):
 
     def _tensor(self, name: str) -> torch.Tensor:
         return self._states[self._files[name]][name]
-
-    def file_of(self, name: str) -> Path:
-        return self._files[name]
 
     def close(self) -> None:
         self._states.clear()  # which unmaps zip files

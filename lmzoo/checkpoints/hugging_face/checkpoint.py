@@ -31,10 +31,9 @@ from lmzoo.checkpoints.hugging_face.tensorflow import (
     advise_on_weights,
     refuse_tensorflow_names,
 )
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 from lmzoo.registry.family import Family
 
 ACTIVATIONS = {
@@ -255,7 +254,7 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
     named = names.kind(architecture) if architecture else None
     shapes = {}
     if _weights_file(files.directory) and (named is None or named in _WITH_CLASSES):
-        tensors = weights.get()
+        tensors = weights.open()
         shapes = {name: tensors.shape(stored) for name, stored in canonical_names(layout, tensors).items()}
 
     def count(kind: str) -> int:

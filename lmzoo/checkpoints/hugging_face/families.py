@@ -57,7 +57,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
             )
     else:
         fitting = [family for family in candidates if family.name == wanted] or named_by(architecture)
-        fitting = fitting or _families_of_tensors(directory, weights.get(), candidates)
+        fitting = fitting or _families_of_tensors(directory, weights.open(), candidates)
     if len(fitting) != 1:
         hints = " or ".join(f'`family="{family.name}"`' for family in fitting or candidates)
         names = " or ".join(family.name for family in fitting) or "no supported family"

@@ -15,11 +15,10 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, RenamedTensors, TensorFile
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE
+from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, JsonFiles
 from lmzoo.registry.family import families_with
 
 _PREFIX = "keras_hub>"

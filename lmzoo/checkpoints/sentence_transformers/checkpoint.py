@@ -16,7 +16,6 @@ from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Plan
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, RenamedTensors, TensorFile
 from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, open_tensors
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.sentence_transformers.modules import (
     MODULES_FILE,
     KeyReader,
@@ -26,10 +25,11 @@ from lmzoo.checkpoints.sentence_transformers.modules import (
     read_head,
     read_modules,
 )
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor, Tokenizer
 
@@ -107,26 +107,10 @@ class SentenceCheckpoint:
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        if cls.head_kind == self.task.head == "embedding":
-            self._check_shapes()
         return self._part_for(cls).head_of(cls)
 
     def _part_for(self, model: keras.Model | type[HasHead]) -> Checkpoint:
         return self.task if getattr(model, "head_kind", None) == self.task.head else self.transformer
-
-    def _check_shapes(self) -> None:
-        """Check dense layers before any is built, so that none is far larger than what its file holds."""
-        layers = self.task.stored_head.arguments("embedding").get("projection", ())
-        tensors = self.task.tensors if any(layer["kind"] == "dense" for layer in layers) else None
-        for number, layer in enumerate(layers):
-            name = f"modules.{number}.linear.weight"
-            if tensors is None or layer["kind"] != "dense" or name not in tensors.names():
-                continue
-            if tensors.shape(name)[:1] != (layer["units"],):
-                raise PresetError(
-                    f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
-                    f"configuration `out_features` is {layer['units']:,}. Nothing was built."
-                )
 
     def preprocessor(self) -> Preprocessor:
         """Return the stored tokenizer and packing rule, with the folder's length and case."""
@@ -252,13 +236,31 @@ def _embedder(
         notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
 
     def open_with_modules() -> TensorFile:
-        return _joined(files.directory, transformer.tensors, modules[2:])
+        return _joined(files.directory, transformer.weights.open(), modules[2:])
 
-    arguments = {**arguments, "prompts": prompts, "default_prompt": default}
-    notes |= _length_note(transformer)
-    head = StoredHead("embedding", lambda kind: dict(arguments))
     weights = LazyTensors(open_with_modules)
+
+    def checked_arguments(kind: str) -> Arguments:
+        _check_shapes(arguments["projection"], weights)
+        return {**arguments, "prompts": prompts, "default_prompt": default}
+
+    notes |= _length_note(transformer)
+    head = StoredHead("embedding", checked_arguments)
     return dataclasses.replace(transformer, files=files, weights=weights, read_head=lambda: head, notes=notes)
+
+
+def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
+    """Check dense layers before any is built, so that none is far larger than what its file holds."""
+    for number, layer in enumerate(layers):
+        name = f"modules.{number}.linear.weight"
+        if layer["kind"] != "dense" or name not in weights.open().names():
+            continue
+        tensors = weights.open()
+        if tensors.shape(name)[:1] != (layer["units"],):
+            raise PresetError(
+                f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
+                f"configuration `out_features` is {layer['units']:,}. Nothing was built."
+            )
 
 
 def _length_note(transformer: Checkpoint) -> dict[str, str]:

@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys
-from lmzoo.checkpoints.formats.sharded import check_inside, file_in
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import check_inside, file_in, has_file
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, read_json_list
 
 MODULES_FILE = "modules.json"

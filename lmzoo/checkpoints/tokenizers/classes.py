@@ -9,12 +9,11 @@ from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import names_in_transformers
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
 from lmzoo.checkpoints.tokenizers.formats import format_in, format_of
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 from lmzoo.registry.family import Family, families_with
 from lmzoo.text import Packing, SpecialTokens, Tokenizer
 

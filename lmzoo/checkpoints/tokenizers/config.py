@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require, template_of
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import write_json
+from lmzoo.files.preset_files import JsonFiles, write_json
 from lmzoo.text import AddedToken, Packing, Tokenizer
 
 _NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.classes import (
     NO_PACKING,
     SETTINGS_FILE,
@@ -25,10 +24,11 @@ from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
-from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, has_file
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.checkpoints.tokenizers.words import read_words, write_words
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.files.inside import has_file
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json
 from lmzoo.registry.family import Family
 from lmzoo.text import Packing, SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer

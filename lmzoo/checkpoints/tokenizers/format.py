@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 from lmzoo.text import AddedToken, Packing, Tokenizer
 from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.tokenizers.added_tokens import special_token

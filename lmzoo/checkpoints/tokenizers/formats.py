@@ -9,9 +9,9 @@ from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPair
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.sentencepiece import SentencePieceFormat, XlmRobertaFormat, XlnetFormat
 from lmzoo.checkpoints.tokenizers.sentencepiece_pair import MarianFormat
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.tokenizers.wordpiece import WordPieceFormat
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import Tokenizer
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import keras_hub_tokenizers
-from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import check_inside
 from lmzoo.files.preset_files import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, write_json
 from lmzoo.text import SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.added_tokens import special_token

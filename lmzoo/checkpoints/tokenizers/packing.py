@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import JsonObject
-from lmzoo.checkpoints.json_files import JsonFiles
 from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.text import Packing, Tokenizer
 from lmzoo.text.packing import LAST_SEGMENT
 

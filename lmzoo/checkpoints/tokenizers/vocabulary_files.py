@@ -1,4 +1,4 @@
-"""Files of vocabularies: whether they are there, their lines, and errors that name them."""
+"""Files of vocabularies: their lines, and errors that name them."""
 
 from __future__ import annotations
 
@@ -8,18 +8,8 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.errors import PresetError
 from lmzoo.text.tokenizers.token_lists import read_utf8
-
-
-def has_file(directory: Path, name: str) -> bool:
-    """Return whether a file is in a directory.
-
-    Raises:
-        PresetError: If it is a link out of the directory.
-    """
-    return file_in(directory, name).is_file()
 
 
 def read_lines(file: Path) -> list[str]:

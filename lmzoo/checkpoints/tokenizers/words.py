@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, read_lines
 from lmzoo.errors import MissingTokenizerError
+from lmzoo.files.inside import file_in
 from lmzoo.text import CharacterTokenizer, Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE
 
