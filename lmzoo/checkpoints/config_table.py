@@ -130,8 +130,7 @@ class ConfigTable:
 
     def with_stored_keys(self, message: str) -> str:
         """Replace our arguments, in backquotes, by the file's keys in an error message."""
-        keys = self.stored_keys
-        return re.sub(r"`(\w+)`", lambda match: keys.get(match[1], match[0]), message)
+        return re.sub(r"`(\w+)`", lambda match: self.stored_keys.get(match[1], match[0]), message)
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
         """Return the content of a file for arguments of our configuration class; messages name the format.

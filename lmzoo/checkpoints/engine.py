@@ -263,22 +263,25 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         PresetError: Naming the file and the first tensor that is missing, left over, or of another shape or dtype.
     """
     rows = _rows(layout, weights, head)
-    found = canonical_names(layout, tensors)
-    missing = [path for path, row in rows.items() if row.name not in found]
+    stored_names = canonical_names(layout, tensors)
+    missing = [path for path, row in rows.items() if row.name not in stored_names]
     for path in missing:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
         if group is None or any(other.startswith(group) for other in rows.keys() - set(missing)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
     missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
-    names = {row.name: found[row.name] for row in rows.values() if row.name in found}  # in the table -> in the file
+    # In the table -> in the file.
+    names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
     assignments = []
     for name, paths in _sharing(layout, rows).items():
         if name in names:
-            held, transform = [weights[path] for path in paths], rows[paths[0]].transform
-            _check(tensors, names[name], transform.shape(_joined_shape(held)), " and ".join(paths))
-            assignments.append((held, names[name], transform))
-    copies, left_out = [], {}
-    for canonical, name in found.items():
+            variables = [weights[path] for path in paths]
+            transform = rows[paths[0]].transform
+            _check(tensors, names[name], transform.shape(_joined_shape(variables)), " and ".join(paths))
+            assignments.append((variables, names[name], transform))
+    copies = []
+    left_out = {}
+    for canonical, name in stored_names.items():
         original = layout.copies.get(canonical)
         if canonical in names:
             continue
@@ -297,7 +300,8 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
 
 def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the names and arrays that a file holds for weights by path, a `head` of that kind included."""
-    rows, problem = _rows(layout, weights, head), None
+    rows = _rows(layout, weights, head)
+    problem = None
     for name, paths in _sharing(layout, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
@@ -333,15 +337,16 @@ def _sharing(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
     Raises:
         PresetError: If the table gives one tensor to two weights, or omits a part of a tensor.
     """
-    found: dict[str, list[str]] = {}
+    paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():
-        found.setdefault(row.name, []).append(path)
-    for name, paths in found.items():
+        paths_by_tensor.setdefault(row.name, []).append(path)
+    for name, paths in paths_by_tensor.items():
         paths.sort(key=lambda path: rows[path].part or 0)
-        parts, layouts = [rows[path].part for path in paths], {rows[path].transform for path in paths}
+        parts = [rows[path].part for path in paths]
+        layouts = {rows[path].transform for path in paths}
         if parts not in ([None], list(range(len(paths)))) or len(layouts) > 1:
             raise PresetError(f"The format {layout.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
-    return found
+    return paths_by_tensor
 
 
 def _joined_shape(weights: list[keras.Variable]) -> Shape:
@@ -362,15 +367,15 @@ def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
     Raises:
         PresetError: If the table has one spelling for two tensors of the file.
     """
-    found: dict[str, str] = {}
+    stored_names: dict[str, str] = {}
     for name in tensors.names():
         canonical = name
         for pattern, replacement in layout.aliases.items():
             canonical = re.sub(pattern, replacement, canonical)
-        if canonical in found:
-            raise PresetError(f"{tensors.path} holds the same tensor twice: {found[canonical]!r} and {name!r}.")
-        found[canonical] = name
-    return found
+        if canonical in stored_names:
+            raise PresetError(f"{tensors.path} holds the same tensor twice: {stored_names[canonical]!r} and {name!r}.")
+        stored_names[canonical] = name
+    return stored_names
 
 
 def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:

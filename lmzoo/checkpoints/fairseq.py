@@ -29,7 +29,6 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
     stored = TorchFile(file)
     options = _options(stored, file)
     tensors = without_wrappers(stored)
-    weights = LazyTensors(lambda: tensors)
 
     def read(family: Family) -> Checkpoint:
         table = family.checkpoints["fairseq"].config
@@ -38,9 +37,8 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
         words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
         if len(words) != 1:
             raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
-        size = tensors.shape(words[0])[0]
-        arguments = read_arguments(family, "fairseq", model_options, file, vocabulary_size=size)
-        return Checkpoint(files, "fairseq", family, arguments, weights, lambda: _head(tensors))
+        arguments = read_arguments(family, "fairseq", model_options, file, vocabulary_size=tensors.shape(words[0])[0])
+        return Checkpoint(files, "fairseq", family, arguments, LazyTensors(lambda: tensors), lambda: _head(tensors))
 
     return find_family("fairseq", read, files.directory)
 

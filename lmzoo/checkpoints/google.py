@@ -177,8 +177,7 @@ def _read_as(files: JsonFiles, family: Family, file: Path, stored: JsonObject, t
     else:
         head = _head(tensors)
     unknown = layout.config.unknown(stored)
-    weights = LazyTensors(lambda: tensors)
-    return Checkpoint(files, "google", family, arguments, weights, lambda: head, file, unknown)
+    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), lambda: head, file, unknown)
 
 
 def _prefix(directory: Path) -> Path:

@@ -7,9 +7,8 @@ import copy
 import inspect
 import warnings
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import keras
 
@@ -26,8 +25,7 @@ from lmzoo.registry.head_kinds import HasHead, task_name, task_of
 from lmzoo.text import Preprocessor
 
 
-@dataclass(frozen=True)
-class _Head:
+class _Head(NamedTuple):
     """The head of a task that is about to be loaded.
 
     Attributes:
@@ -188,8 +186,7 @@ def _refuse_head(kind: str, cls: type[HasHead], preset: str | Path) -> NoReturn:
 def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
     """Return the argument by which the caller asks for other layers than the stored head has, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": []}
-    names = defaults.keys() & passed
-    return next((name for name in names if passed[name] != stored.get(name, defaults[name])), None)
+    return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
 
 
 def _changes_classes(stored: Arguments, passed: Arguments) -> bool:

@@ -95,10 +95,11 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 
 
 def _card(folder: Path, uri: str) -> str:
-    """A model card: what the metadata says, and how the preset is loaded."""
-    metadata, file = read_json(folder, METADATA_FILE), folder / TASK_FILE
-    family, licence = metadata.get("family", "unknown"), metadata.get("licence", "not stated")
-    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if file.is_file() else "Backbone"
+    """Return a model card with the metadata, and a block that loads the preset."""
+    metadata = read_json(folder, METADATA_FILE)
+    family = metadata.get("family", "unknown")
+    licence = metadata.get("licence", "not stated")
+    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
     data = huggingface_hub.ModelCardData(
         language=metadata.get("languages") or None,
         license=licence.lower() if licence.lower() in _LICENCES else None,

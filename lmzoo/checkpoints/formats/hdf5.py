@@ -84,12 +84,12 @@ class Hdf5File(TensorFile):
 
 
 def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    size, properties = path.stat().st_size, dataset.id.get_create_plist()
+    size = path.stat().st_size
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
     if dataset.shape is None or dataset.dtype.kind not in "fiub":
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
-    if properties.get_nfilters():
+    if dataset.id.get_create_plist().get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
     stored = dataset.id.get_storage_size()
     if not dataset.nbytes <= stored <= size:

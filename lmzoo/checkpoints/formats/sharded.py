@@ -1,9 +1,9 @@
-"""Finds a checkpoint's files, one or several, and refuses those that are elsewhere or are not weights."""
+"""The files of a checkpoint, one or several with an index, and a check that they may be weights."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lmzoo.errors import PresetError
@@ -16,10 +16,10 @@ _WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def check_is_weights(path: Path) -> None:
-    """Checks that a file may hold weights, and is none of the things that are often found in place of them.
+    """Check that a file may hold weights, and is none of the things that are often found in place of them.
 
     Raises:
-        PresetError: if there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
+        PresetError: If there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
     """
     if not path.is_file():
         raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
@@ -44,22 +44,21 @@ def check_is_weights(path: Path) -> None:
 
 def files_of_tensors(
     path: Path,
-    known_names: Iterable[str],
+    known_names: Sequence[str],
     names_in: Callable[[Path], Iterable[str]],
     spell: Callable[[str], str] = str,
 ) -> dict[str, Path]:
-    """Opens a checkpoint in one file, or in several with an index, and finds the file of each tensor.
+    """Open a checkpoint in one file, or in several with an index, and find the file of each tensor.
 
     `path` is a file, or a directory, in which the first one found of `known_names` counts; `*.index.json` is an index.
     `names_in` opens a file and returns the names of its tensors. `spell` turns a name in the index into one of those.
 
     Raises:
-        PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; or a
+        PresetError: If the directory holds none of the names; an index is malformed, or names files elsewhere; or a
             tensor is not in the file that the index gives, or is in a file and not in the index.
     """
     if not path.is_dir():
         return dict.fromkeys(names_in(path), path)
-    known_names = list(known_names)
     name = next((name for name in known_names if os.path.lexists(path / name)), None)
     if name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")

@@ -78,7 +78,8 @@ class TensorFlowCheckpoint(TensorFile):
         open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
         with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(common)
-            shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
+            shapes = self._reader.get_variable_to_shape_map()
+            dtypes = self._reader.get_variable_to_dtype_map()
         self._entries = {name: (tuple(shapes[name]), dtypes[name].name) for name in sorted(shapes)}
         numbers = [name for name, (_, dtype) in self._entries.items() if dtype in _NUMBERS]
         needed = sum(math.prod(shapes[name]) * dtypes[name].size for name in numbers)

@@ -54,7 +54,6 @@ _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
     *TENSORFLOW_FILES,
 )  # fmt: skip
-_GENERATION_FILE = "generation_config.json"
 _CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transformers"}
 _HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
 ENCODER_KEYS = {
@@ -292,7 +291,8 @@ def _output_activation(file: Path, config: JsonObject) -> Arguments:
     """Return the stored activation of a cross-encoder of Sentence Transformers; version 4 renamed the key."""
     newer = config.get("sentence_transformers")
     if isinstance(newer, dict) and newer.get("activation_fn") is not None:
-        key, stored = "sentence_transformers.activation_fn", newer["activation_fn"]
+        key = "sentence_transformers.activation_fn"
+        stored = newer["activation_fn"]
     else:
         key = "sbert_ce_default_activation_function"
         stored = config.get(key)
@@ -301,6 +301,6 @@ def _output_activation(file: Path, config: JsonObject) -> Arguments:
 
 def _read_beams(files: JsonFiles) -> Arguments:
     """Read the settings of beam search: from `generation_config.json` or, in older checkpoints, `config.json`."""
-    is_older = not (files.directory / _GENERATION_FILE).is_file()
-    stored = files.read(CONFIG_FILE if is_older else _GENERATION_FILE)
+    name = "generation_config.json"
+    stored = files.read(name if (files.directory / name).is_file() else CONFIG_FILE)
     return {name: stored[name] for name in ("num_beams", "length_penalty") if stored.get(name) is not None}

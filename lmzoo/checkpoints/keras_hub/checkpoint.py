@@ -205,8 +205,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     family = families[name]
     arguments = read_arguments(family, "keras_hub", config["config"], file)
     layout: KerasHubLayout = family.checkpoints["keras_hub"]
-    prefix = keras_hub_prefix(family)
-    head, head_arguments = head_in(directory, prefix, layout.head_activation, arguments["hidden_dim"])
+    head, head_arguments = head_in(directory, keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
 
     def open_tensors() -> TensorFile:
         file = Hdf5File(directory / MODEL_WEIGHTS_FILE)

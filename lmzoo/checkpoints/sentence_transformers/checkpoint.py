@@ -21,7 +21,6 @@ from lmzoo.checkpoints.sentence_transformers.modules import (
     KeyReader,
     Module,
     describe,
-    has_modules,
     read_head,
     read_modules,
 )
@@ -146,7 +145,7 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
         PresetError: Naming the file, and the module or the key that lmzoo does not support.
     """
     directory = files.directory
-    if not has_modules(directory):
+    if not has_file(directory, MODULES_FILE):
         return None
     reader = KeyReader()
     modules = read_modules(directory, reader)
@@ -227,36 +226,33 @@ def _embedder(
         last = [{"kind": "normalize"}] if arguments["normalize"] else []
         cut = {"kind": "truncate", "units": settings["truncate_dim"]}
         arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *last, cut]}
-    prompts, default = settings["prompts"], settings["default_prompt"]
+    prompts = settings["prompts"]
+    default = settings["default_prompt"]
+    weights = LazyTensors(lambda: _joined(files.directory, transformer.weights.open(), modules[2:]))
     notes = {"modules": describe(arguments)}
     if any(prompts.values()):
         names = ", ".join(name for name, text in prompts.items() if text)
         notes["prompts"] = f"{names}; by default {default or 'none'}"
     for key, value in settings["unused"].items():
         notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
+    notes |= _length_note(transformer)
 
-    def open_with_modules() -> TensorFile:
-        return _joined(files.directory, transformer.weights.open(), modules[2:])
-
-    weights = LazyTensors(open_with_modules)
-
-    def checked_arguments(kind: str) -> Arguments:
+    def read_arguments(kind: str) -> Arguments:
         _check_shapes(arguments["projection"], weights)
         return {**arguments, "prompts": prompts, "default_prompt": default}
 
-    notes |= _length_note(transformer)
-    head = StoredHead("embedding", checked_arguments)
+    head = StoredHead("embedding", read_arguments)
     return dataclasses.replace(transformer, files=files, weights=weights, read_head=lambda: head, notes=notes)
 
 
 def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
     """Check dense layers before any is built, so that none is far larger than what its file holds."""
     for number, layer in enumerate(layers):
-        name = f"modules.{number}.linear.weight"
-        if layer["kind"] != "dense" or name not in weights.open().names():
+        if layer["kind"] != "dense":
             continue
         tensors = weights.open()
-        if tensors.shape(name)[:1] != (layer["units"],):
+        name = f"modules.{number}.linear.weight"
+        if name in tensors.names() and tensors.shape(name)[:1] != (layer["units"],):
             raise PresetError(
                 f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
                 f"configuration `out_features` is {layer['units']:,}. Nothing was built."

@@ -230,8 +230,3 @@ def describe(arguments: Mapping[str, Any]) -> str:
         name = words.get(layer["kind"], layer["kind"].capitalize())
         parts.append(f"{name} ({', '.join(settings)})" if settings else name)
     return ", ".join([*parts, *(["Normalize"] if arguments["normalize"] else [])])
-
-
-def has_modules(directory: Path) -> bool:
-    """Return whether a folder is one of Sentence Transformers."""
-    return has_file(directory, MODULES_FILE)

@@ -73,8 +73,7 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
 def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
     """Return the class that a directory's files name, without "Fast", and the file that should name it."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
-        stated = files.read_if_present(name).get("tokenizer_class")
-        if stated:
+        if stated := files.read_if_present(name).get("tokenizer_class"):
             return files.directory / name, str(stated).removesuffix("Fast")
     return files.directory / SETTINGS_FILE, None
 

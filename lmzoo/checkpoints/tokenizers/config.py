@@ -20,7 +20,8 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles, write_json
 from lmzoo.text import AddedToken, Packing, Tokenizer
 
-_NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
+_NAMES_FILE = "special_tokens_map.json"
+_ADDED_FILE = "added_tokens.json"
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
@@ -86,7 +87,8 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     Raises:
         PresetError: Naming the first token that ours cannot have, or has with another id or in another role.
     """
-    format, kind = format_of(type(tokenizer)), type(tokenizer).__name__
+    format = format_of(type(tokenizer))
+    kind = type(tokenizer).__name__
     expected = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
     default = {token.content: token for token in tokenizer.text_tokens}
@@ -206,7 +208,8 @@ def write_settings(
         packing: How texts are packed, if not as that class does. The class is then one that does what tokenizer.json
             says.
     """
-    format, config = format_of(type(tokenizer)), tokenizer.get_config()
+    format = format_of(type(tokenizer))
+    config = tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     settings = {
         "tokenizer_class": peer_class or class_of_tokenizer(tokenizer).name,

@@ -118,7 +118,10 @@ class TokenizerFormat(ABC, Generic[T]):
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         """Return the lists that must be equal in two files of the same vocabulary, by their names in messages."""
-        return {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
+        lists = {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
+        if "merges" in vocabulary:
+            lists["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]
+        return lists
 
     def symbols(self, tokenizer: T) -> set[str]:
         """Tokens other than the special ones that transformers keeps whole, and ours may split."""

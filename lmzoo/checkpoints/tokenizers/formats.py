@@ -23,7 +23,7 @@ def register_tokenizer_format(format: TokenizerFormat) -> None:
     _FORMATS[format.tokenizer] = format
 
 
-_KNOWN = (
+for _format in (
     WordPieceFormat(),
     BytePairFormat(),
     CharacterPairFormat(),
@@ -31,8 +31,7 @@ _KNOWN = (
     XlnetFormat(),
     XlmRobertaFormat(),
     MarianFormat(),
-)
-for _format in _KNOWN:
+):
     register_tokenizer_format(_format)
 
 
@@ -62,7 +61,8 @@ def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) ->
     Raises:
         PresetError: If there is none.
     """
-    file, model = directory / PIPELINE_FILE, pipeline.get("model")
+    file = directory / PIPELINE_FILE
+    model = pipeline.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
         raise PresetError(f'{file} must hold an object "model" with a "vocab".')
     guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # for old files

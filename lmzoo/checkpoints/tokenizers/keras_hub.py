@@ -25,21 +25,25 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     Raises:
         PresetError: For an unknown class, settings that ours does not support, or a missing or damaged vocabulary.
     """
-    file, assets = directory / TOKENIZER_FILE, directory / TOKENIZER_ASSETS_DIR
-    name, config, known = stored["class_name"], stored.get("config"), keras_hub_tokenizers()
-    if name not in known or not isinstance(config, dict):
-        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(known)}.")
-    cls: Any = known[name].tokenizer
+    file = directory / TOKENIZER_FILE
+    assets = directory / TOKENIZER_ASSETS_DIR
+    name = stored["class_name"]
+    config = stored.get("config")
+    families = keras_hub_tokenizers()
+    if name not in families or not isinstance(config, dict):
+        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(families)}.")
+    cls: Any = families[name].tokenizer
     settings = format_of(cls).keras_hub.read(config, file)
     stated = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
+    roles = {**special, **stated}
     with add_file_to_errors(file):
-        tokenizer = cls(**settings, **{**special, **stated})
-    whole = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
-    if added := [token for token in whole if token not in tokenizer.special_tokens]:
-        if not cls.takes_added_tokens:
+        tokenizer = cls(**settings, **roles)
+        whole = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
+        added = [token for token in whole if token not in tokenizer.special_tokens]
+        if added and not cls.takes_added_tokens:
             raise PresetError(f"{file}: KerasHub never splits {added[0]!r}, but a {cls.__name__} would split it.")
-        with add_file_to_errors(file):
-            tokenizer = cls(**settings, **{**special, **stated}, added_tokens=[*map(special_token, added)])
+        if added:
+            tokenizer = cls(**settings, **roles, added_tokens=[*map(special_token, added)])
     if not assets.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
     for path in assets.iterdir():
@@ -59,7 +63,8 @@ def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) 
     Raises:
         PresetError: If the class is for other tokenizers, or cannot read the vocabulary.
     """
-    cls, family = type(tokenizer), keras_hub_tokenizers().get(name)
+    cls = type(tokenizer)
+    family = keras_hub_tokenizers().get(name)
     if family is None or family.tokenizer is not cls:
         raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without it.")
     config, tokenizer = format_of(cls).to_keras_hub(tokenizer, name)

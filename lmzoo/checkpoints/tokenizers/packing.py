@@ -74,7 +74,8 @@ def _is_same(one: Packing, other: Packing) -> bool:
 
 def _of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
     """Return the packing that `add_bos_token` and `add_eos_token` ask for."""
-    first, last = (tokenizer.start_token or "" if start else ""), (tokenizer.end_token or "" if end else "")
+    first = (tokenizer.start_token or "") if start else ""
+    last = (tokenizer.end_token or "") if end else ""
     return Packing(first, last, tuple(filter(None, (last, first))), segments=start or end)
 
 
@@ -91,7 +92,8 @@ def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing |
     if kind in ("BertProcessing", "RobertaProcessing"):
         for token, id in (processor["cls"], processor["sep"]):
             _check_id(tokenizer, token, id, file)
-        start, end = processor["cls"][0], processor["sep"][0]
+        start = processor["cls"][0]
+        end = processor["sep"][0]
         has_segments = kind == "BertProcessing"
         return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
     if kind != "TemplateProcessing":
@@ -137,13 +139,14 @@ def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | No
         next(place for place, item in enumerate(items) if item.token == text)
         for items, text in ((pair, "$A"), (pair, "$B"), (single, "$A"))
     )
-    before, between, after = pair[:first], pair[first + 1 : second], [*pair[second + 1 :]]
+    before = pair[:first]
+    after = [*pair[second + 1 :]]
     last = after.pop() if after and after[-1].segment == LAST_SEGMENT else None
     closing = [*(item.token for item in after), *([last.token] if last else [])]
     packing = Packing(
         before[0].token if before else "",
         after[0].token if after else "",
-        tuple(item.token for item in between),
+        tuple(item.token for item in pair[first + 1 : second]),
         segments=pair[second].segment != 0,
         last=last.token if last else "",
     )
