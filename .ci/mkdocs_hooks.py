@@ -1,4 +1,4 @@
-"""Puts the table of presets into the page that asks for it, and makes pages of notebooks."""
+"""Hooks of mkdocs: the table of presets in the page that asks for it, and pages of notebooks."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ from typing import Any
 
 from mkdocs.structure.files import File, Files
 
-import lmzoo_script
-
-lmzoo_script.postpone()  # a list of names needs no Keras
-
-from lmzoo.presets.catalog import PresetInfo, list_presets  # noqa: E402 - only now
+from lmzoo import PresetInfo, list_presets
 
 _PLACE = "<!-- table of presets -->"
 _COLUMNS = ("name", "family", "parameters", "size", "languages", "licence", "source")
@@ -21,7 +17,7 @@ _HUBS = {"hf": "https://huggingface.co/", "kaggle": "https://www.kaggle.com/mode
 
 
 def on_files(files: Files, config: Any) -> Files:
-    """Called by mkdocs with all files: adds a page for each notebook, which itself can be downloaded."""
+    """Add a page for each notebook, which can also be downloaded; mkdocs calls this with all files."""
     for file in list(files):
         if file.src_uri.endswith(".ipynb"):
             markdown = notebook_page(Path(file.abs_src_path).read_text("utf-8"), PurePosixPath(file.src_uri).name)
@@ -30,7 +26,7 @@ def on_files(files: Files, config: Any) -> Files:
 
 
 def notebook_page(notebook: str, name: str) -> str:
-    """A notebook as Markdown: its texts, its code, and what that has printed."""
+    """Return a notebook as Markdown: its texts, its code and the printed output."""
     parts = []
     for cell in json.loads(notebook)["cells"]:
         source = "".join(cell["source"])
@@ -46,12 +42,12 @@ def notebook_page(notebook: str, name: str) -> str:
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs with the text of every page."""
+    """Fill in the table of presets; mkdocs calls this with the text of every page."""
     return markdown.replace(_PLACE, preset_table()) if _PLACE in markdown else markdown
 
 
 def preset_table() -> str:
-    """The presets as an HTML table; `docs/assets/presets.js` adds a filter above it."""
+    """Return the presets as an HTML table; `docs/assets/presets.js` adds a filter above it."""
     titles = "".join(f"<th>{title}</th>" for title in _COLUMNS)
     shipped_first = sorted(list_presets().values(), key=lambda info: (not info.shipped, info.name))
     rows = "\n".join(f"<tr>{_cells(info)}</tr>" for info in shipped_first)
@@ -72,7 +68,7 @@ def _millions(count: int) -> str:
 
 
 def _source(info: PresetInfo) -> str:
-    """Where the files come from, with a link if that has a page; it may break after each slash."""
+    """Return the source of the files, with a link if it has a page; it may break after each slash."""
     if info.shipped:
         return "in the package"
     scheme, _, path = info.handle.partition("://")

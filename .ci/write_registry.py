@@ -13,12 +13,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
 
-import keras
-
-from lmzoo.cli.kinds import READINGS
 from lmzoo.pretraining.recipe import LEARNS, METHODS
 from lmzoo.registry import Family, families, tasks
 from lmzoo.tasks import Task
+from lmzoo_cli.task_kinds import KINDS, READINGS
 
 ROOT = Path(__file__).resolve().parents[1]
 # The formats of checkpoints, by the library that reads and writes them: see `Family.checkpoints`.
@@ -69,32 +67,22 @@ def _import(module: str, names: Iterable[str]) -> list[str]:
 
 
 def command_line_module() -> str:
-    """Return the source of `lmzoo/cli/registered.py`."""
-    names = [family.name for family in package_families() if family.pretrained_head in METHODS]
+    """Return the source of `lmzoo_cli/registered.py`."""
+    families = [family.name for family in package_families() if family.pretrained_head in METHODS]
     return "\n".join(
         [
             '"""Names that help shows before Keras is loaded. `make registry` writes this file."""',
             "",
-            "PRETRAINED_FAMILIES = (",
-            *(f'    "{name}",' for name in names),
-            ")",
+            *_tuple("PRETRAINED_FAMILIES", families),
             "",
-            "# Name, kind of head, class in files, how examples are read, names of the parts of an input.",
-            "TASKS = (",
-            *(f"    {row}," for row in sorted(_commands())),
-            ")",
+            *_tuple("TASKS", [kind.name for kind in KINDS]),
             "",
         ]
     )
 
 
-def _commands() -> Iterable[str]:
-    """Return the rows of tasks on the command line, as source."""
-    for task in package_tasks():
-        saved_as = keras.saving.get_registered_name(task)
-        for name, how in task.commands:
-            inputs = ", ".join(f'"{part}"' for part in task.input_names) + "," * (len(task.input_names) == 1)
-            yield f'("{name}", "{task.head_kind}", "{saved_as}", "{how}", ({inputs}))'
+def _tuple(name: str, values: Iterable[str]) -> list[str]:
+    return [f"{name} = (", *(f'    "{value}",' for value in values), ")"]
 
 
 def table(titles: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -199,7 +187,7 @@ def fill(text: str, page: str, name: str, block: str) -> str:
 
 def written_files() -> dict[str, str]:
     """Return the content of each file that is written, by its path."""
-    files = {"lmzoo/cli/registered.py": command_line_module(), "lmzoo/models.py": models_module()}
+    files = {"lmzoo_cli/registered.py": command_line_module(), "lmzoo/models.py": models_module()}
     for page, named in blocks().items():
         text = (ROOT / page).read_text("utf-8")
         for name, block in named.items():

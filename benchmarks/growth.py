@@ -59,7 +59,6 @@ def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
 def training(size: dict[str, int]) -> Callable[[], object]:
     """A train step."""
     model = classifier(size)
-    model.compile_by_default()
     rng = np.random.default_rng(1)
     shape = size["batch"], size["length"]
     ids = rng.integers(10, VOCABULARY, shape).astype("int32")

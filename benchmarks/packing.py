@@ -41,6 +41,7 @@ def rows_needed(lengths: np.ndarray) -> int:
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
     """Builds the model; a round is one epoch."""
     from lmzoo.tasks.base.examples import BatchOptions
+    from lmzoo.tasks.inputs import read_inputs
 
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     texts, labels = read("train", options["sentences"])
@@ -57,7 +58,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         sequences = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
         labels = ids[:, 0] % 2
     else:
-        grouped, *_ = model.batches(sequences, labels, None, BatchOptions(size, "shuffle"))
+        grouped, *_ = model.batches(read_inputs(sequences, labels), BatchOptions(size, "shuffle"))
         computed = sum(features["token_ids"].size for features, *_ in grouped.batches())
     share = computed / len(texts)
     return lambda: {

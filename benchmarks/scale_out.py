@@ -71,7 +71,7 @@ def run(command: list[str]) -> dict[str, float]:
     began, memory = time.perf_counter(), 0.0
     environment = {**os.environ, **TENSORFLOW, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryFile("w+") as log:
-        arguments = [sys.executable, "-m", "lmzoo", *command]
+        arguments = [sys.executable, "-m", "lmzoo_cli", *command]
         process = subprocess.Popen(arguments, env=environment, stdout=log, stderr=log, text=True)
         while process.poll() is None:
             found = memory_of(process.pid)

@@ -65,10 +65,12 @@ def main() -> None:
     options = vars(parser.parse_args())
     warn_if_busy()
 
+    from lmzoo.data import ExampleStream
+    from lmzoo.data import stream as stream_examples
     from lmzoo.data.readers import TableStream
     from lmzoo.models import TextClassifier
     from lmzoo.tasks.base.examples import BatchOptions
-    from lmzoo.tasks.base.row_streams import RowStream
+    from lmzoo.tasks.inputs import read_inputs
     from lmzoo.training import ResumableCheckpoint
 
     table = Table("what", "seconds", "MB/s", "memory before, MB", "peak, MB", "growth, MB")
@@ -97,21 +99,24 @@ def main() -> None:
         assert measure("counting the rows", stream.count_rows, size) == count
         assert measure("reading every row", lambda: sum(1 for _ in stream), size) == count
 
-        arguments = {"verbose": 0, "shuffle_buffer": options["shuffle_buffer"]}
-        arguments["callbacks"] = [ResumableCheckpoint(run)]
-        measure("the first step", lambda: model.fit(TableStream(folder), steps_per_epoch=1, verbose=0))
+        def examples_in(table: TableStream) -> ExampleStream:
+            return stream_examples(table, "text", "label", options["shuffle_buffer"])
+
+        measure("the first step", lambda: model.fit(examples_in(TableStream(folder)), steps_per_epoch=1, verbose=0))
 
         def train(epochs: int) -> None:
-            model.fit(TableStream(folder), steps_per_epoch=steps, epochs=epochs, **arguments)
+            callbacks = [ResumableCheckpoint(run)]
+            examples = examples_in(TableStream(folder))
+            model.fit(examples, steps_per_epoch=steps, epochs=epochs, verbose=0, callbacks=callbacks)
 
         measure(f"{steps} steps", lambda: train(1))
         measure(f"{steps} steps more, resumed", lambda: train(2))
-        measure("finding the last row of an epoch", lambda: next(RowStream(stream, "text", "label").rows(0, count - 1)))
+        measure("finding the last row of an epoch", lambda: next(examples_in(stream).rows(0, count - 1)))
 
         # As a longer run would: texts are read and tokenized, without the model's steps.
         part = TableStream(stream.files[: max(1, len(stream.files) // 10)])
-        batching = BatchOptions(order="shuffle", training=True, buffer=options["shuffle_buffer"], verbose=False)
-        batches = model.batches(RowStream(part, "text", "label"), None, None, batching)[0]
+        batching = BatchOptions(order="shuffle", training=True, verbose=False)
+        batches = model.batches(read_inputs(examples_in(part)), batching)[0]
 
         def pass_over() -> int:
             return sum(len(batch[1]) for batch in batches.batches())

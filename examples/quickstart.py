@@ -13,7 +13,7 @@ import sys
 import urllib.request
 from pathlib import Path
 
-import lmzoo  # before Keras, so that TensorFlow starts without log lines
+import lmzoo  # before Keras, so that TensorFlow is fast on every processor
 
 # isort: split
 import keras

@@ -1,8 +1,8 @@
 """lmzoo: a Keras 3 model zoo, language models from ELMo to BERT, RoBERTa and ALBERT."""
 
-from lmzoo.common import tensorflow_kernels, tensorflow_logs  # noqa: F401 - before what imports TensorFlow
+from lmzoo.common.tensorflow_kernels import turn_on_onednn
 
-# isort: split
+turn_on_onednn()  # sets TF_ENABLE_ONEDNN_OPTS, which TensorFlow reads when the next lines import it
 
 from lmzoo import analysis, data, distribution, layers, models, text, training
 from lmzoo.presets import (

@@ -1,7 +1,25 @@
 """Errors that say what a user can do about them."""
 
 
-class PresetError(ValueError):
+class ArgumentError(ValueError):
+    """A value that an argument does not take.
+
+    Attributes:
+        argument: name of the argument, for which the command line prints the option; None if no single one is wrong.
+    """
+
+    def __init__(self, message: str = "", argument: str | None = None) -> None:
+        super().__init__(message)
+        self.argument = argument
+
+
+class PathExistsError(FileExistsError):
+    """A file or directory that stands where another is to be written, and that may not be replaced."""
+
+    argument = "overwrite"
+
+
+class PresetError(ArgumentError):
     """A preset that cannot be found, fetched, trusted or read; the message names it and says what to do.
 
     Example:

@@ -28,8 +28,12 @@ if os.environ.get("LMZOO_FULL_OPTIMIZATION") != "1" and "optimization_level" not
 import keras
 import pytest
 
-from lmzoo.tasks.base.compilation import CompiledTask
+from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
+from lmzoo.tasks.base.task import Task
 from tests.web import web  # noqa: F401 - a fixture
+
+if keras.backend.backend() == "tensorflow":
+    warn_if_onednn_is_off()  # here, as Keras came first; so no test of `fit` logs it
 
 ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
@@ -116,20 +120,34 @@ def _seed() -> None:
     keras.utils.set_random_seed(1301)
 
 
+_compile = Task.compile
+
+
+def _compile_eagerly(self: Task, *args: Any, **kwargs: Any) -> None:
+    eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
+    _compile(self, *args, **kwargs, **eagerly)
+
+
 @pytest.fixture
 def eager(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """On TensorFlow, tasks run eagerly unless the test is marked `compiled` or says how to compile.
 
     Tracing and compiling a tiny model takes seconds, running it takes milliseconds.
     """
-    compile_task = CompiledTask.compile
+    if BACKEND == "tensorflow":
+        compiled = request.node.get_closest_marker("compiled")
+        monkeypatch.setattr(Task, "compile", _compile if compiled else _compile_eagerly)
 
-    def compile_eagerly(self: CompiledTask, *args: Any, **kwargs: Any) -> None:
-        eagerly = {} if kwargs.keys() & {"jit_compile", "run_eagerly"} else {"run_eagerly": True}
-        compile_task(self, *args, **kwargs, **eagerly)
 
-    if BACKEND == "tensorflow" and not request.node.get_closest_marker("compiled"):
-        monkeypatch.setattr(CompiledTask, "compile", compile_eagerly)
+@pytest.fixture(autouse=True, scope="module")
+def _eager_module(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Where all tests of a module run eagerly, so do the tasks that its fixtures build for all of them."""
+    tests = [item for item in request.session.items if item.getparent(pytest.Module) is request.node]
+    with pytest.MonkeyPatch.context() as patch:
+        eager = all("eager" in item.fixturenames for item in tests) and not request.node.get_closest_marker("compiled")
+        if BACKEND == "tensorflow" and eager:
+            patch.setattr(Task, "compile", _compile_eagerly)
+        yield
 
 
 @pytest.fixture(autouse=True, scope="module")

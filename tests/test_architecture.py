@@ -20,9 +20,12 @@ from types import ModuleType
 
 import pytest
 
+from tests.tensorflow_lines import without_tensorflow_lines
+
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "lmzoo"
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+COMMAND_LINE = ROOT / "lmzoo_cli"
+SOURCES = [*sorted(PACKAGE.rglob("*.py")), *sorted(COMMAND_LINE.rglob("*.py"))]
 FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("families/*/__init__.py"))
 
 # Lowest first. A module may import from its own floor and from lower ones; imports in functions and for types count.
@@ -40,7 +43,6 @@ FLOORS = (
     {"models"},
     {"analysis", "distribution", "pretraining"},
     {"compat", "testing"},
-    {"cli"},
 )
 # Python files that a family's folder may hold (config.py and layers.py only where they are long).
 FAMILY_FILES = {"__init__.py", "backbone.py", "config.py", "text.py", "checkpoints.py", "layers.py"}
@@ -74,7 +76,9 @@ def module_of(name: str) -> str:
 
 
 def floor_of(name: str) -> int:
-    """How high a module stands; -1 if it has no place yet."""
+    """Return how high a module stands, the command line above all of lmzoo; -1 if it has no place yet."""
+    if name.split(".")[0] == "lmzoo_cli":
+        return len(FLOORS) + 1
     part = name.split(".")[1] if "." in name else ""
     if part in ("", "__main__"):
         return len(FLOORS)
@@ -102,7 +106,8 @@ def code_lines(path: Path) -> dict[int, str]:
 
 
 def relative(path: Path) -> str:
-    return path.relative_to(PACKAGE).as_posix()
+    """Return a path below `lmzoo/`; that of a module of the command line begins with `lmzoo_cli/`."""
+    return path.relative_to(PACKAGE if path.is_relative_to(PACKAGE) else ROOT).as_posix()
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=relative)
@@ -150,7 +155,7 @@ def test_only_the_facade_knows_families_by_name() -> None:
 
 
 # The public face, and another library's interface to one family.
-FACADES = {"families/__init__.py", "models.py", "cli/registered.py", "compat/allennlp.py"}
+FACADES = {"families/__init__.py", "models.py", "lmzoo_cli/registered.py", "compat/allennlp.py"}
 
 
 def identifiers_in(path: Path) -> set[str]:
@@ -204,6 +209,22 @@ def test_tasks_are_not_told_by_their_names() -> None:
             assert not named, f"{relative(path)} names {named}: formats and commands know a task by its `head_kind`"
 
 
+def test_one_place_looks_at_what_users_pass() -> None:
+    """The types of examples are told apart in `tasks/inputs.py`; others only know lmzoo's own encoded examples."""
+    examples = {"x", "texts", "documents", "validation_data"}
+    paths = [path for path in PACKAGE.glob("tasks/**/*.py") if relative(path) != "tasks/inputs.py"]
+    assert len(paths) > 20
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.args):
+                continue
+            asked = isinstance(node.args[0], ast.Name) and node.args[0].id in examples
+            types = {part.id for part in ast.walk(node.args[-1]) if isinstance(part, ast.Name)}
+            own = all(name.startswith(("Encoded", "SegmentPairs")) for name in types)
+            found = asked and (node.func.id in ("hasattr", "getattr") or (node.func.id == "isinstance" and not own))
+            assert not found, f"{relative(path)}, line {node.lineno}: ask `read_inputs` instead"
+
+
 def test_no_private_keras() -> None:
     for folder in ("lmzoo", "tests", "examples", "benchmarks", "docs"):
         for path in sorted((ROOT / folder).rglob("*")):
@@ -243,7 +264,7 @@ def test_what_is_imported_is_declared() -> None:
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.partition(".")[0])
     assert "numpy" in imported
-    assert imported - sys.stdlib_module_names - {"lmzoo"} - declared == set()
+    assert imported - sys.stdlib_module_names - {"lmzoo", "lmzoo_cli"} - declared == set()
 
 
 # Not "sklearn": Keras imports that itself, for its wrappers.
@@ -264,14 +285,16 @@ def test_import_is_light(backend: str, forbidden: list[str]) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() == "", f"`import lmzoo` on {backend} also imports {done.stdout}"
-    assert done.stderr == "", "importing TensorFlow shows its log lines"
+    assert without_tensorflow_lines(done.stderr) == ""
 
 
 def modules() -> list[ModuleType]:
     import lmzoo
+    import lmzoo_cli
 
-    names = [info.name for info in pkgutil.walk_packages(lmzoo.__path__, "lmzoo.")]
-    return [lmzoo, *(importlib.import_module(name) for name in names if "__main__" not in name)]
+    packages = (lmzoo, lmzoo_cli)
+    names = [info.name for p in packages for info in pkgutil.walk_packages(p.__path__, f"{p.__name__}.")]
+    return [*packages, *(importlib.import_module(name) for name in names if "__main__" not in name)]
 
 
 def public_objects() -> Iterator[tuple[str, object]]:
@@ -302,7 +325,7 @@ def test_public_api_is_typed() -> None:
     untyped = []
     for name, value in public_objects():
         function = inspect.unwrap(value.__init__ if inspect.isclass(value) else value)
-        if not inspect.isfunction(function) or function.__module__.split(".")[0] != "lmzoo":
+        if not inspect.isfunction(function) or function.__module__.split(".")[0] not in ("lmzoo", "lmzoo_cli"):
             continue
         signature = inspect.signature(function)
         parameters = [p for p in signature.parameters.values() if p.name not in {"self", "cls"}]
@@ -315,4 +338,4 @@ def test_public_api_is_typed() -> None:
 def test_each_fault_finds_its_text() -> None:
     faults = runpy.run_path(str(ROOT / "tests/mutants/faults.py"))["FAULTS"]
     for fault in faults:
-        assert (ROOT / "lmzoo" / fault.file).read_text("utf-8").count(fault.before) == 1, fault.name
+        assert (ROOT / fault.path).read_text("utf-8").count(fault.before) == 1, fault.name

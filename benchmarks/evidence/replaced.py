@@ -12,7 +12,7 @@ from benchmarks.evidence.claim import Claim, Comparison, Setting
 from benchmarks.evidence.trained import BASE, HOW, LENGTH, POS, SCALE, SST2, VOCABULARY, Training, train
 from benchmarks.quality import DATASETS, some
 from lmzoo.families.electra import ElectraConfig
-from lmzoo.tasks.base.replaced_tokens import generator_config
+from lmzoo.tasks.objectives.replaced_tokens import generator_config
 from lmzoo.text import Masking
 
 RATES = (5e-4, 1e-3, 2e-3)

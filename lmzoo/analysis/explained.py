@@ -10,7 +10,7 @@ import numpy as np
 from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.errors import WrongModelError
+from lmzoo.errors import ArgumentError, WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
 from lmzoo.text import EncodedTexts, EncodedWords
 from lmzoo.text.batching import ladder_buckets
@@ -76,7 +76,8 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
     if tagger and task.crf:
         raise ValueError("With `crf` labels are scored together, and no word has a score of its own to explain.")
     if tagger and word is None:
-        raise ValueError("Name the word whose label is to be explained as `word`, by its number from 0 or as it is.")
+        message = "Name the word whose label is to be explained as `word`, by its number from 0 or as it is."
+        raise ArgumentError(message, "word")
     require(tagger or word is None, "word", "None, but for a TokenClassifier, which has an answer for each word", word)
     require(len(split_segments(texts, words=True)[0]), "texts", "at least one text", texts)
 

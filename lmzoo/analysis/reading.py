@@ -13,8 +13,8 @@ from lmzoo.common.tensor_types import Tensors
 from lmzoo.families import Backbone
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.compilation import expected_retracing
-from lmzoo.tasks.base.input_kinds import fit_preprocessor
+from lmzoo.tasks.base.prediction import expected_retracing
+from lmzoo.tasks.base.preprocessor_checks import fit_preprocessor
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.segments import split_segments

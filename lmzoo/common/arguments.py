@@ -8,6 +8,8 @@ import numbers
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from lmzoo.errors import ArgumentError
+
 
 def is_integer(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
     """Whether `value` is an integer, also one of numpy's, but not a bool, from `least` to `most`."""
@@ -30,7 +32,7 @@ def require(condition: object, name: str, allowed: str, value: object, advice: s
         advice: a sentence that says what to do, if there is more to say.
     """
     if not condition:
-        raise ValueError(f"`{name}` must be {allowed}, got {value!r:.60}.{' ' if advice else ''}{advice}")
+        raise ArgumentError(f"`{name}` must be {allowed}, got {value!r:.60}.{' ' if advice else ''}{advice}", name)
 
 
 def require_share(name: str, value: object) -> None:

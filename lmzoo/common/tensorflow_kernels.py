@@ -1,25 +1,42 @@
-"""Turns on oneDNN's kernels where TensorFlow leaves them off. Imported before anything that may import TensorFlow.
+"""oneDNN's kernels for TensorFlow, which TensorFlow leaves off on x86 processors without AVX-512 VNNI.
 
-By itself, TensorFlow uses them on x86 processors with AVX-512's instructions for neural networks. On those with AVX2
-alone, too, models train faster with them; `benchmarks/README.md` has figures. TF_ENABLE_ONEDNN_OPTS decides, as it
-does in TensorFlow: with 0 they are off.
+On those with AVX2 alone, models train faster with them; `benchmarks/README.md` has figures. TensorFlow reads
+TF_ENABLE_ONEDNN_OPTS when it is imported: with 1 they are on, with 0 off.
 """
 
 from __future__ import annotations
 
+import functools
+import logging
 import os
 import platform
 import sys
+from pathlib import Path
 
 _VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
+_IMPORTED_AFTER_TENSORFLOW = "tensorflow" in sys.modules  # this module, when `import lmzoo` imports it
+_PROCESSOR = Path("/proc/cpuinfo")
 
 
-def leave_to_tensorflow() -> None:
-    """Undoes it, before TensorFlow is imported: with AVX2 alone, short requests are answered faster without."""
-    if _chosen and "tensorflow" not in sys.modules:
-        os.environ.pop(_VARIABLE, None)
+def turn_on_onednn() -> None:
+    """Set the variable on x86, unless the user has set it or TensorFlow has already read it."""
+    if not _IMPORTED_AFTER_TENSORFLOW and _is_x86():
+        os.environ.setdefault(_VARIABLE, "1")
 
 
-_chosen = _VARIABLE not in os.environ and "tensorflow" not in sys.modules and platform.machine() in ("x86_64", "AMD64")
-if _chosen:
-    os.environ[_VARIABLE] = "1"
+@functools.cache
+def warn_if_onednn_is_off() -> None:
+    """Say once if training with TensorFlow is slow because TensorFlow was imported before lmzoo."""
+    if _IMPORTED_AFTER_TENSORFLOW and _VARIABLE not in os.environ and _is_x86() and not _has_vnni():
+        logging.getLogger(__name__).warning(
+            "Training is slower without oneDNN's kernels: import lmzoo before tensorflow, or set %s=1.", _VARIABLE
+        )
+
+
+def _is_x86() -> bool:
+    return platform.machine() in ("x86_64", "AMD64")
+
+
+def _has_vnni() -> bool:
+    """Return whether the processor has instructions with which TensorFlow turns the kernels on by default."""
+    return _PROCESSOR.exists() and "_vnni" in _PROCESSOR.read_text("utf-8")

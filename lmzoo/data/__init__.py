@@ -1,4 +1,5 @@
-"""Data sets: readers of files with examples, and corpora to pre-train on.
+"""Data sets: examples in tables, readers of files with examples, and corpora to pre-train on."""
 
-Nothing is imported here, since the command line imports the readers before Keras.
-"""
+from lmzoo.data.examples import ExampleStream, from_table, stream
+
+__all__ = ["ExampleStream", "from_table", "stream"]

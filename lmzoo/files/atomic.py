@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 
+from lmzoo.errors import PathExistsError
+
 # Waiting for somebody who is cleaning up: not for long, since another program may hold the lock, such as flock(1).
 _TRIES = 20
 # What the system says if a disk is full, a quota is used up, or a file exceeds the limit of its size.
@@ -287,7 +289,7 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
         raise FileExistsError(f"{target} is a file; give the path of a directory.")
     present = set(os.listdir(target)) if target.exists() else set()
     if present and not overwrite:
-        raise FileExistsError(f"{target} exists already; pass `overwrite=True` or another directory.")
+        raise PathExistsError(f"{target} exists already; pass `overwrite=True` or another directory.")
     if marker not in present and (strange := sorted(present.intersection(owns))):
         raise FileExistsError(f"{target} is not replaced: it holds {strange} but no {marker}. Give another directory.")
     if target.exists() and Path.cwd().is_relative_to(target):

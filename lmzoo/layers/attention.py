@@ -7,8 +7,8 @@ head, H = N·D hidden width.
 from __future__ import annotations
 
 import contextlib
-import contextvars
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import keras
@@ -34,10 +34,16 @@ WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
 # Keys and values of a sequence's positions: two float (B, N, T, D).
 Cache: TypeAlias = tuple[Tensor, Tensor]
 
-# Kernels and biases that were joined beforehand, by their projections: see `joined_projections`.
-_JOINED: contextvars.ContextVar[dict[tuple[keras.layers.Dense, ...], list[Tensor]] | None] = contextvars.ContextVar(
-    "joined", default=None
-)
+
+@dataclass(frozen=True)
+class JoinedKernels:
+    """Kernels and biases that were joined for an export; see `joined_projections`.
+
+    Attributes:
+        by_layers: the joined kernel and bias of projections that are computed together.
+    """
+
+    by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
 
 
 def _flash_attention(query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool) -> Tensor | None:
@@ -120,15 +126,6 @@ def attention_probabilities(
     return ops.cast(probabilities, query.dtype)
 
 
-def _transpose(x: Tensor, axes: tuple[int, ...]) -> Tensor:
-    """`ops.transpose`; in exported graphs as integers, since oneDNN takes 0.1 ms for even the smallest float array."""
-    if not _JOINED.get():
-        return ops.transpose(x, axes)
-    import tensorflow as tf
-
-    return tf.bitcast(tf.transpose(tf.bitcast(x, f"int{8 * x.dtype.size}"), axes), x.dtype)
-
-
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
@@ -197,6 +194,7 @@ class SelfAttention(ConfiguredLayer):
             for name in ("query", "key", "value", "output_dense")
         )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
+        self.joined_kernels: JoinedKernels | None = None
 
     def build(self, input_shape: Shape) -> None:
         """Creates the four projections."""
@@ -211,12 +209,13 @@ class SelfAttention(ConfiguredLayer):
         """
         rows = as_rows(x)  # (B·T, H)
         heads = self.num_heads, self.hidden_dim // self.num_heads
-        if beforehand := (_JOINED.get() or {}).get(layers):
-            kernel, bias = beforehand  # (H, layers·H), (layers·H,)
+        joined = self.joined_kernels.by_layers.get(layers) if self.joined_kernels else None
+        if joined:
+            kernel, bias = joined  # (H, layers·H), (layers·H,)
             projected = matmul(rows, kernel) + bias  # (B·T, layers·H)
         elif not join or self.hidden_dim > WIDEST_JOINED or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *heads)
-            return [_transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
+            return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
             # Devices that split the last axis would send each other their parts if it was joined.
             kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
@@ -226,8 +225,16 @@ class SelfAttention(ConfiguredLayer):
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
             projected = matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), *heads)
-        split = _transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
+        split = self._transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(split, len(layers), axis=0)
+
+    def _transpose(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
+        """Transpose `x`; in exported graphs as integers, since oneDNN takes 0.1 ms for the smallest float array."""
+        if self.joined_kernels is None:
+            return ops.transpose(x, axes)
+        import tensorflow as tf
+
+        return tf.bitcast(tf.transpose(tf.bitcast(x, f"int{8 * x.dtype.size}"), axes), x.dtype)
 
     def call(
         self,
@@ -276,7 +283,7 @@ class SelfAttention(ConfiguredLayer):
 
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
         """The output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
-        context = ops.reshape(_transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
+        context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
@@ -331,26 +338,33 @@ class SelfAttention(ConfiguredLayer):
 
 @contextlib.contextmanager
 def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
-    """Joins kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
+    """Join kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
 
     These functions read copies of the current weights. Quantised layers are not joined.
 
     Yields:
         The copies, `tf.Variable`s, which must be kept as long as the functions.
     """
+    layers = list(layers)
+    joined = [_join_kernels(layer) for layer in layers]
+    for layer, kernels in zip(layers, joined, strict=True):
+        layer.joined_kernels = kernels
+    try:
+        yield [copy for kernels in joined for pair in kernels.by_layers.values() for copy in pair]
+    finally:
+        for layer in layers:
+            layer.joined_kernels = None
+
+
+def _join_kernels(layer: SelfAttention) -> JoinedKernels:
     import tensorflow as tf
 
-    joined = {}
-    for layer in layers:
-        for dense in ((layer.query, layer.key, layer.value), (layer.key, layer.value)):
-            if all(part.quantization_mode is None for part in dense):
-                weights = [[ops.convert_to_numpy(w) for w in (part.kernel, part.bias)] for part in dense]
-                joined[dense] = [
-                    tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
-                    for parts in zip(*weights, strict=True)
-                ]
-    token = _JOINED.set(joined)
-    try:
-        yield [variable for weights in joined.values() for variable in weights]
-    finally:
-        _JOINED.reset(token)
+    by_layers = {}
+    for projections in ((layer.query, layer.key, layer.value), (layer.key, layer.value)):
+        if all(part.quantization_mode is None for part in projections):
+            weights = [[ops.convert_to_numpy(w) for w in (part.kernel, part.bias)] for part in projections]
+            by_layers[projections] = [
+                tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
+                for parts in zip(*weights, strict=True)
+            ]
+    return JoinedKernels(by_layers)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import contextvars
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -17,10 +16,6 @@ from lmzoo.common.tensor_types import Tensor
 _ALIASED = 512  # columns, 2 kB of float32
 _APART = 16  # rows or columns
 _INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
-# Kernels with longer rows, by their layers: see `longer_kernels`.
-_LONGER: contextvars.ContextVar[Mapping[keras.layers.Dense, Tensor] | None] = contextvars.ContextVar(
-    "longer", default=None
-)
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -41,8 +36,8 @@ def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
-    """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul` or with a kernel of `longer_kernels`."""
-    if (longer := (_LONGER.get() or {}).get(layer)) is not None:
+    """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul` or with its `longer_kernel`."""
+    if (longer := getattr(layer, "longer_kernel", None)) is not None:
         # The slice comes last: TensorFlow computes a product and a bias as one operation.
         x = ops.add(ops.matmul(x, longer), ops.pad(layer.bias, ((0, _APART),)))
         return layer.activation(x[:, : layer.units])
@@ -53,12 +48,14 @@ def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
 
 @contextlib.contextmanager
 def longer_kernels(longer: Mapping[keras.layers.Dense, Tensor]) -> Iterator[None]:
-    """In this context, `apply_dense` uses these kernels in place of the layers' own; see `with_longer_rows`."""
-    token = _LONGER.set(longer)
+    """Give layers a `longer_kernel` in this context, which `apply_dense` prefers; see `with_longer_rows`."""
+    for layer, kernel in longer.items():
+        layer.longer_kernel = kernel
     try:
         yield
     finally:
-        _LONGER.reset(token)
+        for layer in longer:
+            layer.longer_kernel = None
 
 
 def is_aliased(kernel: Tensor) -> bool:

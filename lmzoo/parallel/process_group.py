@@ -67,7 +67,7 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
     ```{.python .notest}
     from lmzoo.parallel.process_group import run_together
 
-    run_together("lmzoo", ["pretrain", "texts", "--output", "my_preset"], workers=4)
+    run_together("lmzoo_cli", ["pretrain", "texts", "--output", "my_preset"], workers=4)
     ```
     """
     with connected(workers, address) as ray, _signals() as heard:

@@ -10,6 +10,8 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.detect import find_checkpoint
+from lmzoo.common.arguments import require
+from lmzoo.errors import ArgumentError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.presets.catalog import open_preset
 from lmzoo.presets.keras_preset import KerasPreset
@@ -86,10 +88,10 @@ def open_source(preset: str | Path, family: str | None = None) -> Source:
     Raises:
         ValueError: If there is no such family, or the preset is of another one.
     """
-    if family is not None and family not in families():
-        raise ValueError(f"`family` must be one of {', '.join(families())}, got {family!r}.")
+    require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))
     source: Source = find_checkpoint(files, family) or KerasPreset(files)
     if family is not None and (stored := family_of(source.backbone_class).name) != family:
-        raise ValueError(f"The preset {str(preset)!r} is of the family {stored!r}, but `family` is {family!r}.")
+        message = f"The preset {str(preset)!r} is of the family {stored!r}, but `family` is {family!r}."
+        raise ArgumentError(message, "family")
     return source

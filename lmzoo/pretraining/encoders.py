@@ -17,6 +17,7 @@ from lmzoo.data.corpora.segment_pairing import segment_pairs
 from lmzoo.data.corpora.sequences import WithSpaces, pack_continuously, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
 from lmzoo.data.corpora.train_tokenizers import train_tokenizer
+from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
@@ -29,6 +30,7 @@ from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, describe_shares
 from lmzoo.tasks import CausalLM, MaskedLM, Pretrainer, Task
 from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.inputs import read_inputs
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
 from lmzoo.text.batching import compiles_shapes
 from lmzoo.training import LateDecay, WarmUp
@@ -100,7 +102,7 @@ def train_encoder(
             name = f" of {text.name}" if text.name else ""
             run.say(f"evaluating on {len(chosen):,} sequences{name} of up to {part.length} tokens")
             options = BatchOptions(size, buckets=_buckets(model, chosen.lengths))
-            measured = model.evaluate(model.batches(chosen, None, None, options)[0], verbose=0, return_dict=True)
+            measured = model.evaluate(model.batches(read_inputs(chosen), options)[0], verbose=0, return_dict=True)
             measured |= {"perplexity": math.exp(measured["loss"])} if causal else {}
             of_length = "" if part.length == short else f"_at_{part.length}"
             scores |= {f"{name}{of_length}": float(value) for name, value in measured.items()}
@@ -167,9 +169,9 @@ def _batches(
     options = BatchOptions(size, "shuffle", buckets=_buckets(model, longest))
     tokens = [float(sequences.lengths.mean()) for sequences in found]
     if len(found) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
-        return model.batches(found[0], None, None, options)[0], size * tokens[0]
+        return model.batches(read_inputs(found[0]), options)[0], size * tokens[0]
     rates = [text.share / mean for text, mean in zip(texts, tokens, strict=True)]
-    batches = model.batches(join_sequences(found, run.work), None, None, options)[0]
+    batches = model.batches(read_inputs(join_sequences(found, run.work)), options)[0]
     return MixedBatches(batches, list(map(len, found)), rates), size / sum(rates)
 
 
@@ -188,9 +190,10 @@ def decay_begin(recipe: Recipe, total: int) -> int | None:
         return None
     begin, warmup = total - math.ceil(total * _DECAY), WSD_WARMUP * recipe.accumulate
     if begin < warmup:
-        raise ValueError(
+        raise ArgumentError(
             f"With the `schedule` wsd the learning rate rises for {WSD_WARMUP:,} steps and falls in the last "
-            f"{_DECAY:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose linear."
+            f"{_DECAY:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose linear.",
+            "tokens",
         )
     return begin
 

@@ -11,6 +11,8 @@ from typing import Any
 
 import keras
 
+from lmzoo.common.arguments import require
+from lmzoo.errors import PathExistsError
 from lmzoo.files.manifest import listed_files
 from lmzoo.files.urls import absolute, exists
 from lmzoo.parallel.processes import check_same, first_process_first, process_index, several_processes
@@ -108,14 +110,13 @@ def pretrain(
     ```
     """
     recipe, output = recipe or Recipe(), Path(output).expanduser()
-    if weights_dtype not in WEIGHTS_DTYPES:
-        raise ValueError(f"`weights_dtype` must be one of {', '.join(WEIGHTS_DTYPES)}, got {weights_dtype!r}.")
+    require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     verbose = verbose and process_index() == 0
     if say is None or process_index():
         say = print if verbose else lambda line: None
     work = Path(f"{output}.work" if work is None else work).expanduser()
     if output.exists() and not overwrite:
-        raise FileExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
+        raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
     texts = read_texts(corpus, field, split)
     others = None if validation is None else read_texts(validation, field, split)
     known = {"corpus": identity_of(texts), "validation": others and identity_of(others), "field": field, "split": split}

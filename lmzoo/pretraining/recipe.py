@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import numbers
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.errors import ArgumentError
 from lmzoo.families import DEFAULT_FAMILY
 from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
@@ -200,14 +200,11 @@ class Recipe:
             "dtype": DTYPES,
         }
         for name, values in known.items():
-            if getattr(self, name) not in values:
-                raise ValueError(f"`{name}` must be one of {', '.join(values)}, got {getattr(self, name)!r}.")
+            require(getattr(self, name) in values, name, f"one of {', '.join(values)}", getattr(self, name))
         for name, value in (_traits(self.init) if self.init is not None else {}).items():
             found = getattr(self, name)
-            if found != value and not (name == "positions" and is_integer(found, 1, value)):
-                raise ValueError(
-                    f"`{name}` must be {value!r}, that of the preset {self.init}, got {found!r}: leave out one of both."
-                )
+            fits = found == value or (name == "positions" and is_integer(found, 1, value))
+            require(fits, name, f"{value!r}, as in the preset {self.init}", found, "Leave out one of both.")
         width = self.shape[1]
         rate = self.method.learning_rate or self._usual_rate(width)
         own = {
@@ -254,7 +251,7 @@ class Recipe:
         named = ", ".join(SIZES)
         if self.method.words or not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(self.size))):
             other = "" if self.method.words else ', or layers and width such as "6x256"'
-            raise ValueError(f"`size` must be one of {named}{other}, got {self.size!r}.")
+            raise ArgumentError(f"`size` must be one of {named}{other}, got {self.size!r}.", "size")
         layers, width = map(int, found.groups())
         fits = width % _HEAD == 0 or self.init is not None
         require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, such as 6x256", self.size)
@@ -289,9 +286,11 @@ class Recipe:
     def _check_family(self) -> None:
         """Checks that no field is set that the family does not use."""
         defaults = _defaults()
-        unused = [f"`{name}`" for name in self.method.unused if getattr(self, name) != defaults[name]]
+        unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
         if unused:
-            raise ValueError(f"{self.family} does not use {', '.join(unused)}: {self.method.reason}. Leave it out.")
+            names = ", ".join(f"`{name}`" for name in unused)
+            message = f"{self.family} does not use {names}: {self.method.reason}. Leave it out."
+            raise ArgumentError(message, unused[0])
         if self.words and (self.attends or not self.method.causal or self.init is not None):
             raise ValueError(
                 "`words` is for lstm_lm and ffnn_lm that begin with random weights: other families have tokenizers of "
@@ -300,9 +299,10 @@ class Recipe:
         allowed = _objectives(self.family_record)
         if self.objective not in allowed:
             able = [name for name, family in families().items() if self.objective in _objectives(family)]
-            raise ValueError(
+            raise ArgumentError(
                 f"`objective` must be {' or '.join(allowed)} for {self.family}, got {self.objective!r}, which is for "
-                f"{', '.join(able)}."
+                f"{', '.join(able)}.",
+                "objective",
             )
 
     def _check_numbers(self) -> None:
@@ -311,12 +311,12 @@ class Recipe:
         least = {"tokens": 1, "vocabulary_size": words, "sequence_length": length, "positions": length}
         for name, value in {**least, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
             found = getattr(self, name)
-            if not isinstance(found, numbers.Real) or found < value:
-                raise ValueError(f"`{name}` must be at least {value} for {self.family}, got {found!r}.")
+            require(is_number(found, value), name, f"at least {value} for {self.family}", found)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
-        if not isinstance(self.learning_rate, numbers.Real) or not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"`learning_rate` must be above 0, got {self.learning_rate!r}.")
+        rate = self.learning_rate
+        fits = rate is not None and is_number(rate) and 0 < rate < math.inf
+        require(fits, "learning_rate", "above 0", rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.
@@ -340,7 +340,8 @@ class Recipe:
         try:
             stored = json.loads(file.read_text("utf-8"))
         except ValueError as error:
-            raise ValueError(f"{file} is damaged ({error}). Pass another `work`, or remove {folder}.") from None
+            message = f"{file} is damaged ({error}). Pass another `work`, or remove {folder}."
+            raise ArgumentError(message, "work") from None
         known = {**_defaults(), **stored}  # recipes of earlier versions lack fields, which had today's defaults
         grown = self.schedule == "wsd" and self.tokens > known["tokens"]
         changed = [
@@ -349,9 +350,10 @@ class Recipe:
             if known.get(name) != value and not (grown and name == "tokens")
         ]
         if changed:
-            raise ValueError(
+            raise ArgumentError(
                 f"{folder} holds a run with another {', another '.join(changed)}. Pass another `work`, or remove it to "
-                "start from scratch."
+                "start from scratch.",
+                "work",
             )
         return grown
 

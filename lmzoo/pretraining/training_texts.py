@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from lmzoo.common.arguments import is_number, require
 from lmzoo.data.corpora.documents import read_documents, split_documents, text_files
 from lmzoo.data.corpora.tokenized_documents import check_documents
+from lmzoo.errors import ArgumentError
 from lmzoo.files.urls import absolute, open_to_read, size_of
 from lmzoo.text.word_splitting import words_of
 
@@ -184,16 +185,18 @@ def split_held_out(
     if validation is not None:
         known = {absolute(file) for text in corpus for file in text.files()}
         if both := [file for text in validation for file in text.files() if absolute(file) in known]:
-            raise ValueError(f"{', '.join(both)}: text to train on and to evaluate on (`validation`) must differ.")
+            message = f"{', '.join(both)}: text to train on and to evaluate on (`validation`) must differ."
+            raise ArgumentError(message, "validation")
         train, held = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
     else:
         train, held = [], []
         for text in corpus:
             count = sum(1 for _ in itertools.islice(text, _HELD_OUT))
             if count == 1:
-                raise ValueError(
+                raise ArgumentError(
                     f"{_called(text, 'The corpus')} holds 1 document, too few to hold any out: pass text to evaluate "
-                    "on (`validation`), or put blank lines between documents."
+                    "on (`validation`), or put blank lines between documents.",
+                    "validation",
                 )
             train.append(TrainingDocuments(text, count))
             held.append(TrainingDocuments(text, count, held=True))

@@ -19,8 +19,8 @@ import keras
 
 from lmzoo.checkpoints.formats.tensorflow import system_errors
 from lmzoo.common.arguments import require
+from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.tensor_types import Features
-from lmzoo.common.tensorflow_logs import without_log_lines
 from lmzoo.errors import NotFiniteError
 from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, joined_projections

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import keras
@@ -23,13 +24,11 @@ from lmzoo.tasks.base.examples import (
     BatchOptions,
     Examples,
     FeatureArrays,
-    Inputs,
-    Labels,
     TrainingData,
-    Weights,
 )
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.language_model_inputs import are_documents, features_of_steps, split_documents
+from lmzoo.tasks.inputs import TaskInputs, are_documents, split_documents
+from lmzoo.tasks.language_model_inputs import features_of_steps
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
@@ -135,6 +134,7 @@ class BidirectionalLM(Task):
         super().__init__(backbone, preprocessor, inputs, ops.stack(found, axis=-1), None, name)
         self.streams, self.head, self.vocabulary, self.num_sampled = streams, head, words, num_sampled
         self.unroll_steps = unroll_steps
+        self.compile()
 
     @property
     def unroll_steps(self) -> int:
@@ -174,9 +174,7 @@ class BidirectionalLM(Task):
 
     # === Fit, evaluate, predict ===
 
-    def batches(
-        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
-    ) -> TrainingData:
+    def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
         """See `Task.batches`: documents become streams of sentences.
 
         In training, documents are read repeatedly; otherwise every sentence is read once. Then streams that have ended
@@ -187,30 +185,31 @@ class BidirectionalLM(Task):
             TypeError: naming the position of a document that is not a list of sentences.
             ValueError: for labels or weights, and if the words do not fill a batch.
         """
-        if not are_documents(x):
-            return super().batches(x, y, sample_weight, options)
-        self.check_unlabelled(y)
-        if sample_weight is not None:
+        documents = inputs.x
+        if not are_documents(documents):
+            return super().batches(inputs, options)
+        self.check_unlabelled(inputs.y)
+        if inputs.sample_weight is not None:
             raise ValueError("A document has no weight, since a batch holds parts of many.")
         size = options.batch_size or BATCH_SIZE
         if not options.training:
-            return self._test_streams(x, size, self.unroll_steps, options.verbose), None, None
+            return self._test_streams(documents, size, self.unroll_steps, options.verbose), None, None
         self.check_takes_text()
         shuffle, seed = options.order == "shuffle", options.seed
-        streams = DocumentStreams(x, self._make_stream_batch, size, self.unroll_steps, shuffle=shuffle, seed=seed)
+        streams = DocumentStreams(
+            documents, self._make_stream_batch, size, self.unroll_steps, shuffle=shuffle, seed=seed
+        )
         if options.steps is None:
             streams.count(options.verbose)
         self._make_room(size, training=True)
         return streams, None, None
 
-    def split_validation(
-        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, share: float
-    ) -> tuple[TrainingData, tuple[Any, ...] | None]:
-        """See `Task.split_validation`: whole documents are held out."""
-        if not are_documents(x):
-            return super().split_validation(x, y, sample_weight, share)
-        train, held_out = split_documents(x, share)
-        return (train, y, sample_weight), (held_out,)
+    def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
+        """Return the documents to train on, and the last `fraction` of them to validate on."""
+        if not are_documents(inputs.x):
+            return super().split_validation(inputs, fraction)
+        first, last = split_documents(inputs.x, fraction)
+        return replace(inputs, x=first), replace(inputs, x=last)
 
     def perplexity(
         self, documents: Iterable[Document], batch_size: int = 256, direction: str | None = None, verbose: bool = True

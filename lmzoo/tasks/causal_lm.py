@@ -16,9 +16,10 @@ from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.next_tokens_task import BATCH_SIZE, NextTokensTask
 from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling, undisturbed
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, list_texts, prompt_ids
+from lmzoo.tasks.inputs import list_texts
+from lmzoo.tasks.objectives.next_tokens import BATCH_SIZE, NextTokensTask
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import Preprocessor
@@ -105,6 +106,7 @@ class CausalLM(NextTokensTask):
         self.max_new_tokens = min(NEW, half) if max_new_tokens is None else max_new_tokens
         self.add_start_token = add_start_token
         self._made: dict[str, Any] = {}  # what is compiled when it is first needed
+        self.compile()
 
     @property
     def max_new_tokens(self) -> int:
@@ -213,7 +215,6 @@ class CausalLM(NextTokensTask):
         """Log-probabilities of the tokens of texts; without a start token, that of the first is 0."""
         check_arguments(batch_size=batch_size)
         self.check_takes_text()
-        self.compile_by_default()
         if "scores" not in self._made:
             # Keras would take the model itself for a part of this one, which has a fixed set of them once quantised.
             self._made["scores"] = scoring_model(self.backbone).predict
@@ -302,7 +303,6 @@ class CausalLM(NextTokensTask):
     ) -> Iterator[list[str]]:
         """Iterates over pieces of text, one for each prompt."""
         tokenizer = self.text_preprocessor.tokenizer
-        self.compile_by_default()
         if "generator" not in self._made:
             self._made["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
         generator: TokenGenerator = self._made["generator"]

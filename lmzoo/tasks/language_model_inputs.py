@@ -3,41 +3,17 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
-from typing import Any, TypeGuard
+from collections.abc import Sequence
+from typing import Any
 
-import keras
 import numpy as np
 
 from lmzoo.data.corpora.lm_batches import Step
-from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.tasks.base.examples import FeatureArrays
-from lmzoo.tasks.base.input_kinds import is_text_stream
-from lmzoo.text import Encoded, Tokenizer, WordTokenizer
+from lmzoo.text import Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.characters import NO_BYTE
 
 _COLUMNS = 16  # the characters of a batch's words are cut to a multiple of this, so that few shapes are compiled
-
-
-def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
-    """Whether `x` is a collection of documents, of any kind, rather than token features."""
-    features = x is None or isinstance(x, (dict, Encoded, keras.utils.PyDataset))
-    return not features and (is_text_stream(x) or not hasattr(x, "element_spec"))
-
-
-def split_documents(documents: Iterable[Document], share: float) -> tuple[Sequence[Document], Sequence[Document]]:
-    """The first documents for training, and the last `share` of them for validation.
-
-    Raises:
-        TypeError: if they are not a sequence.
-        ValueError: if one of the two would be empty.
-    """
-    if not isinstance(documents, Sequence):
-        raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
-    cut = int(len(documents) * (1 - share))
-    if not 0 < cut < len(documents):
-        raise ValueError(f"`validation_split={share}` leaves no documents for training or validation.")
-    return documents[:cut], documents[cut:]
 
 
 def features_of_steps(

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
-from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.base.reports import report_masked
+from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax
@@ -84,6 +85,7 @@ class MaskedLM(MaskedTokensTask):
         super().__init__(
             backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, found: logits, name
         )
+        self.compile()
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -200,7 +202,10 @@ class MaskedLM(MaskedTokensTask):
         return results[0] if len(results) == 1 else [*results]
 
     verb = "fill"
-    compare = report_masked
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_masked(self, parts, y, batch_size, **measured)
+
     served_outputs = ("token", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

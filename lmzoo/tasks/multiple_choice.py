@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.tensor_types import Features
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
@@ -95,6 +96,7 @@ class MultipleChoice(TextVectorTask):
         head.logits.bias.trainable = False  # softmax cancels it: its gradient is noise, but checkpoints hold it
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
+        self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy over the choices of each example."""
@@ -205,7 +207,10 @@ class MultipleChoice(TextVectorTask):
         return [choices[0] if top_k == 1 else choices for choices in ranked]
 
     verb = "choose"
-    compare = report_choices
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_choices(self, parts, y, batch_size, **measured)
+
     served_outputs = ("choice", "index", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -15,8 +15,8 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, example_weights
-from lmzoo.tasks.base.masked_lm_objective import MaskedTokensTask
 from lmzoo.tasks.masked_lm import MaskedLM
+from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.training.span_metrics import TokenAccuracy
 
@@ -122,6 +122,7 @@ class Pretrainer(MaskedTokensTask):
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens"}.get(objective, self.head_kind)
         self.per_token = objective == "rtd"
         self.uses_pooler = objective in _PAIRED
+        self.compile()
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
         """Return the mean over masked tokens, and the mean over pairs or over all tokens."""

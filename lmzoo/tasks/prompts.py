@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
+from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
-from lmzoo.text.validate_text import Text, clean_columns, is_text
+from lmzoo.text.validate_text import Text, clean_columns
 
 # What to do instead of passing the arguments that KerasHub's `generate` has.
 INSTEAD_OF_KERAS_HUBS = {
@@ -14,20 +14,6 @@ INSTEAD_OF_KERAS_HUBS = {
     "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",
     "strip_prompt": "The result is always the new text alone: add it to the prompt for the whole text.",
 }
-
-
-def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
-    """Return texts as a list, and whether they were one string.
-
-    Raises:
-        TypeError: for a dict of token ids.
-    """
-    if isinstance(texts, Mapping):
-        raise TypeError(
-            f"`generate` takes strings, got a dict of {', '.join(map(repr, texts))}. Pass the texts to a model with a "
-            "`preprocessor`; `predict` returns the logits for token ids."
-        )
-    return ([texts], True) if is_text(texts) else (texts, False)
 
 
 def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
@@ -59,7 +45,8 @@ def check_room(ids: list[list[int]], new: int, most: int) -> None:
         if count + new > most:
             room = most - count
             advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
-            raise ValueError(
+            raise ArgumentError(
                 f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
-                f"tokens that the model takes. {advice}."
+                f"tokens that the model takes. {advice}.",
+                "max_new_tokens",
             )

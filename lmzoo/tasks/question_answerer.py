@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.evaluation.reports import Report
 from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answers, read_golds
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
@@ -133,6 +134,7 @@ class QuestionAnswerer(Task):
         self.max_answer_length = max_answer_length
         self.n_best = n_best
         self.null_score_threshold = null_score_threshold
+        self.compile()
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
@@ -317,7 +319,10 @@ class QuestionAnswerer(Task):
         return self.null_score_threshold
 
     verb = "answer"
-    compare = report_answers
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_answers(self, parts, y, batch_size, **measured)
+
     served_outputs = ("answer", "start", "end", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

@@ -12,16 +12,18 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, require, require_share
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays
+from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, list_texts
+from lmzoo.tasks.inputs import list_texts
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS
 from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
@@ -92,7 +94,9 @@ class Seq2SeqLM(Task):
     learns_from = "pairs alone, `fit((sources, targets))`"
     per_token = True
     uses_pooler = False
-    compare = report_translations
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_translations(self, parts, y, batch_size, **measured)
 
     def __init__(
         self,
@@ -129,6 +133,7 @@ class Seq2SeqLM(Task):
                 "A Seq2SeqLM needs a tokenizer with a padding token, with which targets begin, and a packing with an "
                 "end token."
             )
+        self.compile()
 
     @classmethod
     def supports(cls, family: Family) -> bool:
@@ -323,7 +328,6 @@ class Seq2SeqLM(Task):
         seed: int | None,
         batch_size: int,
     ) -> list[str]:
-        self.compile_by_default()
         preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
         tokenizer = preprocessor.tokenizer
         if "generator" not in self._made:

@@ -11,8 +11,8 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.prediction import predict_encoded
+from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
 from lmzoo.text.packing import ranges
 from lmzoo.training.several_devices import SeveralDevicesModel
@@ -31,7 +31,7 @@ def scoring_model(backbone: Backbone) -> keras.Model:
 
 
 def score_sequences(
-    task: EncodingTask,
+    task: Task,
     predict: Callable[..., Tensors],
     sequences: Sequence[Sequence[int]],
     length: int,

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_number, require
+from lmzoo.errors import ArgumentError
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
@@ -109,7 +111,9 @@ class TextClassifier(TextVectorTask):
         inputs = backbone.input
         outputs = head(vector.of(backbone, inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
-        self.num_classes, self.multi_label = num_classes, multi_label
+        self.num_classes = num_classes
+        self.multi_label = multi_label
+        self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
         """Cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
@@ -150,10 +154,12 @@ class TextClassifier(TextVectorTask):
         """
         check_top_k(top_k)
         if self.multi_label and top_k != 1:
-            raise ValueError("With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`.")
+            message = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."
+            raise ArgumentError(message, "top_k")
         require(is_number(threshold), "threshold", "a number", threshold)
         if not self.multi_label and threshold != 0.5:
-            raise ValueError("`threshold` is for `multi_label`; the most probable classes are returned by `top_k`.")
+            message = "`threshold` is for `multi_label`; the most probable classes are returned by `top_k`."
+            raise ArgumentError(message, "threshold")
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
         names, count = self.class_names, None if self.multi_label else top_k
@@ -166,7 +172,10 @@ class TextClassifier(TextVectorTask):
         return [classes[0] if top_k == 1 else classes for classes in ranked]
 
     verb = "classify"
-    compare = report_classes
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_classes(self, parts, y, batch_size, **measured)
+
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

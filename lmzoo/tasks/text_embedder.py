@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
@@ -11,13 +11,14 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_number, require
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.serving.export import text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE
 from lmzoo.tasks.base.examples import (
+    BATCH_SIZE,
     Batch,
     EncodedInputs,
     Examples,
@@ -165,6 +166,7 @@ class TextEmbedder(Task):
         self.projection: list[dict[str, Any]] = layers
         self.prompts: dict[str, str] = texts
         self.default_prompt: str | None = default_prompt
+        self.compile()
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
@@ -357,7 +359,6 @@ class TextEmbedder(Task):
             if prompt is not None or prompt_name is not None:
                 raise ValueError('A prompt is for `level="text"`: the words of a text are read without one.')
             check_arguments(batch_size=batch_size)
-            self.compile_by_default()
             self.check_takes_text()
             singles, seconds = split_segments(texts, words=True)
             if seconds is not None:
@@ -375,7 +376,10 @@ class TextEmbedder(Task):
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     verb = "embed"
-    compare = report_pairs
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_pairs(self, parts, y, batch_size, **measured)
+
     served_outputs = ("embedding",)
     output_name = "embedding"
 

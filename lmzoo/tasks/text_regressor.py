@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import get_output_activation
-from lmzoo.tasks.base.examples import BatchOptions, Inputs, Labels, Texts, TrainingData, Weights
+from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.reports import report_numbers
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
+from lmzoo.tasks.inputs import TaskInputs, TextDataset
 from lmzoo.text import Preprocessor
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.training import PearsonCorrelation
@@ -77,6 +80,7 @@ class TextRegressor(TextVectorTask):
         outputs = activation(head(vector.of(backbone, inputs)))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
         self.output_activation: str = output_activation
+        self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
         """Mean squared error."""
@@ -86,16 +90,15 @@ class TextRegressor(TextVectorTask):
         """Pearson's correlation."""
         return [PearsonCorrelation()]
 
-    def batches(
-        self, x: Inputs, y: Labels | None, sample_weight: Weights | None, options: BatchOptions
-    ) -> TrainingData:
-        """See `Task.batches`; in training the bias of a new head, which is zero, is set to the mean of the labels."""
-        batches = super().batches(x, y, sample_weight, options)
+    def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
+        """Return the data as `Task.batches`; in training, set a new head's bias, zero, to the mean of the labels."""
+        data = super().batches(inputs, options)
         if options.training and self.output_activation == "linear":
-            bias, labels = self.head.logits.bias, self.encode_labels(_first_labels(x, batches[0]) if y is None else y)
+            labels = self.encode_labels(_first_labels(inputs, data[0]))
+            bias = self.head.logits.bias
             if labels is not None and len(labels) and not np.any(keras.ops.convert_to_numpy(bias)):
                 bias.assign([labels.mean()])
-        return batches
+        return data
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Labels as float32 (n,), each checked to be a finite number.
@@ -131,7 +134,10 @@ class TextRegressor(TextVectorTask):
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
     verb = "score"
-    compare = report_numbers
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_numbers(self, parts, y, batch_size, **measured)
+
     served_outputs = ("score",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
@@ -139,16 +145,14 @@ class TextRegressor(TextVectorTask):
         return {"score": self(features, training=False)[:, 0]}
 
 
-def _first_labels(dataset: Any, batches: Any) -> np.ndarray | None:
-    """Labels of the first examples of a `tf.data.Dataset` or a stream; None if there are none, and for anything else.
+def _first_labels(inputs: TaskInputs, batches: Any) -> Any:
+    """Return labels, those of the first examples if they are read as they stream, or None if they are unknown.
 
-    `batches` are made of these examples.
+    `batches` are made of the examples.
     """
+    if inputs.y is not None:
+        return inputs.y
     if isinstance(batches, BufferedBatches):
         lengths, make_batch = batches.first()
         return make_batch(np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(0))[1]
-    if not hasattr(dataset, "as_numpy_iterator"):
-        return None
-    elements = dataset.take(_FIRST).as_numpy_iterator()
-    labels = [np.ravel(element[1]) for element in elements if isinstance(element, tuple) and len(element) > 1]
-    return np.concatenate(labels) if labels else None
+    return inputs.first_labels(_FIRST) if isinstance(inputs, TextDataset) else None

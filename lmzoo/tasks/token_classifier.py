@@ -11,6 +11,7 @@ import numpy as np
 
 from lmzoo.common.span_marks import SpanScheme, marks_spans
 from lmzoo.data.corpora.tokenized_documents import groups_of
+from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, TransitionScores
 from lmzoo.layers.crf import decode
@@ -21,8 +22,9 @@ from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, enco
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
-from lmzoo.tasks.base.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in_batch
+from lmzoo.tasks.inputs import list_rows
+from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
@@ -127,6 +129,7 @@ class TokenClassifier(Task):
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
         self.head, self.num_classes = head, num_classes
         self.dropout, self.encoder, self.encoder_dim, self.crf = dropout, encoder, encoder_dim, crf
+        self.compile()
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
         """See `Task.compile`. Raises ValueError for another loss than `CrfLoss` with `crf`."""
@@ -215,7 +218,7 @@ class TokenClassifier(Task):
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """The labels of each text's words, from labels or spans, and how many spans were widened to whole words."""
         widened: list[int] = []
-        given = [] if isinstance(x, EncodedTexts) else list(x.numpy() if hasattr(x, "numpy") else x)
+        given = [] if isinstance(x, EncodedTexts) else list_rows(x)
         strings = [*map(is_text, given)] or [False] * len(encoded)
         labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
         return labels, len(widened)
@@ -365,7 +368,10 @@ class TokenClassifier(Task):
             yield [places[k] for k in with_text], columns[with_text]
 
     verb = "tag"
-    compare = report_tags
+
+    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
+        return report_tags(self, parts, y, batch_size, **measured)
+
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

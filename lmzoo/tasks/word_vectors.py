@@ -17,9 +17,9 @@ from keras import ops
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
-from lmzoo.tasks.base.encoding import EncodingTask
 from lmzoo.tasks.base.examples import Text
 from lmzoo.tasks.base.prediction import predict_encoded
+from lmzoo.tasks.base.task import Task
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
@@ -132,7 +132,7 @@ class LayerModels:
 
 
 def embed_words(
-    task: EncodingTask, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
+    task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
     """The vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
     mix = LayerMix.parse(layers, models.count)
@@ -144,7 +144,7 @@ def embed_words(
 
 
 def _embed_words(
-    task: EncodingTask, models: LayerModels, texts: Sequence[Text], mix: LayerMix, batch_size: int
+    task: Task, models: LayerModels, texts: Sequence[Text], mix: LayerMix, batch_size: int
 ) -> list[WordVectors]:
     texts = clean_columns({"texts": texts}, words=True)[0]
     preprocessor, words = task.text_preprocessor, [place_words(text) for text in texts]

@@ -273,14 +273,21 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_files(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file and a preset restore the task with its head and vocabulary, bit by bit."""
+    """Check that a `.keras` file and a preset restore the task with its head and vocabulary, bit by bit.
+
+    The constructor compiles the task; loaded with `compile=False` it has no optimizer.
+    """
     task = tiny_task(task_class, family)
+    assert task.compiled, f"The constructor of {task_class.__name__} must end with `self.compile()`."
     randomize(task)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         task.save_to_preset(Path(folder, "preset"))
+        uncompiled = keras.saving.load_model(Path(folder, "task.keras"), compile=False)
         clones = [keras.saving.load_model(Path(folder, "task.keras")), task_class.from_preset(Path(folder, "preset"))]
-    for clone in clones:
+    assert not uncompiled.compiled
+    assert uncompiled.optimizer is None
+    for clone in [uncompiled, *clones]:
         assert clone.get_config() == task.get_config()
         assert clone.preprocessor.tokenizer.vocabulary == task.text_preprocessor.tokenizer.vocabulary
         _close(_weights(clone), _weights(task), "weights after loading", tolerance=0)

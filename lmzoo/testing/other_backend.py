@@ -15,6 +15,7 @@ import numpy as np
 
 from lmzoo.tasks import Task
 from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.inputs import read_inputs
 from lmzoo.testing.tiny import tiny_examples
 
 _PROGRAM = """
@@ -74,7 +75,7 @@ def train_and_predict(task: Task) -> dict[str, np.ndarray]:
     task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
     x, y = tiny_examples(task, 8)
     options = BatchOptions(len(x), "given", (0, 0), training=True)  # as in the first step of `fit`
-    features, *_ = next(iter(task.batches(x, y, None, options)[0].batches()))
+    features, *_ = next(iter(task.batches(read_inputs(x, y), options)[0].batches()))
     found: dict[str, Any] = {"input": features, "prediction before the step": task.predict(x, verbose=0)}
     history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
     found |= {name: np.array(values) for name, values in history.items() if name.endswith("loss")}

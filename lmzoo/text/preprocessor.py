@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
+from lmzoo.errors import ArgumentError
 from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.preset_storage import preset_storage
 from lmzoo.text.segments import split_segments
@@ -101,9 +102,10 @@ class Preprocessor:
         overhead = self.packing.overhead(second is not None)
         budget = self.sequence_length - overhead
         if budget < 1:
-            raise ValueError(
+            raise ArgumentError(
                 f"`sequence_length` is {self.sequence_length}, but a sequence has {overhead} special tokens: it must "
-                f"be at least {overhead + 1}."
+                f"be at least {overhead + 1}.",
+                "sequence_length",
             )
         lengths = np.array([len(ids) for ids in first], "int64")
         if second is None:

@@ -58,7 +58,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         KeyboardInterrupt: from `fit`, after Ctrl-C.
         ValueError: for `every` or `keep` below 1, or `minutes` that are not above 0; from `fit` if the folder holds a
             run of another model or on other data, or if the data is not a list of texts, documents or encoded
-            sequences, token features, or a table that is read on demand.
+            sequences, token features, or a `lmzoo.data.stream`.
 
     Example:
 

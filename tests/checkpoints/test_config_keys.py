@@ -14,13 +14,13 @@ from lmzoo import verify
 from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS
 from lmzoo.checkpoints.hugging_face.keys import GENERATION_KEYS
-from lmzoo.cli.main import app
 from lmzoo.errors import PresetError
 from lmzoo.layers import get_activation
 from lmzoo.models import Backbone
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families, families_with
 from lmzoo.testing import tiny_backbone
+from lmzoo_cli.main import app
 from tests.checkpoints.published import batch_of, hidden_states_of
 from tests.reference.weights import difference, run
 

@@ -10,12 +10,12 @@ from typer.testing import CliRunner
 
 from lmzoo import convert, verify
 from lmzoo.checkpoints.family_names import names_in_transformers
-from lmzoo.cli.main import app
 from lmzoo.errors import PresetError
 from lmzoo.models import Backbone, MaskedLM
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families, families_with
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
+from lmzoo_cli.main import app
 from tests.checkpoints.test_config_keys import edit
 
 FAMILIES = {family.name: family for family in families_with("hf")}
@@ -149,7 +149,7 @@ def test_command_line(directory, tmp_path):
     (directory / "merges.txt").rename(directory / "merges")
     failed = command("verify", directory)
     assert failed.exit_code == 1
-    assert re.search("Pass `--family bert` or .*`--family roberta`", failed.stderr)
+    assert re.search('Pass `family="bert"` or .*`family="roberta"`.*[.] Option: --family[.]\n', failed.stderr)
     assert "model\tRobertaBackbone" in command("verify", directory, "--family", "roberta").stdout
     (directory / "merges").rename(directory / "merges.txt")
     done = command("convert", directory, tmp_path / "ours", "--family", "roberta")

@@ -1,75 +1,102 @@
-"""The command line as a user starts it: in a process of its own."""
+"""The command line as a user starts it: what help imports, what is written, and the list of presets."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import runpy
 import subprocess
 import sys
-import zipfile
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import keras
 import pytest
+from typer.main import get_command
+from typer.testing import CliRunner
 
 import lmzoo
 from lmzoo.pretraining.recipe import METHODS
 from lmzoo.registry.family import families
+from lmzoo_cli import main
+from tests.tensorflow_lines import without_tensorflow_lines
 
 ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = get_command(main.app).commands
 
 
-def run(code: str, *arguments: str, **env: str) -> str:
+def run(code: str, *arguments: str, code_of_exit: int = 0, **env: str) -> subprocess.CompletedProcess[str]:
+    """Run code in a new process."""
+    inherited = {name: value for name, value in os.environ.items() if name not in ("LMZOO_PRESETS", "COLUMNS")}
     done = subprocess.run(
         [sys.executable, "-c", code, *arguments],
-        env={**{k: v for k, v in os.environ.items() if k != "LMZOO_PRESETS"}, "NO_COLOR": "1", **env},
+        env={**inherited, "NO_COLOR": "1", "KERAS_BACKEND": keras.backend.backend(), **env},
         cwd=ROOT,
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
-    return done.stdout
+    assert done.returncode == code_of_exit, done.stderr
+    return done
 
 
-def command(*arguments: str, **env: str) -> str:
-    """The output of `lmzoo`, which must not have imported Keras or a backend."""
+def quick(*arguments: str, **env: str) -> str:
+    """Return the output of `lmzoo`, which must import neither lmzoo nor Keras nor a backend."""
     code = """
-import atexit, sys, lmzoo_script
-heavy = {"keras", "tensorflow", "jax", "torch"}
+import atexit, sys
+from lmzoo_cli.main import main
+heavy = {"lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"}
 atexit.register(lambda: print("imported:", *sorted(heavy & set(sys.modules))))
-lmzoo_script.main()
+main()
 """
-    output, _, imported = run(code, *arguments, **env).rpartition("imported:")
+    done = run(code, *arguments, **env)
+    assert done.stderr == ""
+    output, _, imported = done.stdout.rpartition("imported:")
     assert imported.strip() == ""
     return output
 
 
 def test_installed_script_starts_here() -> None:
     (script,) = (script for script in entry_points(group="console_scripts") if script.name == "lmzoo")
-    assert script.value == "lmzoo_script:main"
+    assert script.value == "lmzoo_cli.main:main"
 
 
 def test_version() -> None:
-    assert command("--version") == f"lmzoo {lmzoo.__version__}\n"
+    assert quick("--version") == f"lmzoo {lmzoo.__version__}\n"
 
 
 def test_as_a_module(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     monkeypatch.setattr(sys, "argv", ["lmzoo", "--version"])
     with pytest.raises(SystemExit) as end:
-        runpy.run_module("lmzoo", run_name="__main__")
+        runpy.run_module("lmzoo_cli", run_name="__main__")
     assert not end.value.code
     assert capsys.readouterr().out == f"lmzoo {lmzoo.__version__}\n"
 
 
 def test_help() -> None:
-    shown = command("--help")
-    assert re.findall(r"^\W (\w+) ", shown, re.MULTILINE)[:3] == ["fit", "evaluate", "predict"]
-    assert {"presets", "pretrain", "serve"} < set(re.findall(r"^\W (\w+) ", shown, re.MULTILINE))
+    shown = re.findall(r"^\W (\w+) ", quick("--help"), re.MULTILINE)
+    assert shown[:3] == ["fit", "evaluate", "predict"]
+    assert set(COMMANDS) <= set(shown)
+
+
+def test_help_of_each_command_is_quick() -> None:
+    code = """
+import sys
+from lmzoo_cli.main import app
+for words in sys.argv[1:]:
+    try:
+        app([*words.split(), "--help"])
+    except SystemExit as end:
+        assert not end.code
+print("imported:", *sorted({"lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"} & set(sys.modules)))
+"""
+    names = [name for name in COMMANDS if name != "inspect"]
+    names += ["inspect", *(f"inspect {name}" for name in COMMANDS["inspect"].commands)]
+    done = run(code, *names)
+    assert done.stderr == ""
+    assert done.stdout.count("Usage: ") == len(names)
+    assert done.stdout.endswith("imported:\n")
 
 
 def test_help_names_every_family_that_can_be_pretrained() -> None:
@@ -79,14 +106,60 @@ def test_help_names_every_family_that_can_be_pretrained() -> None:
         if family.pretrained_head in METHODS and family.backbone.__module__.startswith("lmzoo.")
     ]
     shown = set(
-        re.findall(r"\w+", command("pretrain", "--help", COLUMNS="300").partition("--family")[2].partition("--")[0])
+        re.findall(r"\w+", quick("pretrain", "--help", COLUMNS="300").partition("--family")[2].partition("--")[0])
     )
     assert len(trainable) > 5
     assert set(trainable) <= shown
 
 
-def test_presets_in_a_pipe() -> None:
-    header, *lines = command("presets", COLUMNS="20").splitlines()
+def test_modules_of_commands_are_imported_without_lmzoo() -> None:
+    """Each by itself, also with nothing else imported before."""
+    modules = ["main", "messages", "options", "output", "registered"]
+    modules += [path.stem for path in sorted(ROOT.glob("lmzoo_cli/*_command*.py"))]
+    assert len(modules) > 10
+    code = """
+import importlib, sys
+for name in ("lmzoo", "keras", "tensorflow", "jax", "torch", "numpy"):
+    sys.modules[name] = None  # an import raises an error
+for name in sys.argv[1:]:
+    for other in [other for other in sys.modules if other.startswith("lmzoo_cli")]:
+        del sys.modules[other]
+    importlib.import_module(f"lmzoo_cli.{name}")
+"""
+    run(code, *modules)
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "3"), ("0", "0")])
+def test_tensorflow_is_quiet_unless_the_user_wants_its_lines(
+    monkeypatch: pytest.MonkeyPatch, given: str | None, expected: str
+) -> None:
+    monkeypatch.setenv("TF_CPP_MIN_LOG_LEVEL", given or "")  # what is set here is undone
+    if given is None:
+        monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")
+    monkeypatch.setattr(main, "app", lambda prog_name: None)
+    main.main()
+    assert os.environ["TF_CPP_MIN_LOG_LEVEL"] == expected
+
+
+def test_a_command_says_that_keras_is_loaded() -> None:
+    """Nothing else is written but the lines that TensorFlow writes before it reads TF_CPP_MIN_LOG_LEVEL."""
+    done = run("from lmzoo_cli.main import main; main()", "presets", TF_CPP_MIN_LOG_LEVEL="3")
+    assert without_tensorflow_lines(done.stderr) == "Loading Keras...\n"
+    assert done.stdout.startswith("name\tfamily\t")
+
+
+def presets(monkeypatch: pytest.MonkeyPatch, **env: str) -> str:
+    """Return the output of `lmzoo presets` in this process."""
+    monkeypatch.delenv("LMZOO_PRESETS", raising=False)
+    for name, value in env.items():
+        monkeypatch.setenv(name, value)
+    result = CliRunner().invoke(main.app, ["presets"])
+    assert result.exit_code == 0, result.output
+    return result.stdout
+
+
+def test_presets_in_a_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    header, *lines = presets(monkeypatch, COLUMNS="20").splitlines()
     rows = [dict(zip(header.split("\t"), line.split("\t"), strict=True)) for line in lines]
     assert [row["name"] for row in rows] == sorted(lmzoo.list_presets())
     for row in rows:
@@ -96,8 +169,8 @@ def test_presets_in_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("columns", [40, 80, 200])
-def test_presets_on_a_terminal_keep_their_names(columns: int) -> None:
-    table = re.sub(r"\x1b\[\d*m", "", command("presets", COLUMNS=str(columns), FORCE_COLOR="1"))
+def test_presets_on_a_terminal_keep_their_names(monkeypatch: pytest.MonkeyPatch, columns: int) -> None:
+    table = re.sub(r"\x1b\[\d*m", "", presets(monkeypatch, COLUMNS=str(columns), FORCE_COLOR="1"))
     assert "params" in table or columns < 80
     for name in lmzoo.list_presets():
         assert name in table
@@ -105,96 +178,25 @@ def test_presets_on_a_terminal_keep_their_names(columns: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("missing", "message", "threads"),
-    [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'.", None), ("", "There is no folder /nowhere.", 3)],
+    ("missing", "message"),
+    [("uvicorn", "Serving needs uvicorn: pip install 'lmzoo[serve]'."), ("", "There is no folder /nowhere.")],
 )
-def test_serving_fails_before_tensorflow_is_loaded(missing: str, message: str, threads: int | None) -> None:
+def test_serving_fails_with_a_message(missing: str, message: str) -> None:
+    """Before, TensorFlow is imported with the threads of the option, and with oneDNN's kernels as it wants them."""
     code = """
-import os, sys, lmzoo_script
+import os, sys
+class Watch:
+    def find_spec(name, path=None, target=None):
+        if name == "tensorflow":
+            variables = ("TF_NUM_INTRAOP_THREADS", "TF_ENABLE_ONEDNN_OPTS")
+            print(*map(os.environ.get, variables), "lmzoo" in sys.modules)
+sys.meta_path.insert(0, Watch)
 sys.modules[sys.argv.pop()] = None
-try:
-    lmzoo_script.main()
-except SystemExit as end:
-    print(end.code, {"keras", "tensorflow"} & sys.modules.keys(), os.environ.get("TF_NUM_INTRAOP_THREADS"))
+os.environ.pop("TF_ENABLE_ONEDNN_OPTS", None)
+from lmzoo_cli.main import main
+main()
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code, "serve", "/nowhere", "--port", "0", "--threads", "3", missing],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "TF_NUM_INTRAOP_THREADS"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout == f"1 set() {threads}\n"  # the threads are set before TensorFlow is loaded
-    assert done.stderr.endswith(f"Error: {message}\n")
-
-
-def test_missing_models_and_unknown_labels_are_errors_before_keras_is_loaded(tmp_path: Path) -> None:
-    data, model = tmp_path / "reviews.csv", tmp_path / "reviews.keras"
-    data.write_text("text,label\nGood.,pos\nBad.,neg\n")
-    (tmp_path / "dev.csv").write_text("text,label\nGood.,new\n")
-    (tmp_path / "ner.conll").write_text("Ada B-PER\nsaw O\nFair B-ORG\nIsle I-ORG\n")
-    (tmp_path / "dev.conll").write_text("Ada I-PER\nParis B-LOC\n")
-    config = {"registered_name": "lmzoo>TextClassifier", "config": {"labels": ["neg", "pos"], "multi_label": False}}
-    with zipfile.ZipFile(model, "w") as file:
-        file.writestr("config.json", json.dumps(config))
-    new, shipped = ["--output", "new.keras"], ["--preset", "bert_nano_en_uncased"]
-    cases = [
-        (["fit", data, "--task", "TextClassifier", "--preset", "nothing", *new], "Unknown preset 'nothing'."),
-        (
-            ["fit", data, "--task", "classifier", "--validation", "dev.csv", *shipped, *new],
-            "the label 'new' is unknown",
-        ),
-        (
-            ["fit", "ner.conll", "--task", "tagger", "--validation", "dev.conll", *shipped, *new],
-            "dev.conll, line 2: the label 'B-LOC' is unknown",  # but I-PER is one
-        ),
-        (["fit", data, "--task", "classifier", "--class-weight", "new=2", *shipped, *new], "got 'new=2'."),
-        (["evaluate", model, "dev.csv"], "dev.csv, line 2: the label 'new' is unknown. Did you mean 'neg'?"),
-        (["predict", model, "none.csv"], "There is no none.csv."),
-        (["predict", "none.keras", data], "There is no file none.keras."),
-        (["evaluate", "nothing", data], "Unknown preset 'nothing'."),
-        (["export", "none.keras", "models/1"], "There is no file none.keras."),
-        (["convert", "nothing", "there"], "Unknown preset 'nothing'."),
-        (["verify", "nothing"], "Unknown preset 'nothing'."),
-    ]
-    code = """
-import json, sys, lmzoo_script
-lmzoo_script.postpone()
-from lmzoo.cli.main import app
-for command in json.loads(sys.argv[1]):
-    try:
-        app(command)
-    except SystemExit as end:
-        print(end.code, *sorted({"keras", "tensorflow", "jax", "numpy"} & sys.modules.keys()))
-"""
-    done = subprocess.run(
-        [sys.executable, "-c", code, json.dumps([[str(part) for part in command] for command, _ in cases])],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    for line, (_, message) in zip(done.stderr.splitlines(), cases, strict=True):
-        assert line.startswith("Error: ")
-        assert message in line
-    assert done.stdout.splitlines() == ["1"] * len(cases)
-
-
-@pytest.mark.slow
-def test_the_whole_package_is_there_when_asked_for() -> None:
-    """Commands that need the models get all of `lmzoo`."""
-    code = """
-import sys, lmzoo_script
-lmzoo_script.postpone()
-from lmzoo.presets.catalog import list_presets
-assert "keras" not in sys.modules
-import lmzoo
-assert lmzoo.list_presets is list_presets
-assert lmzoo.models.TextClassifier and lmzoo.__version__ and type(lmzoo) is type(sys)
-assert lmzoo.presets.catalog.list_presets is list_presets
-import keras
-assert keras.saving.get_registered_object("lmzoo>TextClassifier") is lmzoo.models.TextClassifier
-"""
-    run(code, KERAS_BACKEND="jax")  # whose import is silent
+    arguments = ["serve", "/nowhere", "--port", "0", "--threads", "3", missing]
+    done = run(code, *arguments, code_of_exit=1, TF_CPP_MIN_LOG_LEVEL="3")
+    assert done.stdout == "3 None False\n"
+    assert without_tensorflow_lines(done.stderr).endswith(f"Error: {message}\n")

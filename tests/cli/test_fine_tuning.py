@@ -8,11 +8,11 @@ import keras
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.models import MaskedLM, Task, TextClassifier
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.training import FineTuningRecipe
+from lmzoo_cli.main import app
 
 RECIPE = FineTuningRecipe(0.004, epochs=2, batch_size=3, pooling="mean")
 
@@ -47,8 +47,8 @@ def test_the_recipe_of_the_preset(fit):
     said, (batch_size, epochs, rate, pooling), first = fit(recipes={"classification": RECIPE})
     assert (batch_size, epochs, pooling) == (3, 2, "mean")
     assert rate == pytest.approx(0.004)
-    assert "preset: peak learning rate 0.004, 2 epochs, batches of 3, pooling mean written to" in said
-    assert first.startswith("recipe of ")
+    assert "preset: peak learning rate 0.004, 2 epochs, batches of 3, pooling mean Wrote " in said
+    assert first.startswith("Recipe of ")
     assert first.endswith("pooling mean")  # all in one line
 
 
@@ -61,9 +61,9 @@ def test_options_are_taken_and_named(fit):
     )
 
 
-def test_the_usual_recipe(fit):
+def test_the_default_recipe(fit):
     said, (batch_size, epochs, rate, pooling), _ = fit()
     width = FAMILY.tiny.hidden_dim
     assert (batch_size, epochs, pooling) == (32, 3, "first")
     assert rate == pytest.approx(5e-5 * 768 / width)
-    assert "usual recipe: peak learning rate " in said
+    assert "Default recipe: peak learning rate " in said

@@ -10,13 +10,13 @@ import keras
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.generate_command import Sampler
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY as BERT
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, MaskedLM
 from lmzoo.tasks.generation import SAMPLERS
 from lmzoo.testing import randomize, tiny_task
+from lmzoo_cli.generate_command import Sampler
+from lmzoo_cli.main import app
 
 PROMPTS = ["the film", "a plot"]
 
@@ -58,8 +58,10 @@ def test_errors(model, tmp_path):
         ("--temperature", 0, "it must be above 0; its limit of 0 is --sampler greedy"),
     ):  # before the model is looked for
         assert message in plain(run("nowhere", "a", option, value))
-    message = "Error: `prompts[0]` has 702 tokens, which with `--max-new-tokens 4` is more than the"
-    assert message in plain(run(model, "a " * 701, "--max-new-tokens", 4))
+    message = "Error: `prompts[0]` has 702 tokens, which with `max_new_tokens=4` is more than the"
+    shown = plain(run(model, "a " * 701, "--max-new-tokens", 4))
+    assert message in shown
+    assert shown.endswith(" Option: --max-new-tokens.")
     tiny_task(MaskedLM, BERT).save(tmp_path / "masked.keras")
     message = "holds a MaskedLM, which does not continue texts: use `lmzoo predict`."
     assert message in run(tmp_path / "masked.keras", "a").output.replace("\n", " ")

@@ -9,11 +9,11 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo import analysis
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.models import CausalLM, MaskedLM, QuestionAnswerer, TextClassifier, TokenClassifier
 from lmzoo.testing import tiny_task
+from lmzoo_cli.main import app
 
 TEXTS = ["the film was good", "a plot , a film"]
 EXAMPLES = [("good", "O", "web"), ("bad", "B-PER", "web"), ("fine", "I-PER", "print")]

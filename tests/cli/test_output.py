@@ -11,24 +11,26 @@ import time
 import numpy as np
 import pytest
 
-from lmzoo.cli import output
-from lmzoo.cli.output import announce_keras, announced, check_output, json_of, rounded, show, write_json
 from lmzoo.evaluation.reports import Report
+from lmzoo_cli import output
+from lmzoo_cli.output import announce_keras, check_output, round_numbers, show, show_status, to_json
+from lmzoo_cli.pretrain_command import _describe_duration
+from lmzoo_cli.task_scores import write_report
 
 
-def test_what_takes_long_is_announced(monkeypatch, capsys):
-    monkeypatch.setattr(output, "_MOMENT", 0.01)
-    with announced("Loading [x]"):
+def test_what_takes_long_is_show_status(monkeypatch, capsys):
+    monkeypatch.setattr(output, "_STATUS_DELAY_SECONDS", 0.01)
+    with show_status("Loading [x]"):
         time.sleep(0.2)
         assert capsys.readouterr() == ("", "Loading [x]...\n")
     assert capsys.readouterr().err == ""
 
 
 def test_what_is_quick_or_seen_is_not(monkeypatch, capsys):
-    monkeypatch.setattr(output, "_MOMENT", 0.05)
-    with announced("Loading"):
+    monkeypatch.setattr(output, "_STATUS_DELAY_SECONDS", 0.05)
+    with show_status("Loading"):
         pass
-    with announced("Compiling") as seen:
+    with show_status("Compiling") as seen:
         seen()
         time.sleep(0.2)
     assert capsys.readouterr().err == ""
@@ -43,23 +45,23 @@ def test_loading_keras_is_announced_at_once(monkeypatch, capsys):
 
 
 def test_numbers_have_the_digits_that_mean_something(capsys):
-    assert rounded({"score": np.float32(1 / 3), "n": 1234567, "big": 1234567.8, "word": "0.123456789"}) == {
+    assert round_numbers({"score": np.float32(1 / 3), "n": 1234567, "big": 1234567.8, "word": "0.123456789"}) == {
         "score": 0.333333,
         "n": 1234567,
         "big": 1234570.0,
         "word": "0.123456789",
     }
-    assert rounded(np.array([[1e-9 / 3, 2]])) == [[3.33333e-10, 2.0]]
-    assert rounded([(True, None)]) == [[True, None]]
+    assert round_numbers(np.array([[1e-9 / 3, 2]])) == [[3.33333e-10, 2.0]]
+    assert round_numbers([(True, None)]) == [[True, None]]
     show(["score", "value"], [["accuracy", 2 / 3], ["count", 3]])
     assert capsys.readouterr().out == "score\tvalue\naccuracy\t0.666667\ncount\t3\n\n"
 
 
 def test_json_has_no_nan(tmp_path):
-    line = json_of({"é": [float("nan"), {"score": np.float32(1 / 3)}], "more": (-math.inf, None, np.array([math.nan]))})
+    line = to_json({"é": [float("nan"), {"score": np.float32(1 / 3)}], "more": (-math.inf, None, np.array([math.nan]))})
     assert line == '{"é": [null, {"score": 0.333333}], "more": [null, null, [null]]}'
     report = Report({"ece": math.nan}, {"by n": (["n", "score"], [["a", math.nan], ["b", 0.5]])})
-    write_json(tmp_path / "it.json", {"model": "é"}, report)
+    write_report(tmp_path / "it.json", {"model": "é"}, report)
     found = json.loads((tmp_path / "it.json").read_text("utf-8"), parse_constant=pytest.fail)
     rows = [{"n": "a", "score": None}, {"n": "b", "score": 0.5}]
     assert found == {"model": "é", "scores": {"ece": None}, "by n": rows}
@@ -83,6 +85,4 @@ def test_a_pipe_is_no_output(tmp_path):
     ],
 )
 def test_times_are_said_as_one_says_them(seconds, text):
-    from lmzoo.cli.pretrain_command import _duration
-
-    assert _duration(seconds) == text
+    assert _describe_duration(seconds) == text

@@ -16,12 +16,12 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli import predicting
-from lmzoo.cli.answers import CsvRows
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
+from lmzoo_cli import predicting
+from lmzoo_cli.answers import CsvRows
+from lmzoo_cli.main import app
 from tests.parallel.killing import kill_a_worker
 
 pytestmark = [
@@ -83,7 +83,7 @@ def test_empty_files_of_a_folder_have_no_answers(model, tmp_path):
     (data / "part-2.csv").write_text("text\n")
     parquet.write_table(pyarrow.table({"text": pyarrow.array([], "string")}), data / "part-3.parquet")
     result = run("predict", model, data, "--output", out)
-    assert "answers to 1 examples in 4 files" in " ".join(result.stderr.split())
+    assert "Wrote answers to 1 examples in 4 files to" in " ".join(result.stderr.split())
     sizes = {path.name: len(path.read_bytes().splitlines()) for path in out.glob("part-*")}
     assert sizes == {"part-0.jsonl": 0, "part-1.jsonl": 1, "part-2.jsonl": 0, "part-3.jsonl": 0}
     as_tables = tmp_path / "tables"
@@ -94,7 +94,7 @@ def test_empty_files_of_a_folder_have_no_answers(model, tmp_path):
 def test_many_files_become_as_many(model, data, tmp_path):
     out = tmp_path / "out"
     result = run("predict", model, data, "--output", out, "--id", "key")
-    assert f"answers to 52 examples in 4 files are written to {out}" in " ".join(result.stderr.split())
+    assert f"Wrote answers to 52 examples in 4 files to {out}" in " ".join(result.stderr.split())
     alone = {
         name.rpartition(".")[0] + ".jsonl": answers_to(model, data / name, tmp_path, "--id", "key")
         for name in ("a.jsonl", "b.tsv", "more/c.csv", "more/d.parquet")
@@ -148,7 +148,7 @@ def test_a_run_that_was_stopped_goes_on(model, data, tmp_path, monkeypatch):
     begun = contents(out)
     assert sorted(begun) == ["_predict.json", "a.jsonl", "b.jsonl"]
     (out / "a.jsonl").write_text("kept")
-    assert "2 of 4 files are done already" in run(*common, "--batch-size", 5).stderr
+    assert "Skipping 2 of 4 files that are already done." in run(*common, "--batch-size", 5).stderr
     assert (out / "a.jsonl").read_text() == "kept"
     assert (out / "more/c.jsonl").read_bytes() == answers_to(model, data / "more/c.csv", tmp_path)
     refused = run(*common, "--top-k", 2, code=1).stderr
@@ -165,8 +165,8 @@ def test_files_that_have_changed_are_answered_again(model, data, tmp_path):
     (data / "a.jsonl").write_text((data / "a.jsonl").read_text().splitlines()[0] + "\n")
     os.utime(data / "a.jsonl", ns=(2 * 10**18,) * 2)
     told = run(*common).stderr
-    assert "3 of 4 files are done already" in told
-    assert "1 of 4 files have changed since they were answered" in told
+    assert "Skipping 3 of 4 files that are already done." in told
+    assert "Predicting again for 1 of 4 files, which have changed." in told
     after = contents(out)
     assert after["a.jsonl"] == before["a.jsonl"].splitlines(keepends=True)[0]
     assert after["b.jsonl"] == before["b.jsonl"]
@@ -187,15 +187,15 @@ def test_what_is_wrong_is_told_before_the_work(model, data, tmp_path, monkeypatc
     out, empty = tmp_path / "out", tmp_path / "empty"
     empty.mkdir()
     cases = [
-        ([model, data], "Many files, or several workers, read files and write into a folder: give --output"),
+        ([model, data], "Many files, or several workers, read files and write into a directory: give --output"),
         ([model, "-", "--workers", 2, "--output", out], "Many files, or several workers"),
-        ([model, data, "--output", data / "out"], "holds the examples, too"),
-        ([model, data / "*.jsonl", "--output", data], "holds the examples, too"),
+        ([model, data, "--output", data / "out"], "also holds the examples"),
+        ([model, data / "*.jsonl", "--output", data], "also holds the examples"),
         ([model, empty, "--output", out], "empty holds no files of examples"),
         ([model, tmp_path / "none", "--output", out], "There is no"),
         ([model, data, "--output", out, "--text", "txt"], "a.jsonl, line 1 has no 'txt'"),
         ([model, data, "--output", out, "--ray", "auto"], "--ray needs the number of workers"),
-        ([model, data, "--output", model], "is a file: several files of answers are written into a folder"),
+        ([model, data, "--output", model], "is a file: several files of answers are written into a directory"),
     ]
     for arguments, message in cases:
         assert message in " ".join(run("predict", *arguments, code=1).stderr.split())
@@ -227,7 +227,7 @@ def test_a_file_that_cannot_be_read_is_named(model, data, tmp_path):
 @pytest.mark.slow
 def test_workers_that_are_killed(model, data, tmp_path):
     """Every example is answered once, as without workers; then a file that no worker can read is named."""
-    command = [sys.executable, "-m", "lmzoo", "predict", str(model), str(data), "--id", "key", "--output"]
+    command = [sys.executable, "-m", "lmzoo_cli", "predict", str(model), str(data), "--id", "key", "--output"]
     subprocess.run([*command, str(tmp_path / "alone")], check=True, capture_output=True, timeout=600)
     workers = [*command, str(tmp_path / "out"), "--workers", "2"]
     with subprocess.Popen(workers, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:

@@ -7,8 +7,8 @@ import sys
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
 from lmzoo.data.corpora import TokenCorpus
+from lmzoo_cli.main import app
 
 PRESET = "bert_nano_en_uncased"
 

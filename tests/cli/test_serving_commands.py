@@ -8,10 +8,10 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.testing.tiny import tiny_task
+from lmzoo_cli.main import app
 
 
 @pytest.fixture

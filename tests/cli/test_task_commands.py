@@ -23,19 +23,17 @@ import typer
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli import output as cli_output
-from lmzoo.cli import task_commands
-from lmzoo.cli.answers import WRITERS
-from lmzoo.cli.examples import Columns, read_numbers, read_texts, read_words
-from lmzoo.cli.fit_options import class_weights
-from lmzoo.cli.kinds import KINDS, kind_called
-from lmzoo.cli.main import app
-from lmzoo.cli.output import output_to
 from lmzoo.families.bert import FAMILY
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
-from lmzoo.registry.head_kinds import task_name
 from lmzoo.testing.tiny import public_tasks, tiny_task, tiny_texts
+from lmzoo_cli import fine_tuning
+from lmzoo_cli import output as cli_output
+from lmzoo_cli.answers import WRITERS, open_output
+from lmzoo_cli.examples import Columns, read_numbers, read_texts, read_words
+from lmzoo_cli.fine_tuning import class_weights
+from lmzoo_cli.main import app
+from lmzoo_cli.task_kinds import KINDS, get_kind
 
 pytestmark = [
     pytest.mark.usefixtures("eager_functions"),
@@ -153,9 +151,9 @@ CASES = {
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast():
-    """On a busy machine, too, nothing takes long enough to be announced."""
+    """Show no status, also on a busy machine, where the work takes long."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cli_output, "_MOMENT", 600.0)
+        patch.setattr(cli_output, "_STATUS_DELAY_SECONDS", 600.0)
         yield
 
 
@@ -200,20 +198,22 @@ def some_kinds(*names):
 def test_every_task_is_there():
     # Tasks that only pre-train have no verb, and learn from documents: they belong to `lmzoo pretrain`.
     names = {task.__name__ for task in public_tasks() if task.verb}
-    assert {task_name(kind.head) for kind in KINDS} == names
+    assert {kind.task_class.__name__ for kind in KINDS} == names
     for kind in KINDS:
-        assert keras.saving.get_registered_name(getattr(models, task_name(kind.head))) == kind.saved_as
-        assert kind_called(task_name(kind.head)).head == kind.head
+        assert get_kind(kind.name) is kind
+        for name in (kind.task_class.__name__, kind.task_class.head_kind):
+            assert get_kind(name).task_class is kind.task_class
+    assert get_kind("TextClassifier").name == "classifier"
     assert {kind.name for kind in KINDS} == CASES.keys()
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 def test_fit(fitted, kind):
     output, result = fitted(kind.name)
-    assert isinstance(keras.saving.load_model(output), getattr(models, task_name(kind.head)))
+    assert isinstance(keras.saving.load_model(output), kind.task_class)
     assert scores_of(result.stdout).keys() == CASES[kind.name].scores
     assert all(math.isfinite(score) for score in scores_of(result.stdout).values())
-    assert f"written to {output}" in " ".join(result.stderr.split("\n"))
+    assert f"Wrote {output}." in " ".join(result.stderr.split("\n"))
     assert "loss:" in result.stdout
 
 
@@ -266,7 +266,7 @@ def test_predict(folder, fitted, kind):
 
 def _answer(kind, line):
     """What the task's method returned, without what it belongs to."""
-    fields = {name: value for name, value in line.items() if name not in (*kind.inputs, "actual")}
+    fields = {name: value for name, value in line.items() if name not in (*kind.task_class.input_names, "actual")}
     assert len(line) > len(fields)
     return next(iter(fields.values())) if fields.keys() in ({"answer"}, {"answers"}, {"score"}, {"vector"}) else fields
 
@@ -354,7 +354,7 @@ def test_labels_decide_the_arguments_of_the_model():
 
 def test_labels_on_another_scale(folder):
     columns = Columns("0", label="2", header=False, scale=10)
-    assert read_numbers(folder / "stsb.csv", columns, labelled=True)[1] == [len(text) / 10 for text in TEXTS]
+    assert read_numbers(folder / "stsb.csv", columns, labeled=True)[1] == [len(text) / 10 for text in TEXTS]
 
 
 def test_a_threshold_for_null_answers_is_found(folder, fitted):
@@ -480,9 +480,9 @@ def test_options_of_training(folder, fitted, monkeypatch):
             yield lambda: os.kill(os.getpid(), number)
 
         with monkeypatch.context() as patch:
-            patch.setattr(task_commands, "announced", killing)
+            patch.setattr(fine_tuning, "show_status", killing)
             stopped = run(*command, code=code)
-        assert re.search("he same command continues from (there|.*states)[.]\n", stopped.stderr)
+        assert re.search("he same (command|`fit`) continues from (there|.*states)[.]\n", stopped.stderr)
         assert not model.exists()
     result = run(*command)
     assert given == [("cosine", [1.5, 0.75, 0.75] * 3)] * 3
@@ -497,7 +497,7 @@ def test_a_pipe_that_is_closed(monkeypatch):
     os.close(read)
     with os.fdopen(write, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
-        with pytest.raises(typer.Exit), output_to(None) as file:
+        with pytest.raises(typer.Exit), open_output(None) as file:
             file.write(b"{}\n" * 9)
     # Leaving the block closes the pipe, which writes the rest and does not fail.
 
@@ -506,7 +506,7 @@ def test_texts_that_end_like_a_label_are_texts(tmp_path):
     path = tmp_path / "types.txt"
     for lines in (["My blood is of type O"], ["It is type O", "Mine is O"]):
         path.write_text("\n".join(lines), "utf-8")
-        assert read_words(path, Columns(), labelled=False)[0] == lines
+        assert read_words(path, Columns(), labeled=False)[0] == lines
 
 
 @pytest.mark.filterwarnings("default::lmzoo.text.TextWarning")
@@ -581,7 +581,7 @@ def test_tables_on_a_terminal(folder, fitted, monkeypatch):
     ],
 )
 def test_options_of_known_sets(shared, file, count, columns):
-    assert len(read_texts(shared(f"data/{file}"), columns, labelled=True)[1]) == count
+    assert len(read_texts(shared(f"data/{file}"), columns, labeled=True)[1]) == count
 
 
 @pytest.mark.parametrize(
@@ -619,7 +619,7 @@ def test_options_of_known_sets(shared, file, count, columns):
 def test_options_of_files_of_glue(tmp_path, header, row, columns, expected):
     file = tmp_path / "train.tsv"
     file.write_text(f"{header}\n{row}\n", "utf-8")
-    assert read_texts(file, columns, labelled=True) == expected
+    assert read_texts(file, columns, labeled=True) == expected
 
 
 @pytest.mark.slow
@@ -686,4 +686,4 @@ def test_what_several_files_do_not_allow(tmp_path):
         (["--task", "classifier", "--label", 2], "2 columns, numbered from 0, and no column 2"),
     ]:
         assert message in " ".join(run(*fit, *options, code=1).stderr.split())
-    assert "read files and write into a folder" in run("predict", "bert_nano_en_uncased", tmp_path, code=1).output
+    assert "read files and write into a directory" in run("predict", "bert_nano_en_uncased", tmp_path, code=1).output

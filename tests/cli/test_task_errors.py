@@ -7,9 +7,9 @@ import pytest
 from typer.testing import CliRunner
 
 from lmzoo import models
-from lmzoo.cli.main import app
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing.tiny import tiny_task
+from lmzoo_cli.main import app
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +60,8 @@ def error_of(*arguments, **options):
         (["--task", "regressor", "--scale", "0"], "--scale must be above 0"),
         (["--task", "masked-lm", "--pooling", "mean"], "does not pool"),
         (["--patience", "2"], "--patience needs validation examples"),
-        (["--validation", "."], "--validation names one file, not a folder or a pattern, got ."),
-        (["--validation", "*.csv"], "--validation names one file, not a folder or a pattern, got *.csv"),
+        (["--validation", "."], "--validation names one file, not a directory or a pattern, got ."),
+        (["--validation", "*.csv"], "--validation names one file, not a directory or a pattern, got *.csv"),
         (
             ["--class-weight", "neutral=2"],
             "--class-weight takes balanced, or a class and its weight such as neg=2, got",
@@ -84,7 +84,7 @@ def test_a_single_label_is_refused(folder):
     path = folder / "one.csv"
     path.write_text("text,label\ngood,x\nbad,x\n")
     message = error_of("fit", path, "--task", "classifier", "--preset", folder / "preset", "--output", "one.keras")
-    assert "are 'x': there is nothing to tell apart" in message
+    assert "one.csv has only the label 'x'. Provide at least two labels." in message
 
 
 def test_an_unknown_tag(folder):
@@ -124,3 +124,34 @@ def test_errors_of_evaluate_and_predict(folder):
     assert "`texts[3]` holds no [MASK]" in message
     assert "Counted from example 16." in message
     assert "leave out --top-k" in error_of("predict", folder / "embedder.keras", data, "--text", "review", "--top-k", 2)
+    message = error_of("predict", model, data, "--text", "review", "--threshold", 0.7)
+    assert message.endswith(" are returned by `top_k`. Option: --threshold.\n")
+    message = error_of("evaluate", model, data, *columns, "--encoding", "utf-9")
+    assert message.endswith("common ones are utf-8 and latin-1. Option: --encoding.\n")
+
+
+def test_marks_of_spans_are_labels(folder):
+    """Those that the training examples do not have, too."""
+    (folder / "spans.conll").write_text("Ada B-PER\nsaw O\nFair B-ORG\nIsle I-ORG\n")
+    (folder / "dev.conll").write_text("Ada I-PER\nParis B-LOC\n")
+    options = ["--task", "tagger", "--preset", folder / "preset", "--output", folder / "tags.keras"]
+    message = error_of("fit", folder / "spans.conll", *options, "--validation", folder / "dev.conll")
+    assert "dev.conll, line 2: the label 'B-LOC' is unknown" in message
+
+
+def test_missing_models_and_unknown_labels(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    (folder / "dev.csv").write_text("text,label\nGood.,neg\nBad.,negg\n")
+    for arguments, message in (
+        (
+            ["evaluate", "classifier.keras", "dev.csv"],
+            "dev.csv, line 3: the label 'negg' is unknown. Did you mean 'neg'?",
+        ),
+        (["predict", "classifier.keras", "none.csv"], "There is no none.csv."),
+        (["predict", "none.keras", "reviews.csv"], "There is no file none.keras."),
+        (["export", "none.keras", "models/1"], "There is no file none.keras."),
+        (["convert", "nothing", "there"], "Unknown preset 'nothing'."),
+        (["verify", "nothing"], "Unknown preset 'nothing'."),
+        (["inspect", "layers", "nothing", "A text."], "Unknown preset 'nothing'."),
+    ):
+        assert message in error_of(*arguments)

@@ -26,8 +26,8 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.heads import OutputBias
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
-from lmzoo.tasks.base.query_stream import QueryStream
-from lmzoo.tasks.base.replaced_tokens import Generator, ReplacedTokens
+from lmzoo.tasks.objectives.permutation_lm import QueryStream
+from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.testing import (
     DTYPE_POLICIES,
     LAYER_CHECKS,

@@ -39,6 +39,7 @@ class GaussianRegressor(Task):
         head, inputs = vector.head(backbone, 2), backbone.input
         super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), None, name)
         self.head = head
+        self.compile()
 
     def default_loss(self):
         return GaussianLoss()

@@ -17,11 +17,11 @@ from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
-from lmzoo.cli.stored_models import find_model, load_task
 from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, Task, TextClassifier, TextEmbedder
 from lmzoo.presets.source import open_source
+from lmzoo_cli.model_loading import load_task
 
 with contextlib.suppress(ImportError):  # what it imports is imported now, and not under the audit hook
     import torch as _torch
@@ -120,7 +120,7 @@ def saved_model(path: str) -> None:
 
 
 def on_the_command_line(path: str) -> None:
-    load_task(find_model(str(path)))
+    load_task(str(path))
 
 
 def checkpoint(path: str) -> None:

@@ -6,8 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from lmzoo.cli.examples import is_several
-from lmzoo.cli.output import check_output
 from lmzoo.data.corpora import TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import TableStream, read_table
 from lmzoo.families.bert import FAMILY
@@ -16,6 +14,8 @@ from lmzoo.models import Task, TextClassifier
 from lmzoo.presets import verify_manifest, write_manifest
 from lmzoo.testing import tiny_backbone
 from lmzoo.text import WordPieceTokenizer
+from lmzoo_cli.examples import is_several
+from lmzoo_cli.output import check_output
 
 
 @pytest.fixture

@@ -7,11 +7,11 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Fault:
-    """One fault: in `file` (below `lmzoo/`) the text `before`, which stands there once, becomes `after`.
+    """One fault: in `file` the text `before`, which stands there once, becomes `after`.
 
     Attributes:
         name: what is wrong then, in a few words: "attention ignores the padding mask".
-        file: path of the module, below `lmzoo/`.
+        file: path of the module, below `lmzoo/`; of the command line, from the top of the repository.
         before: what stands there, a part of a line or a few whole ones.
         after: what stands there instead.
     """
@@ -20,6 +20,11 @@ class Fault:
     file: str
     before: str
     after: str
+
+    @property
+    def path(self) -> str:
+        """Path of the module from the top of the repository."""
+        return self.file if self.file.startswith("lmzoo_cli/") else f"lmzoo/{self.file}"
 
 
 FAULTS = (
@@ -607,7 +612,7 @@ FAULTS = (
     ),
     Fault(
         "a command that failed ends with exit code 0",
-        "cli/app.py",
+        "lmzoo_cli/messages.py",
         "raise typer.Exit(1) from None",
         "raise typer.Exit(0) from None",
     ),
@@ -620,7 +625,7 @@ FAULTS = (
     # === What files bring back ===
     Fault(
         "a loaded .keras file has an optimizer without its state",
-        "tasks/base/compilation.py",
+        "tasks/base/task.py",
         'built = isinstance(optimizer, dict) and optimizer.get("built", False)',
         "built = False",
     ),
@@ -692,13 +697,13 @@ FAULTS = (
     ),
     Fault(
         "the most probable token takes the place of a drawn one",
-        "tasks/base/replaced_tokens.py",
+        "tasks/objectives/replaced_tokens.py",
         "return ops.where(draws < 0, ops",
         "return ops.where(draws < 2, ops",
     ),
     Fault(
         "a padded slot replaces the first token",
-        "tasks/base/replaced_tokens.py",
+        "tasks/objectives/replaced_tokens.py",
         "here = here & (positions[..., None] > 0)",
         "here = here & (positions[..., None] >= 0)",
     ),

@@ -63,25 +63,26 @@ def tests_of(fault: Fault, root: Path) -> Iterator[list[str]]:
     Those that name most of what its module defines; the others that name any of it, and the module's folder; the
     folders of packages that import the module; conformance.
     """
-    module = fault.file.removesuffix(".py").replace("/", ".")
+    module = fault.path.removesuffix(".py").replace("/", ".")
     package, _, name = module.rpartition(".")
-    words = [re.compile(rf"\b{re.escape(word)}\b") for word in defined_in(root / "lmzoo" / fault.file)]
-    scores, folders = {}, {package.split(".")[0]}
+    room = package.removeprefix("lmzoo.").split(".")[0].removeprefix("lmzoo_")
+    words = [re.compile(rf"\b{re.escape(word)}\b") for word in defined_in(root / fault.path)]
+    scores, folders = {}, {room}
     for path in sorted((root / "tests").rglob("test_*.py")):
         text, file = path.read_text("utf-8"), path.relative_to(root).as_posix()
         score = sum(bool(word.search(text)) for word in words)
-        score += 5 * (f"lmzoo.{module}" in text) + 5 * (name in path.stem)
+        score += 5 * (module in text) + 5 * (name in path.stem)
         if score and "conformance" not in file:
-            scores[file] = score + 2 * file.startswith(f"tests/{package.split('.')[0]}/")
+            scores[file] = score + 2 * file.startswith(f"tests/{room}/")
     named = sorted(scores, key=lambda file: (-scores[file], file))
     for path in (root / "lmzoo").rglob("*.py"):
         if re.search(
-            rf"(from|import) lmzoo\.({re.escape(module)}|{re.escape(package or module)} import)\b",
+            rf"(from|import) ({re.escape(module)}|{re.escape(package)} import)\b",
             path.read_text("utf-8"),
         ):
             folders.add(path.relative_to(root / "lmzoo").parts[0])
     later = [f"tests/{folder}" for folder in sorted(folders) if (root / "tests" / folder).is_dir()]
-    own = [folder for folder in later if folder == f"tests/{package.split('.')[0]}"]
+    own = [folder for folder in later if folder == f"tests/{room}"]
     others = sorted(
         ([folder] for folder in later if folder not in own), key=lambda folder: folder != ["tests/families"]
     )
@@ -115,7 +116,7 @@ def run_tests(tests: list[str], root: Path, backend: str, marks: str, timeout: f
 
 def killer_of(fault: Fault, root: Path, known: str | None, options: argparse.Namespace) -> str:
     """The test that finds a fault, an empty string if none does."""
-    path = root / "lmzoo" / fault.file
+    path = root / fault.path
     original = path.read_text("utf-8")
     if original.count(fault.before) != 1:
         raise ValueError(f"{fault.name!r}: the text before stands {original.count(fault.before)} times in {fault.file}")

@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli.main import app
 from lmzoo.models import Backbone, MaskedLM, TextClassifier
 from lmzoo.presets.converting import convert, save_checkpoint
 from lmzoo.presets.verifying import verify
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
+from lmzoo_cli.main import app
 
 pytestmark = pytest.mark.usefixtures("eager")
 
@@ -60,13 +60,13 @@ def test_command_line(tmp_path):
 
     done = command("convert", "bert_nano_en_uncased", str(tmp_path / "it"), "--to", "hf")
     assert done.exit_code == 0, done.output
-    assert f"written to {tmp_path / 'it'}" in done.stderr.replace("\n", "")
+    assert f"Wrote {tmp_path / 'it'}." in done.stderr.replace("\n", "")
     shown = command("verify", str(tmp_path / "it"), "--write-manifest")
     assert {"head\tMaskedLM", "manifest\twritten"} <= set(shown.stdout.splitlines())
     assert shown.stderr.count(f"Note: {tmp_path / 'it'} has no manifest.json, so damage to its files may go") == 1
     again = command("convert", "bert_nano_en_uncased", str(tmp_path / "it"))
     assert again.exit_code == 1
-    assert "exists already; pass `--overwrite` or another directory." in again.stderr
+    assert "exists already; pass `overwrite=True` or another directory. Option: --overwrite." in again.stderr
     (tmp_path / "it/model.safetensors").write_bytes(b"short")
     failed = command("verify", str(tmp_path / "it"))
     assert failed.exit_code == 1

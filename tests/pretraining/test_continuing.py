@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli.main import app
 from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
 from lmzoo.training import FineTuningRecipe
+from lmzoo_cli.main import app
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -92,7 +92,7 @@ def test_what_contradicts_the_preset(tmp_path):
     stored = presets(tmp_path)["MaskedLM"]
     config = lmzoo.models.Backbone.from_preset(stored).config
     for settings, message in (
-        ({"family": "roberta"}, "`family` must be 'bert', that of the preset .*MaskedLM, got 'roberta'"),
+        ({"family": "roberta"}, "`family` must be 'bert', as in the preset .*MaskedLM, got 'roberta'"),
         ({"size": "nano"}, "`size` must be '2x35'"),
         ({"vocabulary_size": 9}, f"`vocabulary_size` must be {config.vocabulary_size}"),
         ({"positions": 512}, f"`positions` must be {config.max_sequence_length}"),
@@ -120,7 +120,8 @@ def test_the_command_line(tmp_path, monkeypatch):
     assert found == [Recipe.from_preset(stored, tokens=7)]
     assert json.loads(json.dumps(dataclasses.asdict(found[0])))["init"] == str(stored)
     result = CliRunner().invoke(app, [*command, "--size", "mini"])
-    assert "`--size` must be '2x35'" in result.stderr
+    assert "`size` must be '2x35'" in result.stderr
+    assert result.stderr.endswith(" Option: --size.\n")
 
 
 def test_folders_in_the_home_directory(text, tmp_path, monkeypatch):

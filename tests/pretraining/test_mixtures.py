@@ -11,8 +11,6 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
-from lmzoo.cli.pretrain_command import _texts
 from lmzoo.pretraining import Recipe, pretrain
 from lmzoo.pretraining.interleaved import MixedBatches, join_sequences, turns_of_each
 from lmzoo.pretraining.training_texts import (
@@ -24,6 +22,8 @@ from lmzoo.pretraining.training_texts import (
     split_held_out,
 )
 from lmzoo.text import EncodedTexts, LengthBatches
+from lmzoo_cli.main import app
+from lmzoo_cli.pretrain_command import _parse_texts
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -207,11 +207,11 @@ def test_errors(text, tmp_path):
 
 
 def test_the_command_line(text, tmp_path, monkeypatch):
-    assert _texts(["films/", "books/*"]) == ["films/", "books/*"]
-    assert _texts(["films/:2", "s3://books/*:0.5"]) == {"films/": 2.0, "s3://books/*": 0.5}
+    assert _parse_texts(["films/", "books/*"]) == ["films/", "books/*"]
+    assert _parse_texts(["films/:2", "s3://books/*:0.5"]) == {"films/": 2.0, "s3://books/*": 0.5}
     for given, message in ((["films/:2", "b"], "b: no weight"), (["a:1", "a:2"], "given twice")):
         with pytest.raises(ValueError, match=message):
-            _texts(given)
+            _parse_texts(given)
     found = []
     monkeypatch.setattr("lmzoo.pretraining.pretrain", lambda corpus, *_, **__: found.append(corpus) or {})
     command = ["pretrain", "-o", str(tmp_path / "it")]

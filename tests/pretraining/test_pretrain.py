@@ -21,7 +21,6 @@ import pytest
 from typer.testing import CliRunner
 
 import lmzoo
-from lmzoo.cli.main import app
 from lmzoo.data.corpora import document_store
 from lmzoo.data.corpora.document_store import StoredDocuments
 from lmzoo.presets import verify_manifest
@@ -35,6 +34,7 @@ from lmzoo.text import EncodedTexts, LengthBatches
 from lmzoo.text.validate_text import TextWarning
 from lmzoo.training import FineTuningRecipe
 from lmzoo.training.throughput import Throughput
+from lmzoo_cli.main import app
 from tests.pretraining.conftest import LINES, TINY, Interrupted, Stop
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -458,7 +458,7 @@ def test_long_trainings_are_confirmed_on_a_terminal(
     result = CliRunner().invoke(app, arguments, input=answer)
     assert result.exit_code == code, (result.output, result.exception)
     duration = "2 hours" if seconds == 7200 else "50 minutes"
-    assert f"training takes about {duration} on this machine" in result.stderr
+    assert f"Training takes about {duration} on this machine." in result.stderr
     assert ("Start it? [y/N]" in result.stderr) == asked
     assert len(trained) == (code == 0)
     if not code:  # a run that has begun to train is not asked about
@@ -502,5 +502,8 @@ def test_command_line(text, tmp_path, monkeypatch):
     assert any((tmp_path / "board").rglob("events*"))
     task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     assert (task.objective, task.masking.dynamic) == (None, False)
-    assert "exists already. Pass `--overwrite`" in call(*command, code=1).stderr
-    assert "`--family` must be one of" in call(text, "-o", tmp_path / "new", "--family=t5", code=1).stderr
+    refused = call(*command, code=1).stderr
+    assert refused.endswith("exists already. Pass `overwrite=True` to replace it. Option: --overwrite.\n")
+    refused = call(text, "-o", tmp_path / "new", "--family=t5", code=1).stderr
+    assert "`family` must be one of" in refused
+    assert refused.endswith("got 't5'. Option: --family.\n")

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
 from lmzoo.tasks import Task
+from lmzoo_cli.main import app
 
 
 class Exported(NamedTuple):

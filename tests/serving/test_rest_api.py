@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from lmzoo.cli.main import app
 from lmzoo.serving.json_tensors import RequestError
 from lmzoo.serving.model_versions import ModelVersions
 from lmzoo.serving.server import listening, running_server
+from lmzoo_cli.main import app
 
 TEXTS = ["good film", "", "bad bad film!"]
 
@@ -214,4 +214,4 @@ def test_the_command_line_exports_the_next_version(reviews, fill):
         assert (path / "saved_model.pb").exists()
     done = CliRunner().invoke(app, ["export", "any.keras", str(reviews.path(9))])
     assert done.exit_code == 1
-    assert "exists already. Pass `--overwrite`" in done.output
+    assert "exists already. Pass --overwrite" in done.output

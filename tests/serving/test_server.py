@@ -30,7 +30,6 @@ from lmzoo.serving.server import listening, running_server  # noqa: E402
 from tests.serving.artifacts import write_echo  # noqa: E402
 
 PREDICT = "/v1/models/echo:predict"
-SCRIPT = "import lmzoo_script; lmzoo_script.main()"
 
 
 @pytest.fixture(scope="session")
@@ -337,7 +336,7 @@ def test_no_answer_waits_for_an_acknowledgement(api: RestApi, monkeypatch: pytes
 
 
 def test_the_command(echo: Path) -> None:
-    command = [sys.executable, "-c", SCRIPT, "serve", str(echo), "--port", "0", "--max-texts", "1"]
+    command = [sys.executable, "-m", "lmzoo_cli", "serve", str(echo), "--port", "0", "--max-texts", "1"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         found = None
         while found is None:

@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.tasks.base import prediction
 from lmzoo.tasks.base.examples import BatchOptions
+from lmzoo.tasks.inputs import read_inputs
 
 
 @pytest.fixture
@@ -69,7 +70,7 @@ def test_steps_per_epoch_goes_through_all_rows(tiny, watched):
 
 
 def shapes_of(task, data):
-    batches, *_ = task.batches(*data, None, BatchOptions(4, "shuffle"))
+    batches, *_ = task.batches(read_inputs(*data), BatchOptions(4, "shuffle"))
     shapes = set()
     for epoch in range(5):
         batches.begin_epoch(epoch)
@@ -93,7 +94,7 @@ def test_shapes_that_fit_closely_where_one_graph_computes_them_all(tiny):
 @pytest.mark.parametrize(("count", "fewest", "most"), [(23, 1, 2), (223, 3, 5)])
 def test_a_shape_is_only_compiled_where_it_saves_padding(tiny, count, fewest, most):
     texts, labels = tiny.data(count, longest=35)
-    batches, *_ = tiny.classifier(jit_compile=True).batches(texts, labels, None, BatchOptions(4, "sorted"))
+    batches, *_ = tiny.classifier(jit_compile=True).batches(read_inputs(texts, labels), BatchOptions(4, "sorted"))
     widths = {features["token_ids"].shape[1] for features, _ in batches.batches()}
     assert fewest <= len(widths) <= most
 

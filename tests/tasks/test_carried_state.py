@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from keras import ops
 
+from lmzoo.data import stream
 from lmzoo.data.readers import TableStream
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.lstm_lm import FAMILY
@@ -158,4 +159,4 @@ def test_data_of_which_only_a_part_is_known(model, tmp_path):
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(TEXTS))
     table = TableStream(tmp_path / "texts.csv")
     with pytest.raises(ValueError, match="With `carries_state` data that streams cannot be read"):
-        model.fit(table, text="text", steps_per_epoch=2, verbose=0)
+        model.fit(stream(table), steps_per_epoch=2, verbose=0)

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.data import stream
 from lmzoo.data.corpora import TokenCorpus, pack_continuously, write_corpus
 from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY as BERT
@@ -140,7 +141,7 @@ def test_tables_whose_later_texts_are_longer(tmp_path):
     texts = ["a film"] * 8 + ["the film was good and bad"] * 40
     (tmp_path / "texts.csv").write_text("text\n" + "\n".join(texts))
     table = TableStream(tmp_path / "texts.csv")
-    model.fit(table, text="text", shuffle_buffer=8, batch_size=2, steps_per_epoch=6, verbose=0)
+    model.fit(stream(table, shuffle_buffer=8), batch_size=2, steps_per_epoch=6, verbose=0)
 
 
 # === Scores ===

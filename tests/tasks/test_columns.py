@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 
-from lmzoo import models
+from lmzoo import data, models
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_examples, tiny_task
 from lmzoo.testing.tiny import public_tasks
@@ -69,10 +69,10 @@ def test_names_of_classes_and_pairs():
     task = tiny_task(models.TextClassifier, FAMILY, num_classes=None, labels=["a", "b"])
     task.compile(run_eagerly=True)
     texts, names = ["good film", "bad", "dull plot"], ["a", "b", "a"]
-    data = Dataset(text=texts, other=texts[::-1], label=names)
-    assert task.evaluate(data["text"], data["label"], verbose=0) == task.evaluate(texts, names, verbose=0)
+    table = Dataset(text=texts, other=texts[::-1], label=names)
+    assert task.evaluate(table["text"], table["label"], verbose=0) == task.evaluate(texts, names, verbose=0)
     pairs = task.evaluate((texts, texts[::-1]), names, verbose=0)
-    assert task.evaluate((data["text"], data["other"]), data["label"], verbose=0) == pairs
+    assert task.evaluate((table["text"], table["other"]), table["label"], verbose=0) == pairs
 
 
 class Frame:
@@ -100,67 +100,72 @@ def task(eager):
 @pytest.mark.parametrize("kind", [Frame, Dataset])
 def test_columns_of_a_table_are_named(task, kind):
     table, validation = (kind(review=t, title=t[::-1], stars=n) for t, n in ((TEXTS, NAMES), (TEXTS[:2], NAMES[:2])))
-    options = {"verbose": 0, "shuffle": False}
-    weights = task.get_weights()
-    found = task.fit(table, text="review", label="stars", validation_data=validation, **options).history
-    task.set_weights(weights)
-    task.compile()
-    assert found == task.fit(TEXTS, NAMES, validation_data=(TEXTS[:2], NAMES[:2]), **options).history
-    assert task.evaluate(table, text="review", label="stars", verbose=0) == task.evaluate(TEXTS, NAMES, verbose=0)
-    pairs = task.evaluate((TEXTS, TEXTS[::-1]), NAMES, verbose=0)
-    assert task.evaluate(table, text=("review", "title"), label="stars", verbose=0) == pairs
-    assert task.evaluate(table, NAMES, text=("review", "title"), verbose=0) == pairs
-    assert task.report(table, text="review", label="stars", verbose=0) == task.report(TEXTS, NAMES, verbose=0)
+    assert data.from_table(table, "review", "stars") == (TEXTS, NAMES)
+    assert data.from_table(table, ("review", "title")) == ((TEXTS, TEXTS[::-1]), None)
+    held_out = data.from_table(validation, "review", "stars")
+    found = task.fit(*data.from_table(table, "review", "stars"), validation_data=held_out, verbose=0).history
+    assert found.keys() >= {"loss", "val_loss"}
 
 
-def test_columns_have_the_command_lines_names_by_default(task, eager):
+def test_texts_are_in_the_column_text_by_default(eager):
+    task = tiny_task(models.MaskedLM, FAMILY)
     table = Dataset(text=TEXTS, label=NAMES)
-    assert task.evaluate(table, verbose=0) == task.evaluate(TEXTS, NAMES, verbose=0)
-    unlabelled = tiny_task(models.MaskedLM, FAMILY)
-    seen = unlabelled.fit(table, verbose=0, validation_data=table).history
+    assert data.from_table(table) == (TEXTS, None)
+    seen = task.fit(*data.from_table(table), verbose=0, validation_data=data.from_table(table)).history
     assert seen.keys() >= {"loss", "val_loss"}
 
 
-def test_wrong_columns_are_errors_before_the_first_step(task):
-    table = Frame(review=TEXTS, stars=NAMES)
-    cases = [
-        (ValueError, r"The table has no column 'text': pass one of \['review', 'stars'\] as `text`", table, {}),
-        (ValueError, r"no column 'label': pass one of .* as `label`", table, {"text": "review"}),
-        (ValueError, "not both", table, {"text": "review", "label": "stars", "y": NAMES}),
-        (TypeError, "name columns of a table, got list instead", TEXTS, {"text": "review"}),
-        (TypeError, "name columns of a table, got list instead", TEXTS, {"label": "stars", "y": NAMES}),
-    ]
-    for error, message, x, options in cases:
-        for call in (task.fit, task.evaluate, task.report):
-            with pytest.raises(error, match=message):
-                call(x, **options)
-    with pytest.raises(ValueError, match="In `validation_data`: The table has no column 'review'"):
-        task.fit(table, text="review", label="stars", validation_data=Frame(text=TEXTS, stars=NAMES))
+class Streamed:
+    """A dataset of Hugging Face that is read on demand."""
+
+    column_names = ("text", "label")
+
+    def __iter__(self):
+        return iter([{"text": "good", "label": "a"}])
 
 
-def test_other_things_with_columns(task):
-    class Streamed:
-        column_names = ("text", "label")
+class Splits(dict):
+    """All parts of a dataset of Hugging Face."""
 
-        def __iter__(self):
-            return iter([{"text": "good", "label": "a"}])
-
-    class Splits(dict):
-        @property
-        def column_names(self):
-            return {name: table.column_names for name, table in self.items()}
-
-    with pytest.raises(ValueError, match=r"Pass `steps_per_epoch`, .*: this Streamed has no known length"):
-        task.fit(Streamed())
-    with pytest.raises(TypeError, match=r"got all of \['train', 'test'\]: pass one, such as `data\['train'\]`"):
-        task.fit(Splits(train=Dataset(text=TEXTS, label=NAMES), test=Dataset(text=TEXTS, label=NAMES)))
+    @property
+    def column_names(self):
+        return {name: table.column_names for name, table in self.items()}
 
 
-def test_a_whole_dataset_is_told_from_a_column():
-    task = tiny_task(models.TextClassifier, FAMILY)
-    data = Dataset(text=["good"], label=[0])
-    with pytest.raises(TypeError, match=r"got a table: pass one column, or two for pairs, of \['text', 'label'\]"):
-        task.predict(data)
+@pytest.mark.parametrize(
+    ("error", "message", "table", "columns"),
+    [
+        (ValueError, r"no column 'text': pass one of \['review', 'stars'\] as `text`", Frame(review=[], stars=[]), ()),
+        (ValueError, "no column 'label': pass one of .* as `label`", Frame(text=[], stars=[]), ("text", "label")),
+        (TypeError, "Expected a table in memory, got list", TEXTS, ()),
+        (TypeError, "Expected a table in memory, got Streamed.*`lmzoo.data.stream` reads rows", Streamed(), ()),
+        (
+            TypeError,
+            r"got all of \['train', 'test'\]: pass one, such as `data\['train'\]`",
+            Splits(train=Dataset(text=TEXTS), test=Dataset(text=TEXTS)),
+            (),
+        ),
+    ],
+)
+def test_wrong_tables(error, message, table, columns):
+    with pytest.raises(error, match=message):
+        data.from_table(table, *columns)
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        (Frame(text=TEXTS, label=NAMES), r"\['text', 'label'\]: pass one of them, or what `lmzoo.data.from_table`"),
+        (Dataset(text=TEXTS, label=NAMES), r"\['text', 'label'\]: pass one of them, or what `lmzoo.data.from_table`"),
+        (Streamed(), r"\['text', 'label'\]: pass what `lmzoo.data.stream` returns"),
+    ],
+)
+def test_tables_as_they_are(task, table, message):
+    for call in (task.fit, task.evaluate, task.predict):
+        with pytest.raises(TypeError, match=message):
+            call(table, verbose=0)
+    with pytest.raises(TypeError, match=f"In `validation_data`: .*{message}"):
+        task.fit(TEXTS, NAMES, validation_data=table, verbose=0)
 
 
 @pytest.mark.tf_only
@@ -169,8 +174,9 @@ def test_a_dataset_of_records_is_told_from_one_of_tuples():
 
     records = tf.data.Dataset.from_tensor_slices({"text": ["good", "bad"], "label": [0, 1]}).batch(2)
     task = tiny_task(models.TextClassifier, FAMILY)
-    for data in (records, records.map(lambda row: (row, row["label"]))):
+    for dataset in (records, records.map(lambda row: (row, row["label"]))):
         with pytest.raises(
-            TypeError, match=r"records of \['text', 'label'\]: select .*lambda row: \(row\['text'\], \.\.\.\)"
+            TypeError,
+            match=r"records of \['text', 'label'\]: `lmzoo.data.stream` .*\(row\['text'\], \.",
         ):
-            task.evaluate(data)
+            task.evaluate(dataset)

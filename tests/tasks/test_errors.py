@@ -251,7 +251,10 @@ def test_a_table_is_not_texts(task):
     class Table:  # as in pandas
         columns, shape = ("text", "label"), (3, 2)
 
-    with pytest.raises(TypeError, match=r"pass one column, or two for pairs, of \['text', 'label'\]"):
+        def __len__(self):
+            return 3
+
+    with pytest.raises(TypeError, match=r"a table with the columns \['text', 'label'\]: pass one of them"):
         task.predict(Table())
 
 

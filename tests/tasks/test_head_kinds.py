@@ -24,6 +24,7 @@ class Length(Task):
         self_head = keras.layers.Dense(1, name="length_head")
         outputs = self_head(backbone(backbone.input)["pooled_output"])
         super().__init__(backbone, preprocessor, backbone.input, outputs, None, name)
+        self.compile()
 
     def default_loss(self):
         return "mse"

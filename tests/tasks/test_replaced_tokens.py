@@ -11,7 +11,7 @@ import pytest
 from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
-from lmzoo.tasks.base.replaced_tokens import fill, generator_config, sample
+from lmzoo.tasks.objectives.replaced_tokens import fill, generator_config, sample
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 
 to_numpy = keras.ops.convert_to_numpy

@@ -229,7 +229,7 @@ def test_pairs_are_compared_in_either_form(reported):
 def test_a_report_needs_texts(reported):
     task, x, y = reported("TextClassifier")
     features = task.text_preprocessor(x)
-    with pytest.raises(TypeError, match="A report needs texts or a table, got dict: `evaluate` takes other data"):
+    with pytest.raises(TypeError, match="A report needs texts in memory, got dict: `evaluate` takes other data"):
         task.report(features, y)
     with pytest.raises(ValueError, match="needs a label for each text"):
         task.report(x)

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 
 from lmzoo import models
+from lmzoo.data import examples as examples_module
+from lmzoo.data import stream
 from lmzoo.data.readers import TableStream
 from lmzoo.families.bert import FAMILY
-from lmzoo.tasks.base import row_streams
 from lmzoo.testing import tiny_examples, tiny_task
 from lmzoo.testing.tiny import public_tasks
 from lmzoo.training import ResumableCheckpoint
@@ -62,10 +63,10 @@ def test_one_buffer_is_as_good_as_a_list(task_class):
     steps = {"steps_per_epoch": 4}
     validation = (x[:9],) if y is None else (x[:9], y[:9])
     expected = tasks[0].fit(x, y, BATCH, verbose=0, validation_data=validation, **steps).history
-    stream = Rows(rows)
-    found = tasks[1].fit(stream, batch_size=BATCH, verbose=0, validation_data=Rows(rows[:9]), **names, **steps).history
+    streamed, held_out = stream(Rows(rows), **names), stream(Rows(rows[:9]), **names)
+    found = tasks[1].fit(streamed, batch_size=BATCH, verbose=0, validation_data=held_out, **steps).history
     assert found == expected
-    evaluated = [tasks[0].evaluate(x, y, BATCH, verbose=0), tasks[1].evaluate(stream, None, BATCH, verbose=0, **names)]
+    evaluated = [tasks[0].evaluate(x, y, BATCH, verbose=0), tasks[1].evaluate(streamed, None, BATCH, verbose=0)]
     assert evaluated[0] == evaluated[1]
 
 
@@ -105,18 +106,21 @@ def folder(examples, tmp_path):
     return folder
 
 
+def labeled(table, shuffle_buffer=10_000):
+    return stream(table, "text", "label", shuffle_buffer)
+
+
 def test_files_are_as_good_as_a_list(begin, examples, folder):
-    stream, options = TableStream(folder), {"batch_size": BATCH, "verbose": 0}
+    streamed, options = labeled(TableStream(folder)), {"batch_size": BATCH, "verbose": 0}
     model = begin()
     expected = [model.fit(*examples, **options, **more).history for more in ({"epochs": 2}, {"seed": 3})]
     model = begin()
-    assert [model.fit(stream, **options, **more).history for more in ({"epochs": 2}, {"seed": 3})] == expected
+    assert [model.fit(streamed, **options, **more).history for more in ({"epochs": 2}, {"seed": 3})] == expected
 
 
 def test_the_given_order_is_kept(begin, examples, folder):
     expected = begin().fit(*examples, 6, verbose=0, shuffle=False).history
-    stream = TableStream(folder)
-    found = begin().fit(stream, batch_size=6, verbose=0, shuffle=False, shuffle_buffer=12).history
+    found = begin().fit(labeled(TableStream(folder), 12), batch_size=6, verbose=0, shuffle=False).history
     assert found["loss"] == pytest.approx(expected["loss"], rel=1e-5)  # padded to other widths
 
 
@@ -151,16 +155,15 @@ STREAMS = [
 @pytest.mark.parametrize("make", STREAMS)
 def test_interrupted_runs_go_on(begin, folder, tmp_path, make):
     """Several times, within a buffer and at its end, in the first epoch and later."""
-    arguments = {"batch_size": BATCH, "epochs": 3, "verbose": 0, "text": "text", "label": "label"}
-    arguments |= {"steps_per_epoch": 5, "shuffle_buffer": 10}
+    arguments = {"batch_size": BATCH, "epochs": 3, "verbose": 0, "steps_per_epoch": 5}
     whole, parts, model = Spy(), {}, begin()
-    model.fit(make(folder), callbacks=[ResumableCheckpoint(tmp_path / "whole"), whole], **arguments)
+    model.fit(labeled(make(folder), 10), callbacks=[ResumableCheckpoint(tmp_path / "whole"), whole], **arguments)
     assert sorted(whole.states) == [*range(1, 16)]
     begin()
     for at in (3, 6, 9, None):
         spy, checkpoint = Spy(at), ResumableCheckpoint(tmp_path / "parts", every=2)
         with pytest.raises(Interrupted) if at else contextlib.nullcontext():
-            model.fit(make(folder), callbacks=[checkpoint, spy], **arguments)
+            model.fit(labeled(make(folder), 10), callbacks=[checkpoint, spy], **arguments)
         assert_same(spy.states, whole.states)
         parts |= spy.states
         spoil(model)
@@ -168,7 +171,7 @@ def test_interrupted_runs_go_on(begin, folder, tmp_path, make):
     position = json.loads((tmp_path / "parts" / "step-000000000014" / "position.json").read_text())
     assert position["place"]["step"] in (12, 14)  # where a buffer begins, perhaps the next one
     with pytest.raises(ValueError, match=r"holds a run with .*another shuffle buffer"):
-        model.fit(make(folder), callbacks=[checkpoint], **{**arguments, "shuffle_buffer": 15})
+        model.fit(labeled(make(folder), 15), callbacks=[checkpoint], **arguments)
 
 
 @pytest.mark.slow
@@ -179,14 +182,15 @@ def test_examples_of_several_sequences_go_on(tmp_path):
     for task in tasks:
         task.preprocessor.sequence_length = 9
     rows, names = rows_of(x, y)
-    arguments = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 9, "epochs": 2, "shuffle_buffer": 10, **names}
+    streamed = stream(Rows(rows), **names, shuffle_buffer=10)
+    arguments = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 9, "epochs": 2}
     whole, first, last = Spy(), Spy(12), Spy()
-    tasks[0].fit(Rows(rows), callbacks=[ResumableCheckpoint(tmp_path / "whole"), whole], **arguments)
+    tasks[0].fit(streamed, callbacks=[ResumableCheckpoint(tmp_path / "whole"), whole], **arguments)
     run = ResumableCheckpoint(tmp_path / "parts", every=5)
     with pytest.raises(Interrupted):
-        tasks[1].fit(Rows(rows), callbacks=[run, first], **arguments)
+        tasks[1].fit(streamed, callbacks=[run, first], **arguments)
     spoil(tasks[1])
-    tasks[1].fit(Rows(rows), callbacks=[run, last], **arguments)
+    tasks[1].fit(streamed, callbacks=[run, last], **arguments)
     assert sorted(last.states) == [*range(11, 19)]
     assert_same({**first.states, **last.states}, whole.states)
 
@@ -194,14 +198,14 @@ def test_examples_of_several_sequences_go_on(tmp_path):
 def test_other_data_is_refused(begin, folder, tmp_path):
     run = {"batch_size": BATCH, "verbose": 0, "steps_per_epoch": 3}
     checkpoint = ResumableCheckpoint(tmp_path / "run")
-    begin().fit(TableStream(folder), callbacks=[checkpoint], **run)
+    begin().fit(labeled(TableStream(folder)), callbacks=[checkpoint], **run)
     with (folder / "3.jsonl").open("a") as file:
         file.write('{"text": "more", "label": "a"}\n')
     with pytest.raises(ValueError, match=r"holds a run with .*another files"):
-        begin().fit(TableStream(folder), callbacks=[checkpoint], shuffle_buffer=10_000, **run, epochs=2)
+        begin().fit(labeled(TableStream(folder)), callbacks=[checkpoint], **run, epochs=2)
     shuffled, checkpoint = of_tensorflow(folder).shuffle(40), ResumableCheckpoint(tmp_path / "other")
     with pytest.raises(ValueError, match="in another order each time it is read"):
-        begin().fit(shuffled, text="text", label="label", callbacks=[checkpoint], **run)
+        begin().fit(labeled(shuffled), callbacks=[checkpoint], **run)
 
 
 # === Errors ===
@@ -220,44 +224,55 @@ def test_a_wrong_example_is_named(begin, folder, buffer):
     ]:
         path.write_text("".join([*lines[:4], wrong, *lines[5:]]))
         with pytest.raises(Exception, match=message):  # from within a dataset, TensorFlow's own error
-            begin().fit(TableStream(folder), batch_size=BATCH, verbose=0, shuffle=False, shuffle_buffer=buffer)
+            begin().fit(labeled(TableStream(folder), buffer), batch_size=BATCH, verbose=0, shuffle=False)
         with pytest.raises(Exception, match=message):
-            begin().evaluate(TableStream(folder), verbose=0)
+            begin().evaluate(labeled(TableStream(folder)), verbose=0)
     rows = [{"text": "good", "label": "a"}, {"text": "bad", "label": "e"}]
     with pytest.raises(ValueError, match="In row 1 of the stream: Label 'e'"):
-        begin().fit(Rows(rows), text="text", label="label", verbose=0)
+        begin().fit(labeled(Rows(rows)), verbose=0)
 
 
 def test_a_wrong_number_is_named(tmp_path):
     task = tiny_task(models.TextRegressor, FAMILY)
     (tmp_path / "a.csv").write_text("text,score\ngood,1\nbad,x\n")
     with pytest.raises(TypeError, match=r"In .*a.csv, line 3: Label None"):
-        task.fit(TableStream(tmp_path, types={"score": {"1": 1.0}.get}), label="score", verbose=0)
+        task.fit(stream(TableStream(tmp_path, types={"score": {"1": 1.0}.get}), label="score"), verbose=0)
 
 
 def test_what_streams_do_not_take(begin, folder, examples):
-    stream = TableStream(folder)
+    streamed = labeled(TableStream(folder))
     for error, message, options in [
-        (ValueError, "are in a column: name it as `label`, without `y`", {"y": examples[1]}),
-        (ValueError, "take no `sample_weight`", {"sample_weight": np.ones(COUNT)}),
-        (ValueError, "take no `class_weight`", {"class_weight": {"a": 2.0}}),
+        (ValueError, "are in a column: pass its name as `label` to `lmzoo.data.stream`", {"y": examples[1]}),
+        (ValueError, "takes no `sample_weight`", {"sample_weight": np.ones(COUNT)}),
+        (ValueError, "takes no `class_weight`", {"class_weight": {"a": 2.0}}),
         (ValueError, "`validation_split` needs examples in memory", {"validation_split": 0.1}),
-        (ValueError, "`shuffle_buffer` must be an integer of at least 1", {"shuffle_buffer": 0}),
     ]:
         with pytest.raises(error, match=message):
-            begin().fit(stream, verbose=0, **options)
-    with pytest.raises(ValueError, match=r"Pass `steps_per_epoch`.*this IterableDataset has no known length"):
-        begin().fit(hugging_face(folder), verbose=0)
-    with pytest.raises(TypeError, match="got generator instead of a table"):
-        begin().fit((row for row in stream), text="text", verbose=0)
-    with pytest.raises(ValueError, match=r"Pass `steps_per_epoch`.*may make several sequences of an example"):
-        tiny_task(models.QuestionAnswerer, FAMILY).fit(stream, text=("text", "text"), verbose=0)
+            begin().fit(streamed, verbose=0, **options)
+    with pytest.raises(ValueError, match=r"this IterableDataset has no known length. Pass `steps_per_epoch`"):
+        begin().fit(labeled(hugging_face(folder)), verbose=0)
+    with pytest.raises(ValueError, match="needs labels: pass the name of their column as `label`"):
+        begin().fit(stream(TableStream(folder)), verbose=0)
+    questions = stream(TableStream(folder), ("text", "text"), "label")
+    with pytest.raises(ValueError, match=r"may make several sequences of an example. Pass `steps_per_epoch`"):
+        tiny_task(models.QuestionAnswerer, FAMILY).fit(questions, verbose=0)
     with pytest.raises(ValueError, match="There are no examples: the stream is empty"):
-        begin().fit(Rows([]), text="text", verbose=0)
+        begin().fit(labeled(Rows([])), verbose=0)
     with pytest.raises(TypeError, match="row 0 of the stream must be a dict"):
-        begin().fit(Rows(["good"]), text="text", verbose=0)
-    with pytest.raises(TypeError, match="A report needs texts or a table"):
-        begin().report(stream, verbose=0)
+        begin().fit(labeled(Rows(["good"])), verbose=0)
+    with pytest.raises(TypeError, match="A report needs texts in memory, got ExampleStream"):
+        begin().report(streamed, verbose=0)
+    with pytest.raises(TypeError, match="A stream is for `fit` and `evaluate`"):
+        begin().predict(streamed, verbose=0)
+
+
+def test_what_is_no_stream(folder):
+    with pytest.raises(ValueError, match="`shuffle_buffer` must be an integer of at least 1"):
+        labeled(TableStream(folder), 0)
+    with pytest.raises(TypeError, match=r"can be read again for each epoch, got .*generator"):
+        stream(row for row in TableStream(folder))
+    with pytest.raises(TypeError, match="can be read again for each epoch, got 3"):
+        stream(3)
 
 
 # === Memory ===
@@ -268,20 +283,20 @@ def test_files_larger_than_the_bound(begin, tmp_path):
     line = json.dumps({"text": "good " * 1000, "label": "a"}) + "\n"
     with (tmp_path / "a.jsonl").open("w") as file:
         file.writelines(line for _ in range(12_000))
-    model, stream = begin(), TableStream(tmp_path)
+    model, table = begin(), TableStream(tmp_path)
     model.preprocessor.sequence_length = 9
-    arguments = {"batch_size": 32, "verbose": 0, "shuffle_buffer": 128, "steps_per_epoch": 9}
+    arguments = {"batch_size": 32, "verbose": 0, "steps_per_epoch": 9}
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".* texts were truncated to 9 tokens")
-        model.fit(stream, **arguments)
+        model.fit(labeled(table, 128), **arguments)
         with memory_grows_less_than(20 << 20):
-            model.fit(stream, **arguments)
-            assert sum(len(part["text"]) for part in stream.iter(100)) == stream.count_rows() == 12_000
+            model.fit(labeled(table, 128), **arguments)
+            assert sum(len(part["text"]) for part in table.iter(100)) == table.count_rows() == 12_000
 
 
 def test_long_texts_fill_a_buffer_early(monkeypatch):
-    monkeypatch.setattr(row_streams, "_CHARACTERS", 50)
+    monkeypatch.setattr(examples_module, "_MAX_BUFFER_CHARACTERS", 50)
     rows = Rows([{"text": ["good", "a" * i], "other": "x"} for i in range(23)])
-    buffers = list(row_streams.RowStream(rows, "text").buffers(0, 0, size=12, batch_size=3))
+    buffers = list(stream(rows, shuffle_buffer=12).buffers(0, 0, batch_size=3))
     assert [len(some) for some in buffers] == [9, 6, 3, 3, 2]
     assert [i for some in buffers for i, _ in some] == [*range(23)]

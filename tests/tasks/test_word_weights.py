@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import lmzoo.training
+from lmzoo.data import from_table
 from lmzoo.models import TokenClassifier
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_task
@@ -141,7 +142,8 @@ def test_class_weight_in_a_table(task):
 
     table = pandas.DataFrame({"text": TEXTS, "label": TAGS})
     expected = expected_loss(task, TEXTS, TAGS, by_class(TAGS))
-    assert first_loss(task, table, class_weight=CLASS_WEIGHT)["loss"][0] == pytest.approx(expected[0], abs=1e-5)
+    table = from_table(table, label="label")
+    assert first_loss(task, *table, class_weight=CLASS_WEIGHT)["loss"][0] == pytest.approx(expected[0], abs=1e-5)
 
 
 @pytest.mark.tf_only

@@ -61,7 +61,8 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
     if len(fitting) != 1:
         hints = " or ".join(f'`family="{family.name}"`' for family in fitting or candidates)
         names = " or ".join(family.name for family in fitting) or "no supported family"
-        raise PresetError(f"{file} has no `model_type`, and the tensors' names are those of {names}. Pass {hints}.")
+        message = f"{file} has no `model_type`, and the tensors' names are those of {names}. Pass {hints}."
+        raise PresetError(message, "family")
     _refuse_other_class(file, architecture, fitting[0])
     return fitting[0]
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from lmzoo.errors import ArgumentError
+
 _PROBE = 2000  # characters that tell the language
 
 
@@ -68,4 +70,5 @@ def check_languages(languages: Sequence[str]) -> None:
 
         known = sorted({code for code, _ in py3langid.rank(".")})
         if unknown := [language for language in languages if language not in known]:
-            raise ValueError(f"The language {unknown[0]!r} is unknown. Known are {', '.join(known)}.")
+            message = f"The language {unknown[0]!r} is unknown. Known are {', '.join(known)}."
+            raise ArgumentError(message, "languages")

@@ -19,6 +19,7 @@ from lmzoo.data.readers.text_files import (
     near_names,
     suffix_of,
 )
+from lmzoo.errors import ArgumentError
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import open_to_read
 from lmzoo.text.sentences import split_sentences
@@ -188,5 +189,5 @@ def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | S
 
 def _field_of(record: Mapping[str, Any], field: str, where: str) -> Any:
     if field not in record:
-        raise ValueError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}")
+        raise ArgumentError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}", "field")
     return "" if record[field] is None else record[field]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lmzoo.common.arguments import is_number, require
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.corpora.corpus_index import ADVICE, INDEX_FILE, TOKENIZER_FOLDER, Index, Shard, dtype_of, identity_of
 from lmzoo.data.corpora.corpus_writer import ShardWriter, warn_of_special_tokens
@@ -65,10 +66,9 @@ class Preparation:
     shard_tokens: int = 1 << 24
 
     def __post_init__(self) -> None:
-        if self.duplicates not in ("keep", "exact", "near"):
-            raise ValueError(f"`duplicates` must be 'keep', 'exact' or 'near', got {self.duplicates!r}.")
-        if not 0.1 <= self.similarity <= 0.95:
-            raise ValueError(f"`similarity` must be from 0.1 to 0.95, got {self.similarity}.")
+        is_valid = self.duplicates in ("keep", "exact", "near")
+        require(is_valid, "duplicates", "'keep', 'exact' or 'near'", self.duplicates)
+        require(is_number(self.similarity, 0.1, 0.95), "similarity", "from 0.1 to 0.95", self.similarity)
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:

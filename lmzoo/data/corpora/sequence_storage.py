@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lmzoo.data.corpora.tokenized_documents import splits_of
+from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
 
@@ -24,9 +25,10 @@ def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
     length, overhead = preprocessor.sequence_length, preprocessor.packing.overhead(pair)
     room, least = length - overhead, 2 if pair else 1
     if room < least:
-        raise ValueError(
+        raise ArgumentError(
             f"`sequence_length` is {length}, which leaves room for {max(0, room)} tokens{' of a pair' * pair}: it must "
-            f"be at least {overhead + least}."
+            f"be at least {overhead + least}.",
+            "sequence_length",
         )
     return room
 

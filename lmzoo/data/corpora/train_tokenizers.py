@@ -15,6 +15,7 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.progress import progress_over
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, groups_of
 from lmzoo.data.corpora.word_vocabulary import learn_words, report_size
+from lmzoo.errors import ArgumentError
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
@@ -410,4 +411,5 @@ def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContext
 def _check_size(asked: int, least: int, what: str) -> None:
     require(is_integer(asked, 1), "vocabulary_size", "a positive integer", asked)
     if asked < least:
-        raise ValueError(f"`vocabulary_size` is {asked}, but the special tokens and the {what} alone are {least}.")
+        message = f"`vocabulary_size` is {asked}, but the special tokens and the {what} alone are {least}."
+        raise ArgumentError(message, "vocabulary_size")

@@ -23,6 +23,7 @@ from lmzoo.data.readers.tables import (
     table_format,
 )
 from lmzoo.data.readers.text_files import list_files, near_names, open_text
+from lmzoo.errors import ArgumentError
 
 NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
@@ -45,8 +46,8 @@ class Row(dict[Column, Any]):
 class TableStream:
     r"""A table in any number of files, which is read on demand and need not fit into memory.
 
-    `fit` and `evaluate` take it in place of a table; iterating over it yields a dict for each row. The formats are
-    those of `lmzoo.data.readers.read_table`.
+    Iterating over it yields a dict for each row; `lmzoo.data.stream` makes examples of these for `fit` and `evaluate`.
+    The formats are those of `lmzoo.data.readers.read_table`.
 
     Args:
         files: a file; a folder, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
@@ -95,9 +96,8 @@ class TableStream:
         self.header, self.encoding, self.types = header, encoding, dict(types or {})
         self._formats = [format or _format_of(file) for file in self.files]
         if unknown := set(self._formats) - {*FORMATS}:
-            raise ValueError(
-                f"There is no format {min(unknown)!r}. Pass one of these as `format`: {', '.join(FORMATS)}."
-            )
+            message = f"There is no format {min(unknown)!r}. Pass one of these as `format`: {', '.join(FORMATS)}."
+            raise ArgumentError(message, "format")
         if "parquet" in self._formats:
             import_pyarrow()
         self._columns: list[Column] | None = None
@@ -241,5 +241,5 @@ class TableStream:
 
 def _format_of(file: str) -> str:
     if (found := table_format(file)) is None:
-        raise ValueError(f"The name of {file} does not tell its format: pass it as `format`.")
+        raise ArgumentError(f"The name of {file} does not tell its format: pass it as `format`.", "format")
     return found

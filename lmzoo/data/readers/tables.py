@@ -21,7 +21,7 @@ from lmzoo.data.readers.text_files import (
     read_text,
     suffix_of,
 )
-from lmzoo.errors import NoExamplesError
+from lmzoo.errors import ArgumentError, NoExamplesError
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labelled")
 SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
@@ -144,9 +144,10 @@ class Table:
             no_header = (
                 " If its first line is not a header, say so (`header`)." if self.format in ("csv", "tsv") else ""
             )
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.path}, read as {self.format}, has no column {column!r}."
-                f"{near_names(column, self.names)}{no_header}"
+                f"{near_names(column, self.names)}{no_header}",
+                "header" if no_header else None,
             )
         if self.names.count(column) > 1:
             raise ValueError(f"{self.path} has several columns {column!r}: give the number of one, from 0.")
@@ -178,9 +179,10 @@ class Table:
         """
         cells = self.column(column)
         if isinstance(column, int) and self.names is not None and _is_label(self.names[column], cells, label_type):
-            raise ValueError(
+            raise ArgumentError(
                 f"{self.path}: the first line should name the columns, but holds a label, {self.names[column]!r}. If "
-                "it is an example, say so (`header`)."
+                "it is an example, say so (`header`).",
+                "header",
             )
         if separator is None:
             return [self._label(i, column, cell, label_type, labels) for i, cell in enumerate(cells)]
@@ -239,7 +241,7 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
     name, format = name_of(path), table_format(path, format)
     if format not in FORMATS:
         wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
-        raise ValueError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.")
+        raise ArgumentError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
     if format == "parquet":
         numbered = list(numbered_parquet_rows(path))
     else:

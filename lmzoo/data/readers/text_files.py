@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from lmzoo.errors import ArgumentError
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import find_files, open_to_read
 
@@ -48,7 +49,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
         return data.decode(encoding).removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = data.count(b"\n", 0, error.start) + 1
-        raise ValueError(_not_encoded(f"{name_of(source)}, line {line}", data[error.start], encoding)) from None
+        raise _not_encoded(f"{name_of(source)}, line {line}", data[error.start], encoding) from None
     except LookupError:
         raise _unknown(encoding) from None
 
@@ -95,20 +96,21 @@ def open_text(path: str | Path, encoding: str = "utf-8", newline: str = "\n") ->
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise ValueError(_not_encoded(str(path), error.object[error.start], encoding)) from None
+            raise _not_encoded(str(path), error.object[error.start], encoding) from None
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{path} is a damaged archive: {error}") from None
 
 
-def _not_encoded(where: str, byte: int, encoding: str) -> str:
-    return (
+def _not_encoded(where: str, byte: int, encoding: str) -> ArgumentError:
+    return ArgumentError(
         f"{where}: the byte 0x{byte:02x} is not {encoding.removesuffix('-sig')}. If the file is in another encoding, "
-        "such as latin-1, say so (`encoding`)."
+        "such as latin-1, say so (`encoding`).",
+        "encoding",
     )
 
 
-def _unknown(encoding: str) -> ValueError:
-    return ValueError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.")
+def _unknown(encoding: str) -> ArgumentError:
+    return ArgumentError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.", "encoding")
 
 
 def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:

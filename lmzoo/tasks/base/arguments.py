@@ -16,7 +16,6 @@ _COUNTS = {
     "epochs": (0, "1 trains on every example once."),
     "initial_epoch": (0, "0 is the first epoch."),
     "seed": (0, "Any such number makes a run repeatable."),
-    "shuffle_buffer": (1, "Omit it for the default size."),
     "steps": (1, "Omit it to use all batches."),
     "steps_per_epoch": (1, "Omit it to use all batches."),
     "validation_batch_size": (1, "Omit it for the default size."),
@@ -71,7 +70,7 @@ class KnownArguments:
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {}
-    from_preset: ClassVar[Callable[..., Any]]  # of `SavedTask`; its arguments may be meant as well
+    from_preset: ClassVar[Callable[..., Any]]  # of `Task`; its arguments may be meant as well
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Check the names of keyword arguments.

@@ -38,7 +38,7 @@ FeatureArrays: TypeAlias = dict[str, np.ndarray]
 Batch: TypeAlias = tuple[FeatureArrays, *tuple[np.ndarray | FeatureArrays, ...]]
 
 
-BUFFER = 10_000  # examples in memory at once, if they are read on demand
+BATCH_SIZE = 32
 
 
 class Examples(NamedTuple):
@@ -95,7 +95,6 @@ class BatchOptions:
         training: whether the batches are for training.
         steps: batches of an epoch, where the caller says so.
         verbose: whether progress is shown.
-        buffer: examples that are in memory at once, if they are read on demand.
         buckets: padded widths, rising; None for those that fit the lengths.
         class_weight: weights of all classes by number, for a task that labels words; None for equal ones.
     """
@@ -106,7 +105,6 @@ class BatchOptions:
     training: bool = False
     steps: int | None = None
     verbose: bool = True
-    buffer: int = BUFFER
     buckets: list[int] | None = None
     class_weight: Mapping[int, float] | None = None
 

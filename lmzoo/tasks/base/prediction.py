@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any, Protocol
 
 import keras
 import numpy as np
 
+from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.tasks.base.compilation import expected_retracing
-from lmzoo.tasks.base.data_adapter import BATCH_SIZE, as_list, batched, checked_features, stream_batches
-from lmzoo.tasks.base.encoding import EncodingTask
-from lmzoo.tasks.base.examples import Batch, Examples, Inputs, Texts
-from lmzoo.tasks.base.input_kinds import is_raw, is_text_stream
+from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, Examples, FeatureArrays, Texts
+from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
@@ -26,34 +24,49 @@ if TYPE_CHECKING:
 _IN_MEMORY = 1024  # sequences whose features are made at once
 
 
-def predict(
-    task: EncodingTask, keras_predict: Callable[..., Tensors], x: Inputs, batch_size: int | None, **kwargs: Any
-) -> Tensors:
-    """The model's outputs in the order of `x`: see `Task.predict`, which passes Keras' own method."""
+class Predictor(Encoder, Protocol):
+    """What predicts: a task, see `lmzoo.models.Task`."""
+
+    output: Any
+    per_token: bool
+    encode_inputs: Callable[[Any], Any]
+    features: Callable[[Any, np.ndarray, int], FeatureArrays]
+    extra_features: Callable[[Any], FeatureArrays]
+    predict_batches: Callable[..., Tensors]
+
+
+def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
+    """Return the model's outputs in the order of the examples; see `Task.predict`."""
     size = batch_size or BATCH_SIZE
-    if is_text_stream(x):
+    if isinstance(inputs, StreamedExamples):
+        raise TypeError("A stream is for `fit` and `evaluate`: predict parts of its texts, such as lists of 1,000.")
+    if isinstance(inputs, TokenFeatures):
+        return _predict_features(task, inputs.checked(task), size, **kwargs)
+    if isinstance(inputs, TextDataset):
         # Outputs of open shapes are padded to the longest example, so all examples must be known.
         if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
             with expected_retracing():
-                return keras_predict(_prediction_stream(task, x, size), **kwargs)
-        x = _texts_of_stream(task, x)
-    if not is_raw(x):
-        x = checked_features(task, x)
-        if isinstance(x, dict) and all(hasattr(values, "shape") and not len(values) for values in x.values()):
-            return _nothing(task)
-        with expected_retracing():
-            return keras_predict(
-                _prediction_input(ArrayBatches((x, None, None), size)) if isinstance(x, dict) else x, **kwargs
-            )
-    encoded = task.encode_inputs(x)
+                return task.predict_batches(_prediction_stream(task, inputs, size), **kwargs)
+        inputs = inputs.in_memory(task)
+    encoded = task.encode_inputs(inputs.x)
     if (steps := kwargs.pop("steps", None)) is not None:
         encoded = encoded[: steps * size]
     if not len(encoded):
         return _nothing(task)
-    return predict_encoded(task, keras_predict, encoded, size, **kwargs)
+    return predict_encoded(task, task.predict_batches, encoded, size, **kwargs)
 
 
-def _nothing(task: EncodingTask) -> Tensors:
+def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
+    if inputs.is_empty:
+        return _nothing(task)
+    batches = inputs.x
+    if isinstance(batches, Mapping):
+        batches = _prediction_input(ArrayBatches((batches, None, None), batch_size))
+    with expected_retracing():
+        return task.predict_batches(batches, **kwargs)
+
+
+def _nothing(task: Predictor) -> Tensors:
     """Return the outputs for no examples: arrays without rows."""
     return keras.tree.map_structure(
         lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
@@ -61,7 +74,7 @@ def _nothing(task: EncodingTask) -> Tensors:
 
 
 def predict_encoded(
-    task: EncodingTask,
+    task: Predictor,
     keras_predict: Callable[..., Tensors],
     encoded: Encoded,
     batch_size: int,
@@ -91,7 +104,7 @@ def predict_encoded(
 
 
 def _predict_tokens(
-    task: EncodingTask,
+    task: Predictor,
     keras_predict: Callable[..., Tensors],
     encoded: Encoded,
     batch_size: int,
@@ -125,7 +138,7 @@ def _padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) 
     return result
 
 
-def _prediction_batches(task: EncodingTask, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
+def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
     make_batch = _make_features(task, encoded)
     return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
 
@@ -141,7 +154,7 @@ def _prediction_input(batches: LengthBatches) -> Any:
     return keras_input(batches)
 
 
-def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
+def _make_features(task: Predictor, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
     extra = task.extra_features(encoded)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
@@ -151,8 +164,8 @@ def _make_features(task: EncodingTask, encoded: Encoded) -> Callable[[np.ndarray
     return make_batch
 
 
-def _prediction_stream(task: EncodingTask, dataset: tf.data.Dataset, batch_size: int) -> tf.data.Dataset:
-    """A dataset of strings, labelled or not, as one of features."""
+def _prediction_stream(task: Predictor, inputs: TextDataset, batch_size: int) -> tf.data.Dataset:
+    """Return a dataset of strings, labeled or not, as one of features."""
 
     def encode(x: Texts, y: object, weight: object) -> Examples:
         return Examples(task.encode_inputs(x))
@@ -160,14 +173,9 @@ def _prediction_stream(task: EncodingTask, dataset: tf.data.Dataset, batch_size:
     def make_batch(examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         return _make_features(task, examples.encoded)(indices, width, rng)
 
-    return stream_batches(task, dataset, batch_size, encode, make_batch)
+    return inputs.encoded_batches(task, batch_size, encode, make_batch)
 
 
-def _texts_of_stream(task: EncodingTask, dataset: tf.data.Dataset) -> Texts:
-    """All texts, or pairs of texts, of a dataset of strings, labelled or not."""
-    elements = list(batched(task, dataset, BATCH_SIZE).as_numpy_iterator())
-    inputs = [element[0] if isinstance(element, tuple) else element for element in elements]
-    if inputs and isinstance(inputs[0], tuple):
-        firsts, seconds = ([text for part in column for text in as_list(part)] for column in zip(*inputs, strict=True))
-        return firsts, seconds
-    return list(itertools.chain.from_iterable(map(as_list, inputs)))
+def expected_retracing() -> AbstractContextManager[None]:
+    """Keep TensorFlow from warning that a function is traced once for each padded length."""
+    return without_log_lines("triggered tf.function retracing")

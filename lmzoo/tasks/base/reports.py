@@ -16,6 +16,7 @@ from lmzoo.evaluation.squad import answer_score, exact_match, read_golds, squad_
 from lmzoo.evaluation.translations import compare_translations
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.base.labels import encode_classes, encode_numbers, one_each
+from lmzoo.tasks.inputs import list_rows
 from lmzoo.text import Encoded, EncodedWords
 from lmzoo.text.segments import split_segments
 from lmzoo.text.validate_text import clean_texts
@@ -47,8 +48,7 @@ def check_additions(
     if errors and columns and LENGTH in columns:
         raise ValueError(f"The column {LENGTH!r} must have another name: there is a table by the length of texts.")
     if columns and not isinstance(x, Encoded):
-        first: Any = x[0] if isinstance(x, tuple) and not task.labels_words else x
-        check_columns(columns, len(first))
+        check_columns(columns, len(list_rows(x)))
     if history is not None:
         learning_curve(history)
 
@@ -82,14 +82,13 @@ def with_errors(
 
 def _shown(x: Texts) -> list[str]:
     """Each example as one text: of pairs both, of words all, of a prompt with choices the prompt first."""
-    rows: Any = zip(*x, strict=True) if isinstance(x, tuple) else x
 
     def shown(part: Any, between: str = " / ") -> str:
         if isinstance(part, bytes):
             return part.decode(errors="replace")
         return part if isinstance(part, str) else between.join(shown(piece, " ") for piece in part)
 
-    return [shown(row, " / " if isinstance(row, tuple) else " ") for row in rows]
+    return [shown(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]
 
 
 def report_classes(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:

@@ -80,17 +80,8 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
     return examples._replace(weights=weights)
 
 
-def weigh_labels(x: Any, y: Any, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the weights of labels of tokens, (n, T), by their classes and by the weights that they have.
-
-    Raises:
-        ValueError: if `x` and `y` are not arrays.
-    """
-    if not isinstance(x, dict) or y is None:
-        raise ValueError(
-            f"`class_weight` needs texts, or arrays of token features, with labels; got a {type(x).__name__}: put the "
-            "weights of the tokens into its batches."
-        )
+def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
+    """Return the weights of labels of tokens, (n, T), by their classes and by the weights that they have."""
     of_classes = weights_of_classes(y, class_weight)  # (n, T)
     if weights is None:
         return of_classes

@@ -1,0 +1,22 @@
+"""Filters of TensorFlow's Python logger."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator
+
+
+@contextlib.contextmanager
+def without_log_lines(*parts: str) -> Iterator[None]:
+    """Drop lines of TensorFlow's Python logger that contain one of the texts, until the block ends."""
+
+    def keep(record: logging.LogRecord) -> bool:
+        return not any(part in str(record.msg) for part in parts)
+
+    logger = logging.getLogger("tensorflow")
+    logger.addFilter(keep)
+    try:
+        yield
+    finally:
+        logger.removeFilter(keep)

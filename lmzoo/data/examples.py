@@ -1,0 +1,252 @@
+"""Examples from tables of pandas, polars, pyarrow, Hugging Face's `datasets` or Grain, none of which is imported."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.data.readers.table_streams import Row
+from lmzoo.data.readers.text_files import near_names
+from lmzoo.files.urls import size_of
+
+SHUFFLE_BUFFER = 10_000  # examples
+
+_COMPARED_ROWS = 100  # that must be equal in each pass
+_MAX_BUFFER_CHARACTERS = 1 << 26
+
+
+def column_names(table: object) -> list[Any] | None:
+    """Return the names of a table's columns, or None for anything that is not a table in memory."""
+    names = getattr(table, "column_names", None)  # first, since pyarrow's `columns` are not names
+    names = getattr(table, "columns", None) if names is None else names
+    return None if names is None else [*names]
+
+
+def from_table(
+    table: Any, text: str | tuple[str, str] = "text", label: str | None = None
+) -> tuple[list[Any] | tuple[list[Any], list[Any]], list[Any] | None]:
+    """Return the texts and the labels in the columns of a table, as `fit` takes them.
+
+    Args:
+        table: a DataFrame of pandas or polars, a table of pyarrow, or a dataset of Hugging Face.
+        text: name of the column of the texts, or a tuple of two for pairs.
+        label: name of the column of the labels, or None.
+
+    Returns:
+        The texts, a list, or a tuple of two lists for pairs; and the labels, a list, or None.
+
+    Raises:
+        TypeError: if `table` is not a table in memory.
+        ValueError: if it lacks a column.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    class Table(dict):
+        columns = ["review", "stars"]
+
+    table = Table(review=["A fine film.", "Dull."], stars=[1, 0])
+    texts, labels = lmzoo.data.from_table(table, "review", "stars")  # ["A fine film.", "Dull."], [1, 0]
+    ```
+    """
+    names = column_names(table)
+    if names is None or not hasattr(table, "__len__"):
+        raise TypeError(
+            f"Expected a table in memory, got {type(table).__name__}. `lmzoo.data.stream` reads rows on demand."
+        )
+    if isinstance(table, Mapping) and all(column_names(part) is not None for part in table.values()):
+        raise TypeError(f"Expected one table, got all of {names!r:.200}: pass one, such as `data[{names[0]!r}]`.")
+    texts: Any = tuple(_cells(table, name, "text") for name in text) if isinstance(text, tuple) else None
+    texts = _cells(table, text, "text") if texts is None else texts
+    return texts, None if label is None else _cells(table, label, "label")
+
+
+def _cells(table: Any, name: Any, argument: str) -> list[Any]:
+    names = column_names(table) or []
+    if name not in names:
+        raise ValueError(f"The table has no column {name!r}: pass one of {names!r:.200} as `{argument}`.")
+    values = table[name]
+    # pandas' and pyarrow's own scalars become Python's.
+    return values.to_pylist() if hasattr(values, "to_pylist") else list(values)
+
+
+def stream(
+    rows: Iterable[Mapping[Any, Any]],
+    text: Any = "text",
+    label: Any = None,
+    shuffle_buffer: int = SHUFFLE_BUFFER,
+) -> ExampleStream:
+    r"""Return examples that are read on demand, for `fit` and `evaluate`.
+
+    Args:
+        rows: anything that iterates over its rows, each a dict, from the beginning each time: a
+            `lmzoo.data.readers.TableStream`, an `IterableDataset` of Hugging Face, a dataset of Grain, or a
+            `tf.data.Dataset` of dicts.
+        text: name of the column of the texts, or a tuple of two for pairs.
+        label: name of the column of the labels, or None.
+        shuffle_buffer: int, examples that are in memory at once, to be shuffled and batched by length; fewer if they
+            have more than 64 million characters.
+
+    Raises:
+        TypeError: if `rows` can be iterated over once only, or not at all.
+        ValueError: if `shuffle_buffer` is not a positive integer.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+
+    import lmzoo
+    from lmzoo.data.readers import TableStream
+
+    Path("reviews.csv").write_text("review,stars\nA fine film.,1\nDull.,0\n")
+    reviews = lmzoo.data.stream(TableStream("reviews.csv", types={"stars": int}), "review", "stars")
+    classifier = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", num_classes=2)
+    classifier.fit(reviews, epochs=1, verbose=0)
+    ```
+    """
+    require(is_integer(shuffle_buffer, 1), "shuffle_buffer", "an integer of at least 1", shuffle_buffer)
+    if isinstance(rows, Iterator) or not hasattr(rows, "__iter__"):
+        raise TypeError(
+            f"Expected rows that can be read again for each epoch, got {rows!r:.60} ({type(rows).__name__}). Pass an "
+            "object whose `__iter__` begins anew."
+        )
+    return ExampleStream(rows, text, label, shuffle_buffer)
+
+
+@dataclass(frozen=True)
+class ExampleStream:
+    """The examples in rows that are read on demand; `lmzoo.data.stream` makes one.
+
+    The table may have methods of `lmzoo.data.readers.TableStream`: `skip`, `select_columns` and `set_epoch`, as Hugging
+    Face's `IterableDataset` also has, `shuffle_files` and `count_rows`.
+
+    Attributes:
+        table: iterates over rows, each time from the beginning.
+        text: name of the column of the texts, or a tuple of two.
+        label: name of the column of the labels, or None.
+        shuffle_buffer: number of examples that are in memory at once.
+
+    Example: see `lmzoo.data.stream`.
+    """
+
+    table: Any
+    text: Any
+    label: Any = None
+    shuffle_buffer: int = SHUFFLE_BUFFER
+
+    def __iter__(self) -> Iterator[Any]:
+        """Iterate over the texts."""
+        return (self._cell(row, self.text, "`text`", i) for i, row in enumerate(self.rows()))
+
+    @property
+    def columns_read(self) -> list[Any]:
+        """The names of the columns that are read."""
+        texts = [*self.text] if isinstance(self.text, tuple) else [self.text]
+        return texts if self.label is None else [*texts, self.label]
+
+    def shuffled(self, seed: int) -> Self:
+        """Return the same examples with the table's files, if it has any, in another order for each epoch."""
+        return replace(self, table=self.table.shuffle_files(seed)) if hasattr(self.table, "shuffle_files") else self
+
+    def rows(self, epoch: int = 0, first: int = 0) -> Iterator[Mapping[Any, Any]]:
+        """Iterate over the rows of an epoch, beginning with row number `first`."""
+        table = self.table
+        if hasattr(table, "select_columns"):
+            table = table.select_columns(self.columns_read)
+        skips = first > 0 and hasattr(table, "skip")
+        if skips:
+            table = table.skip(first)
+        if hasattr(table, "set_epoch"):
+            table.set_epoch(epoch)
+        rows = table.as_numpy_iterator() if hasattr(table, "as_numpy_iterator") else iter(table)
+        return rows if skips else itertools.islice(rows, first, None)
+
+    def buffers(self, epoch: int, first: int, batch_size: int) -> Iterator[list[Any]]:
+        """Iterate over lists of numbered rows, `(i, row)`, one buffer full each, or less if the texts are very long.
+
+        A list holds whole batches, except for the last one. Rows of files are in the order of the files.
+        """
+        rows = enumerate(self.rows(epoch, first), first)
+        while True:
+            buffer: list[Any] = []
+            characters = 0
+            while len(buffer) < self.shuffle_buffer and characters < _MAX_BUFFER_CHARACTERS:
+                batch = [*itertools.islice(rows, batch_size)]
+                if not batch:
+                    break
+                characters += sum(_count_characters(row) for _, row in batch)
+                buffer += batch
+            if not buffer:
+                return
+            if isinstance(buffer[0][1], Row):
+                buffer.sort(key=lambda numbered: numbered[1].place)
+            yield buffer
+
+    def examples(self, numbered: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:
+        """Return the texts and the labels of numbered rows, as `fit` takes them; None without labels.
+
+        Raises:
+            TypeError: naming a row that is not a dict.
+            ValueError: naming a row without one of the columns.
+        """
+
+        def cells(name: Any, argument: str) -> list[Any]:
+            return [self._cell(row, name, argument, i) for i, row in numbered]
+
+        labels = None if self.label is None else cells(self.label, "`label`")
+        if isinstance(self.text, tuple):
+            return tuple(cells(name, "`text`") for name in self.text), labels
+        return cells(self.text, "`text`"), labels
+
+    def count(self, verbose: bool = True) -> int | None:
+        """Return the number of rows, or None if the table does not tell."""
+        table = self.table
+        if hasattr(table, "count_rows"):
+            return table.count_rows(verbose)
+        if hasattr(table, "cardinality"):
+            cardinality = int(table.cardinality())
+            return cardinality if cardinality >= 0 else None
+        return len(table) if hasattr(table, "__len__") else None
+
+    def identity(self) -> dict[str, Any]:
+        """Return what is quickly known of the examples, to compare them with those of an interrupted run.
+
+        Raises:
+            ValueError: if two passes begin with different rows.
+        """
+        once, again = (repr([dict(row) for row in itertools.islice(self.rows(), _COMPARED_ROWS)]) for _ in range(2))
+        if once != again:
+            raise ValueError(
+                f"This {type(self.table).__name__} is in another order each time it is read, so that a run on it could "
+                "not be resumed. Leave the shuffling to `fit`, or shuffle it with a seed that repeats the order."
+            )
+        files = [(Path(path).name, size_of(path)) for path in getattr(self.table, "files", [])]
+        of_files = {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
+        return {"shuffle buffer": self.shuffle_buffer, **of_files}
+
+    @staticmethod
+    def where(i: int, row: Any) -> str:
+        """Return where a row is, for messages: the file and line, or its number."""
+        return row.where if isinstance(row, Row) else f"row {i} of the stream"
+
+    def _cell(self, row: Any, name: Any, argument: str, i: int) -> Any:
+        if not isinstance(row, Mapping):
+            raise TypeError(f"{self.where(i, row)} must be a dict with the columns of the table, got {row!r:.60}.")
+        if name not in row:
+            similar = near_names(str(name), [*map(str, row)])
+            raise ValueError(f"{self.where(i, row)} has no column {name!r}: name another as {argument}.{similar}")
+        return row[name]
+
+
+def _count_characters(row: Any) -> int:
+    """Return the number of characters of the texts in a row, also in lists of them."""
+    cells = row.values() if isinstance(row, Mapping) else row if isinstance(row, (list, tuple)) else ()
+    return sum(len(cell) if isinstance(cell, (str, bytes)) else _count_characters(cell) for cell in cells)

@@ -1,0 +1,33 @@
+"""`.keras` files from sources that are not trusted."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import keras
+
+from lmzoo.files.archives import unpack
+from lmzoo.files.atomic import check_path
+
+
+def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
+    """Any model in a `.keras` file; see `Task.load`."""
+    check_path(filepath)
+    path = Path(filepath).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{path} is a directory, not a `.keras` file: `from_preset` loads a preset's directory.")
+    with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
+        unpack(path, Path(folder))
+        if not Path(folder, "config.json").is_file():
+            raise ValueError(f"{path} is not a Keras model: it holds no config.json.")
+        try:
+            model = keras.saving.load_model(folder, compile=compile)
+            if (preprocessor := getattr(model, "preprocessor", None)) is not None:
+                _ = preprocessor.tokenizer.vocabulary  # an error if there is none
+        except UnboundLocalError as error:  # Keras closes weights that it could not open
+            raise ValueError(f"The weights in {path} cannot be read: {error.__context__}") from None
+        except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ValueError(f"{path} is damaged, or of classes that are not imported: {reason:.1000}") from error
+        return model

@@ -1,0 +1,1 @@
+"""What several tasks learn: masked, replaced and next tokens."""

@@ -1,0 +1,5 @@
+"""`python -m lmzoo_cli` is `lmzoo`."""
+
+from lmzoo_cli.main import main
+
+main()

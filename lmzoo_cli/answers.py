@@ -1,0 +1,186 @@
+"""Answers of `lmzoo predict`: each with its input, as lines of JSON, or rows of CSV or Parquet."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any, BinaryIO, TypeAlias
+
+import typer
+
+from lmzoo.data.readers.parquet import import_pyarrow
+from lmzoo.files.urls import whole_file
+from lmzoo_cli.examples import Inputs
+from lmzoo_cli.output import round_numbers
+from lmzoo_cli.task_kinds import Kind
+
+# What an answer belongs to: the id or the parts of the input, and its label if there is one.
+Origin: TypeAlias = dict[str, Any]
+
+
+def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> list[Origin]:
+    """Return what each answer is written with.
+
+    Args:
+        kind: of the task.
+        x: the inputs.
+        cells: from the file, by name, see `lmzoo_cli.examples.read_origins`. Ids replace the inputs.
+    """
+    columns = dict(cells)
+    if "id" not in cells:
+        parts = x if isinstance(x, tuple) else ([_first_text(example) for example in x],)
+        columns = {**dict(zip(kind.task_class.input_names, parts, strict=False)), **cells}
+    return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+
+
+def _first_text(example: Any) -> str:
+    """Return a text, the prompt of a prompt with choices, or words as one text."""
+    if isinstance(example, tuple):
+        return example[0]
+    return example if isinstance(example, str) else " ".join(example)
+
+
+class JsonLines:
+    """Lines with an object for each example."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+
+    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
+        """Write the lines of some examples."""
+        for origin, answer in zip(origins, answers, strict=True):
+            line = json.dumps(_make_row(origin, answer), ensure_ascii=False, default=str)
+            self._file.write(f"{line}\n".encode(errors="replace"))
+
+    def close(self) -> None:
+        """Do nothing; every line is already written."""
+
+
+class CsvRows:
+    """Rows, one for each answer, and one with empty cells for an example without answers.
+
+    The columns are the fields of the first answer. A field with a name of the origin is called `answer_...`.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._names: list[str] | None = None
+        self._waiting: list[Origin] = []  # rows without answers, before the columns are known
+
+    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
+        """Write the rows of some examples."""
+        for origin, answer in zip(origins, answers, strict=True):
+            rows = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
+            if rows and self._names is None:
+                self._start(list(rows[0]))
+            if self._names is None:
+                self._waiting.append(origin)
+            for row in rows or [origin]:
+                if self._names is not None:
+                    self._write([row.get(name, "") for name in self._names])
+
+    def close(self) -> None:
+        """Write the waiting rows if no example had an answer."""
+        if self._names is None and self._waiting:
+            self._start(list(self._waiting[0]))
+
+    def _start(self, names: list[str]) -> None:
+        self._names = names
+        self._write(names)
+        for origin in self._waiting:
+            self._write([origin.get(name, "") for name in names])
+
+    def _write(self, cells: list[Any]) -> None:
+        line = io.StringIO()
+        cells = [json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for x in cells]
+        csv.writer(line, lineterminator="\n").writerow(cells)
+        self._file.write(line.getvalue().encode(errors="replace"))
+
+
+class ParquetRows:
+    """A row for each example, with the columns that `JsonLines` has as keys."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._rows: list[dict[str, Any]] = []
+
+    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
+        """Keep the rows of some examples: the types of columns are known only with all of them."""
+        self._rows += [_make_row(*pair) for pair in zip(origins, answers, strict=True)]
+
+    def close(self) -> None:
+        """Write the file."""
+        pyarrow, parquet = import_pyarrow()
+        names = dict.fromkeys(name for row in self._rows for name in row)
+        table = pyarrow.table({name: [row.get(name) for row in self._rows] for name in names})
+        parquet.write_table(table, self._file, write_page_checksum=True)
+
+
+Writer: TypeAlias = JsonLines | CsvRows | ParquetRows
+WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": CsvRows, "parquet": ParquetRows}
+
+
+def choose_format(to: str | None, output: str | None, format: str | None) -> str:
+    """Return the given format, the format of the suffix, CSV if the examples are given as CSV, or JSON lines.
+
+    Args:
+        to: the format given for answers.
+        output: the file to write; None for the standard output or a directory.
+        format: the format given for examples.
+    """
+    suffix = PurePath(output or "").suffix.lower().removeprefix(".")
+    if to is not None:
+        return to
+    if suffix in WRITERS:
+        return suffix
+    return "csv" if format == "csv" else "jsonl"
+
+
+@contextmanager
+def open_output(path: str | None) -> Iterator[BinaryIO]:
+    """Yield the standard output, or a file that appears under its name when it is complete."""
+    if path is not None:
+        with whole_file(path) as file:
+            yield file
+        return
+    try:
+        yield sys.stdout.buffer
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # `head` has seen enough; what is still in the buffer must go somewhere at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(1) from None
+
+
+def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
+    """Return the fields of an answer behind its origin; several answers to one example are a list."""
+    fields = {"answers": answer} if isinstance(answer, list) else _fields(answer)
+    return {**origin, **round_numbers(fields)}
+
+
+def _with_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of an answer behind its origin, renamed where the origin has a field of the same name."""
+    return {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
+
+
+def _flatten(answer: Any) -> Iterator[Any]:
+    """Iterate over the answers in nested lists."""
+    for part in answer if isinstance(answer, list) else [answer]:
+        if isinstance(part, list):
+            yield from _flatten(part)
+        else:
+            yield part
+
+
+def _fields(answer: Any) -> dict[str, Any]:
+    """Return the fields of one answer: a dict, a text, a number or a vector."""
+    if isinstance(answer, Mapping):
+        return dict(answer)
+    if isinstance(answer, str):
+        return {"answer": answer}
+    return {"vector" if getattr(answer, "ndim", 0) else "score": answer}

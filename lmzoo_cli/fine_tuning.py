@@ -1,0 +1,304 @@
+"""Training of `lmzoo fit`: from files of examples to a `.keras` file and its scores."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+from rich.console import Console
+
+from lmzoo.common.span_marks import with_marks
+from lmzoo.data.readers.text_files import near_names
+from lmzoo.evaluation.reports import Report
+from lmzoo.parallel.processes import first_process_first, process_index
+from lmzoo.presets.catalog import local_directory
+from lmzoo.tasks import QuestionAnswerer, Task
+from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
+from lmzoo_cli.examples import Columns, Examples, Inputs, Labels, Stream, count_examples, is_several, take
+from lmzoo_cli.output import check_output, say, show, show_status
+from lmzoo_cli.task_kinds import Kind
+from lmzoo_cli.task_scores import score, show_report
+
+_BALANCED = "balanced"
+_SAVING_MINUTES = 5.0  # between two states of a run that can be resumed
+
+
+@dataclass(frozen=True)
+class FitOptions:
+    """Options of `lmzoo fit`.
+
+    Attributes:
+        kind: the kind of task.
+        data: file, directory or pattern of training examples.
+        columns: columns and format of the files.
+        preset: preset or checkpoint to start from.
+        output: the `.keras` file to write.
+        validation: file of examples to evaluate on, or None.
+        validation_split: fraction of the training examples to hold out, or 0.
+        recipe: fields of the recipe; None where the recipe of the preset holds.
+        sequence_length: tokens of the longest sequence, or None for the preset's.
+        schedule: name of the schedule of the learning rate.
+        class_weight: values of `--class-weight`, or None.
+        patience: epochs without a lower validation loss, or None.
+        checkpoint: directory or URL for the state of the run, or None.
+        seed: seed of all random numbers.
+        overwrite: whether an existing file may be replaced.
+    """
+
+    kind: Kind
+    data: Path
+    columns: Columns
+    preset: str
+    output: Path
+    validation: Path | None
+    validation_split: float
+    recipe: Mapping[str, Any]
+    sequence_length: int | None
+    schedule: str
+    class_weight: Sequence[str] | None
+    patience: int | None
+    checkpoint: str | None
+    seed: int
+    overwrite: bool
+
+    def check(self) -> None:
+        """Check what can be checked without reading examples.
+
+        Raises:
+            OSError: if the output cannot be written.
+            ValueError: for options that do not fit together, or an unknown preset.
+        """
+        check_output(self.output, self.overwrite, suffix=".keras")
+        if self.validation and self.validation_split:
+            raise ValueError("Give --validation or --validation-split, not both.")
+        if self.validation and is_several(self.validation):  # their answers are compared in memory
+            raise ValueError(f"--validation names one file, not a directory or a pattern, got {self.validation}.")
+        if self.patience and not (self.validation or self.validation_split):
+            raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
+        if self.class_weight and self.kind.reading.names is not iter:
+            raise ValueError(
+                f"--class-weight is for tasks with one class for each example, which {self.kind.name} is not."
+            )
+        task_class = self.kind.task_class
+        if self.recipe["pooling"] is not None and "pooling" not in inspect.signature(task_class).parameters:
+            raise ValueError(f"A {task_class.__name__} does not pool: leave out --pooling.")
+        local_directory(self.preset)  # it exists, or can be downloaded
+
+
+@dataclass(frozen=True)
+class FitExamples:
+    """Examples of a training.
+
+    Attributes:
+        x: inputs to train on.
+        y: their labels.
+        validation: inputs and labels to evaluate on, or None.
+        class_names: names of the classes, or None if labels have no names.
+        counts: number of training and, if there are any, validation examples of each class.
+        weights: weights of the training examples, or None.
+    """
+
+    x: Inputs
+    y: Labels
+    validation: Examples | None
+    class_names: list[str] | None
+    counts: list[Counter[str]]
+    weights: list[float] | None
+
+
+def fine_tune(options: FitOptions) -> None:
+    """Train a task, write it, and print its scores: on validation examples, or without them those of the training."""
+    examples = read_examples(options)
+    task = load_pretrained(options, examples)
+    recipe = choose_recipe(task, options.preset, options.recipe)
+    if examples.class_names:
+        titles = ["label", "training", "validation"][: len(examples.counts) + 1]
+        show(titles, [[name, *(count[name] for count in examples.counts)] for name in examples.class_names])
+    history = train(task, options, examples, recipe)
+    if isinstance(task, QuestionAnswerer) and examples.validation:
+        _fit_null_threshold(task, *examples.validation, recipe.batch_size)
+    with show_status(f"Writing {options.output}"), first_process_first():
+        if process_index() == 0:
+            task.save(options.output)
+    say(f"Wrote {options.output}.")
+    if examples.validation:
+        show_report(score(options.kind, task, *examples.validation, recipe.batch_size))
+    else:
+        show_report(Report({f"training {name}": values[-1] for name, values in history.items()}))
+
+
+def read_examples(options: FitOptions) -> FitExamples:
+    """Read the examples, count their labels and hold out those to evaluate on."""
+    reading = options.kind.reading
+    with show_status(f"Reading {options.data}"):
+        x, y = reading.read(options.data, options.columns, True, None)
+    streamed = isinstance(x, Stream)
+    if streamed and (options.validation_split or options.class_weight):
+        raise ValueError("--validation-split and --class-weight are for examples in one file.")
+    class_names = None
+    counts: list[Counter[str]] = []
+    if reading.names:
+        with show_status("Collecting the labels"):
+            counts = [Counter(reading.names(y))]
+        class_names = _sort_labels(with_marks(set(counts[0])), options.data)
+    validation = None
+    if options.validation:
+        validation = reading.read(options.validation, options.columns, True, class_names)
+    elif options.validation_split:
+        (x, y), validation = _split(x, y, options.validation_split, options.seed)
+    if reading.names and validation:
+        training = counts[0] if streamed else Counter(reading.names(y))
+        counts = [training, Counter(reading.names(validation[1]))]
+    weights = None
+    if options.class_weight and class_names:
+        weight_of = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
+        weights = [weight_of[name] for name in y or ()]
+    return FitExamples(x, y, validation, class_names, counts, weights)
+
+
+def load_pretrained(options: FitOptions, examples: FitExamples) -> Task:
+    """Load the task from the preset, with a new head for the classes of the examples."""
+    arguments: dict[str, Any] = {
+        "labels": examples.class_names,
+        "sequence_length": options.sequence_length,
+        "pooling": options.recipe["pooling"],
+        "multi_label": options.kind.reading.multi_label or None,
+    }
+    given = {name: value for name, value in arguments.items() if value is not None}
+    task_class = options.kind.task_class
+    with show_status(f"Loading {options.preset}"):
+        keras.utils.set_random_seed(options.seed)
+        return task_class.from_preset(options.preset, **{**task_class.arguments_for(examples.y), **given})
+
+
+def choose_recipe(task: Task, preset: str, options: Mapping[str, Any]) -> FineTuningRecipe:
+    """Return the recipe of a task with the fields that options set, and print it to the standard error.
+
+    Args:
+        task: as it was built from the preset.
+        preset: what the task was built from.
+        options: fields of the recipe, None where the user left an option out.
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    recipe = replace(task.recipe, **{"pooling": getattr(task, "pooling", None), **given})
+    settings = [
+        f"peak learning rate {recipe.learning_rate:g}",
+        f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}",
+        f"batches of {recipe.batch_size}",
+        *([f"pooling {recipe.pooling}"] if recipe.pooling else []),
+    ]
+    source = f"Recipe of {preset}" if task.head_kind in task.backbone.fine_tuning else "Default recipe"
+    own = f"; set by options: {', '.join(name.replace('_', ' ') for name in given)}" if given else ""
+    say(f"{source}: {', '.join(settings)}{own}")
+    return recipe
+
+
+def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTuningRecipe) -> dict[str, list[float]]:
+    """Train the task and return the history of its losses and metrics.
+
+    Raises:
+        InterruptedError: if a signal stopped a run that can be resumed.
+    """
+    if options.recipe["learning_rate"] is not None:
+        task.compile(AdamW(recipe.learning_rate, global_clipnorm=1.0))
+    task.optimizer.schedule = options.schedule
+    x = examples.x
+    with show_status(f"Tokenizing {count_examples(x):,} examples and compiling the first step") as seen:
+        callbacks = make_callbacks(options.patience, options.checkpoint, seen)
+        data = x.arguments if isinstance(x, Stream) else {"x": x, "y": examples.y}
+        history: dict[str, list[float]] = task.fit(
+            **data,
+            batch_size=recipe.batch_size,
+            epochs=recipe.epochs,
+            verbose="auto" if Console().is_terminal else 2,
+            callbacks=callbacks,
+            validation_data=examples.validation,
+            sample_weight=examples.weights,
+            seed=options.seed,
+        ).history
+    if any(isinstance(callback, ResumableCheckpoint) and callback.stopped for callback in callbacks):
+        raise InterruptedError
+    return history
+
+
+def make_callbacks(
+    patience: int | None, checkpoint: str | None, seen: Callable[[], None]
+) -> list[keras.callbacks.Callback]:
+    """Return the callbacks of `fit`; `seen` is called after each step."""
+    callbacks: list[keras.callbacks.Callback] = [
+        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen())
+    ]
+    if patience is not None:
+        callbacks.append(keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True))
+    if checkpoint is not None:
+        callbacks.append(ResumableCheckpoint(checkpoint, minutes=_SAVING_MINUTES))
+    return callbacks
+
+
+def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
+    """Return the weights of all classes, 1 for classes without a given weight.
+
+    Args:
+        given: the values of `--class-weight`.
+        counts: number of training examples of each class.
+
+    Raises:
+        ValueError: for an unknown class, or a weight that is not a number of at least 0.
+    """
+    if given == [_BALANCED]:
+        total = sum(counts.values())
+        return {name: total / (len(counts) * count) for name, count in counts.items() if count}
+    weights = dict.fromkeys(counts, 1.0)
+    for entry in given:
+        name, _, number = entry.rpartition("=")
+        if name not in counts:
+            raise ValueError(
+                f"--class-weight takes {_BALANCED}, or a class and its weight such as {next(iter(counts))}=2, got "
+                f"{entry!r}.{near_names(name or entry, list(counts))}"
+            )
+        try:
+            weights[name] = float(number)
+        except ValueError:
+            weights[name] = math.nan
+        if not 0 <= weights[name] < math.inf:
+            raise ValueError(f"--class-weight: the weight of {name} must be a number of at least 0, got {number!r}.")
+    return weights
+
+
+def _split(x: Inputs, y: Labels, fraction: float, seed: int) -> tuple[Examples, Examples]:
+    """Return training and validation examples."""
+    count = count_examples(x)
+    held_out = round(count * fraction)
+    if not 0 < held_out < count:
+        raise ValueError(f"--validation-split {fraction:g} leaves no examples for training or validation, of {count}.")
+    order = np.random.default_rng(seed).permutation(count).tolist()
+    return _take_examples(x, y, sorted(order[held_out:])), _take_examples(x, y, sorted(order[:held_out]))
+
+
+def _take_examples(x: Inputs, y: Labels, indices: list[int]) -> Examples:
+    return take(x, indices), y and [y[i] for i in indices]
+
+
+def _sort_labels(names: Iterable[str], data: Path) -> list[str]:
+    """Return all different labels in alphabetical order or, if they are numbers, in numerical order."""
+    labels = sorted(set(names))
+    if not labels:
+        raise ValueError(f"No example of {data} has a label.")
+    if len(labels) < 2:
+        raise ValueError(f"{data} has only the label {labels[0]!r}. Provide at least two labels.")
+    are_numbers = all(re.fullmatch(r"-?\d+(\.\d+)?", label) for label in labels)
+    return sorted(labels, key=float) if are_numbers else labels
+
+
+def _fit_null_threshold(task: QuestionAnswerer, x: Inputs, answers: Labels, batch_size: int) -> None:
+    """Fit the threshold for questions without an answer, if there are such questions and others."""
+    if answers and len({bool(answer) for answer in answers}) == 2:
+        task.fit_null_threshold(x, answers, batch_size)

@@ -1,0 +1,278 @@
+"""`lmzoo inspect`: looks inside a model, as pages, tables or lines of JSON."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text as Line
+
+from lmzoo_cli.options import (
+    DATA,
+    MODEL,
+    BatchSize,
+    Choices,
+    Encoding,
+    FormatOption,
+    Header,
+    Label,
+    Pair,
+    Scale,
+    Text,
+)
+from lmzoo_cli.output import announce_keras, read_lines, show_status, to_json
+
+if TYPE_CHECKING:
+    from lmzoo.tasks import Task
+
+inspect = typer.Typer(
+    help="Look inside a model: attention, layers, word senses, surprisal, attributions, errors.", no_args_is_help=True
+)
+
+Model = Annotated[
+    str, typer.Argument(metavar="MODEL", help="A .keras file, or a preset of any family.", show_default=False)
+]
+Texts = Annotated[
+    list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Default: lines from standard input.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
+Context = Annotated[
+    str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
+]
+
+
+@inspect.command()
+def attention(
+    model: Model,
+    texts: Texts = None,
+    context: Context = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
+) -> None:
+    """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
+    announce_keras()
+    from lmzoo import analysis
+
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        scores = analysis.attention(task, _with_context(given, context))
+        analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
+    typer.echo(f"Wrote {output}.")
+
+
+@inspect.command()
+def report(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA}", show_default=False)],
+    output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
+    by: Annotated[
+        list[str] | None,
+        typer.Option("--by", help="Column: scores are also given for each of its values; may be given several times."),
+    ] = None,
+    batch_size: BatchSize = 32,
+    text: Text = None,
+    pair: Pair = None,
+    label: Label = None,
+    choices: Choices = None,
+    format: FormatOption = None,
+    header: Header = True,
+    encoding: Encoding = "utf-8",
+    scale: Scale = 1.0,
+) -> None:
+    """Write a page with a task's scores on labeled examples, its most confident mistakes and its calibration.
+
+    The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
+    """
+    announce_keras()
+    from lmzoo import analysis
+    from lmzoo.tasks.base.reports import check_additions, with_errors
+    from lmzoo_cli.examples import Columns, Stream, read_columns
+    from lmzoo_cli.model_loading import load_task
+    from lmzoo_cli.task_scores import score
+
+    columns = Columns(text, pair, label, choices, format, header, encoding, scale)
+    kind, task = load_task(model)
+    with show_status("Reading the examples"):
+        x, y = kind.reading.read(data, columns, True, kind.label_names(task))
+    if isinstance(x, Stream):
+        raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
+    values = read_columns(data, columns, by or [])
+    check_additions(task, x, True, values)
+    scores = with_errors(score(kind, task, x, y, batch_size), x, columns=values)
+    analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
+    typer.echo(f"Wrote {output}.")
+
+
+@inspect.command()
+def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
+    """Show how far each layer moves the vectors of the tokens, and how similar their directions are."""
+    announce_keras()
+    from lmzoo import analysis
+
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        changes = analysis.layer_changes(task, given)
+        cosines = analysis.anisotropy(task, given)
+    rows = [
+        {
+            "layer": str(layer),
+            "distance": float(changes.distance[layer - 1]) if layer else None,
+            "degrees": float(changes.degrees[layer - 1]) if layer else None,
+            "cosine of random tokens": float(cosine),
+        }
+        for layer, cosine in enumerate(cosines)
+    ]
+    _print(rows, as_json)
+
+
+@inspect.command()
+def senses(
+    model: Model,
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.", show_default=False)],
+    texts: Texts = None,
+    groups: Annotated[int, typer.Option("--groups", min=1, help="Number of groups.")] = 2,
+    layer: Annotated[
+        int | None, typer.Option("--layer", help="Layer to take the vectors from. Default: the last one.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
+    announce_keras()
+    from lmzoo import analysis
+    from lmzoo.models import TextEmbedder
+
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
+        occurrences = analysis.senses(embedder, word, given, layers=layer, groups=groups)
+    rows: list[dict[str, Any]] = []
+    for sense in sorted(occurrences, key=lambda sense: sense.group):
+        text = given[sense.text]
+        if as_json:
+            rows.append({"group": sense.group, "text": text, "start": sense.start, "end": sense.end})
+        else:
+            line = Line(text)
+            line.stylize("bold reverse", sense.start, sense.end)
+            rows.append({"group": str(sense.group), "text": line})
+    _print(rows, as_json)
+
+
+@inspect.command()
+def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
+    """Show the surprisal of each word to a language model, in nats."""
+    announce_keras()
+    from lmzoo import analysis
+
+    given = _read_texts(texts)
+    task = _load(model)
+    with show_status("Compiling and reading"):
+        surprisals = analysis.surprisal(task, given)
+    for text, words in zip(given, surprisals, strict=True):
+        if as_json:
+            typer.echo(to_json({"text": text, "words": [word._asdict() for word in words]}))
+        else:
+            _print([{"word": word.word, "surprisal": word.surprisal} for word in words], False)
+
+
+@inspect.command()
+def why(
+    model: Model,
+    texts: Texts = None,
+    target: Annotated[
+        str | None, typer.Option("--target", help="Class to explain. Default: the one that the model answers.")
+    ] = None,
+    gradients: Annotated[
+        bool, typer.Option("--gradients", help="Use integrated gradients of tokens instead of leaving words out.")
+    ] = False,
+    word: Annotated[
+        str | None,
+        typer.Option("--word", help="For a tagger: the word whose label is explained, or its number from 0."),
+    ] = None,
+    context: Context = None,
+    page: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with highlighted texts instead of tables.")
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
+    announce_keras()
+    from lmzoo import analysis
+
+    given = _read_texts(texts)
+    task = _load(model)
+    explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
+    chosen_word: Any = int(word) if word and word.isdecimal() else word
+    with show_status("Compiling and reading"):
+        attributions = explain(task, _with_context(given, context), target=target, word=chosen_word)
+    if page:
+        analysis.write_attributions(page, attributions, f"Contributions to answers of {Path(model).name}")
+        typer.echo(f"Wrote {page}.")
+        return
+    for text, result in zip(given, attributions, strict=True):
+        parts = [
+            {"part": token, "contribution": float(value)}
+            for token, value in zip(result.tokens, result.values, strict=True)
+        ]
+        if as_json:
+            typer.echo(to_json({"text": text, "target": result.target, "score": result.score, "parts": parts}))
+        else:
+            typer.echo(f"{result.target}: {result.score:.4g}")
+            _print(parts, False)
+
+
+def _read_texts(arguments: list[str] | None) -> list[str]:
+    """Return the texts in the arguments, or the lines of standard input.
+
+    Raises:
+        ValueError: if there are none.
+    """
+    texts = arguments or read_lines()
+    if not texts:
+        raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
+    return texts
+
+
+def _with_context(texts: list[str], context: str | None) -> list[Any]:
+    """Return the texts, or pairs of a text and the context."""
+    return [*texts] if context is None else [(text, context) for text in texts]
+
+
+def _load(model: str) -> Task:
+    """Load the stored task or, from a preset without a head, a task that embeds texts."""
+    from lmzoo.models import TextEmbedder
+    from lmzoo.presets.source import open_source
+    from lmzoo.registry.head_kinds import task_that_reads
+    from lmzoo_cli.model_loading import find_file, load_task
+
+    if find_file(model) is not None:
+        _, task = load_task(model)
+        return task
+    with show_status(f"Loading {model}"):
+        task_class: Any = task_that_reads(open_source(model).head) or TextEmbedder
+        loaded: Task = task_class.from_preset(model)
+        return loaded
+
+
+def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
+    """Print rows as lines of JSON or as a table."""
+    if as_json:
+        for row in rows:
+            typer.echo(to_json(row))
+        return
+    table = Table(box=None, pad_edge=False)
+    for name in rows[0] if rows else ():
+        table.add_column(name, justify="left" if isinstance(rows[0][name], (str, Line)) else "right")
+    for row in rows:
+        table.add_row(*map(_format_cell, row.values()))
+    Console().print(table)
+
+
+def _format_cell(value: Any) -> str | Line:
+    if isinstance(value, (str, Line)):
+        return value
+    return "" if value is None else f"{value:.4g}"

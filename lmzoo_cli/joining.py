@@ -1,0 +1,48 @@
+"""Commands that several processes run together: the one that starts them, and those that join each other."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Iterator
+
+import keras
+import typer
+
+from lmzoo.distribution import initialize
+from lmzoo.parallel.process_group import run_together
+from lmzoo.parallel.processes import naming_lost_processes
+from lmzoo_cli.output import say
+
+_JOINING_SECONDS = 300.0  # until all processes must have met: hosts do not start equally fast
+
+
+@contextlib.contextmanager
+def train_together(workers: int | None, address: str | None) -> Iterator[None]:
+    """Start workers that run this command, or join the other workers and train one model with them in the block.
+
+    Without workers it does nothing. A process is one of several workers if the environment says so, in the variables
+    that `lmzoo.distribution.initialize` reads.
+
+    Args:
+        workers: the value of `--workers`.
+        address: the value of `--ray`.
+
+    Raises:
+        typer.Exit: instead of the block, when the processes that this one has started have ended.
+        ValueError: on another backend than JAX.
+        ProcessesError: if one of the other workers has ended.
+    """
+    if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
+        initialize(timeout=_JOINING_SECONDS)
+        keras.distribution.set_distribution(keras.distribution.DataParallel())
+        with naming_lost_processes():  # also while a model is built
+            yield
+        return
+    if workers is not None:
+        if keras.backend.backend() != "jax":
+            raise ValueError("Several workers train one model on the JAX backend: set KERAS_BACKEND=jax.")
+        say(f"Starting {workers} worker{'s' * (workers > 1)} on Ray...")
+        raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], workers, address))
+    yield

@@ -1,0 +1,58 @@
+"""The `lmzoo` command: all commands, in the order in which they are needed."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+from typing import Annotated
+
+import typer
+
+from lmzoo_cli.generate_command import generate
+from lmzoo_cli.inspect_commands import inspect
+from lmzoo_cli.messages import CommandGroup
+from lmzoo_cli.prepare_command import prepare
+from lmzoo_cli.preset_commands import convert, presets, verify
+from lmzoo_cli.pretrain_command import pretrain
+from lmzoo_cli.serving_commands import export, serve
+from lmzoo_cli.task_commands import evaluate, fit, predict
+from lmzoo_cli.translate_command import translate
+
+_COMMANDS = {
+    "Models": (fit, evaluate, predict, generate, translate),
+    "Pre-training": (pretrain, prepare),
+    "Presets and checkpoints": (presets, convert, verify),
+    "Serving": (export, serve),
+}
+
+app = typer.Typer(
+    cls=CommandGroup,
+    help="Train, evaluate, convert and serve language models such as BERT, RoBERTa, ALBERT and ELMo.",
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        app.command(rich_help_panel=_panel)(_command)
+app.add_typer(inspect, name="inspect", rich_help_panel="Models")
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lmzoo {importlib.metadata.version('lmzoo')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Hold the options of `lmzoo` itself."""
+
+
+def main() -> None:
+    """Run the command line, with fewer log lines of TensorFlow unless the environment says otherwise."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow reads it when a command imports it
+    app(prog_name="lmzoo")

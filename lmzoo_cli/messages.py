@@ -1,0 +1,99 @@
+"""What commands write about their work: notes, warnings and errors, each as one line on standard error."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+from lmzoo_cli.output import say
+
+
+class CommandGroup(TyperGroup):
+    """The commands of `lmzoo`, whose notes, warnings and errors are shown as lines."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; show an error that the user can fix as one line instead of a traceback."""
+        with _show_notes_and_warnings():
+            try:
+                return super().invoke(ctx)
+            except (ImportError, ValueError, OSError) as error:
+                command = self.commands.get(ctx.invoked_subcommand or "")
+                say(f"Error: {_describe(error, command)}")
+                raise typer.Exit(1) from None
+
+
+def _describe(error: Exception, command: Any) -> str:
+    """Return the message of an error, and the option of the command for the argument that it is about."""
+    if isinstance(error, FileNotFoundError) and error.filename:
+        return f"There is no {error.filename}."
+    option = _options(command).get(getattr(error, "argument", None))
+    return f"{error} Option: {option}." if option else str(error)
+
+
+def _options(command: Any) -> dict[str | None, str]:
+    """Return the long options of a command, or of the commands of a group, by the names of their arguments."""
+    commands = getattr(command, "commands", {"": command}).values()
+    options = {}
+    for parameter in (parameter for one in commands for parameter in one.params):
+        long = [name for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("--")]
+        if long:
+            options[parameter.name] = "/".join(long)
+    return options
+
+
+class _LogHandler(logging.Handler):
+    """Shows what the library logs."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self.show = show
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.show(f"Note: {record.getMessage()}")
+
+
+@contextmanager
+def _show_notes_and_warnings() -> Iterator[None]:
+    """Show each message that the library logs, and each warning, once."""
+    shown: set[str] = set()
+
+    def show(message: str) -> None:
+        if message not in shown:  # a command may read the same texts twice
+            shown.add(message)
+            say(message)
+
+    handler = _LogHandler(show)
+    logger = logging.getLogger("lmzoo")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        with warnings.catch_warnings():
+            warnings.showwarning = lambda message, *_: show(f"Warning: {message}")
+            yield
+    finally:
+        logger.removeHandler(handler)
+
+
+@contextmanager
+def exit_when_stopped(directory: str | Path | None) -> Iterator[None]:
+    """Exit with the code of SIGINT or SIGTERM if one of them stops the run, and say how it continues.
+
+    Args:
+        directory: where the state of the run is. None if it cannot be continued, and Ctrl-C is left to typer.
+    """
+    try:
+        yield
+    except (InterruptedError, KeyboardInterrupt) as stopped:
+        if directory is None:
+            raise
+        say(str(stopped) or f"Stopped. The same command continues from {directory}.")
+        number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
+        raise typer.Exit(128 + number) from None

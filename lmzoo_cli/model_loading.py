@@ -1,0 +1,92 @@
+"""Loading the tasks that commands name: `.keras` files, presets and checkpoints."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+
+import keras
+
+from lmzoo.presets.catalog import local_directory
+from lmzoo.presets.keras_files import load_keras_file
+from lmzoo.presets.source import open_source
+from lmzoo.registry.head_kinds import task_that_reads
+from lmzoo.tasks import Task
+from lmzoo_cli.output import show_status
+from lmzoo_cli.task_kinds import KINDS, Kind
+
+_MAX_CONFIG_BYTES = 1 << 26
+
+
+def load_task(source: str) -> tuple[Kind, Task]:
+    """Load a task from a `.keras` file, a preset or a checkpoint, and return its kind and the task.
+
+    Raises:
+        OSError: if there is no such file.
+        ValueError: if the model cannot be loaded, or is not a task of the command line.
+    """
+    with show_status(f"Loading {source}"):
+        file = find_file(source)
+        model = _preset_task(source).from_preset(source) if file is None else _load_file(file)
+    kind = next((kind for kind in KINDS if kind.fits(model)), None)
+    if kind is None:
+        raise ValueError(f"{source} holds a {type(model).__name__}, which is not a task. See `lmzoo fit`.")
+    return kind, model
+
+
+def find_kind(source: str) -> Kind | None:
+    """Return the kind of a stored task without loading its weights, or None if it must be loaded or downloaded first.
+
+    Raises:
+        OSError: if there is no such file.
+        ValueError: if there is no such preset, or it has no head.
+    """
+    file = find_file(source)
+    task_class: object = None
+    if file is not None:
+        task_class = _class_in_file(file)
+    elif local_directory(source) is not None:
+        task_class = _preset_task(source)
+    return next((kind for kind in KINDS if kind.task_class is task_class), None)
+
+
+def find_file(source: str) -> Path | None:
+    """Return the path of a model in a file, or None if it is a preset.
+
+    Raises:
+        FileNotFoundError: if there is no such `.keras` file.
+    """
+    path = Path(source)
+    if path.is_file():
+        return path
+    if path.suffix == ".keras":
+        raise FileNotFoundError(f"There is no file {path}.")
+    return None
+
+
+def _load_file(path: Path) -> keras.Model:
+    try:
+        return load_keras_file(path)
+    except Exception as error:  # Keras' own differ in type and length
+        reason = str(error).strip().split("\n")[0]
+        raise ValueError(f"{path} cannot be loaded: {reason}") from None
+
+
+def _class_in_file(path: Path) -> object:
+    """Return the class of the model in a `.keras` file, or None if it cannot be read; loading says why."""
+    try:
+        with zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
+            name = json.loads(file.read(_MAX_CONFIG_BYTES))["registered_name"]
+    except Exception:  # of many types: the file may hold anything
+        return None
+    return keras.saving.get_registered_object(name)
+
+
+def _preset_task(preset: str) -> type[Task]:
+    """Return the class of the task that uses the head of a preset or checkpoint."""
+    reader = task_that_reads(open_source(preset).head)
+    for kind in KINDS:
+        if kind.task_class is reader:
+            return kind.task_class
+    raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")

@@ -1,0 +1,114 @@
+"""`lmzoo presets`, `lmzoo convert` and `lmzoo verify`."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from lmzoo_cli.output import announce_keras, plain_table, print_tabs, say, show_status
+
+
+class TargetFormat(StrEnum):
+    """Formats that `lmzoo convert` writes."""
+
+    keras = "keras"
+    keras_hub = "keras_hub"
+    hf = "hf"
+    tf1 = "tf1"
+    bilm = "bilm"
+
+
+def presets() -> None:
+    """List the presets that `from_preset` knows by name.
+
+    On a terminal they are shown as a table; in a pipe or a file, as tab-separated lines with exact numbers, after a
+    line that names the columns.
+    """
+    announce_keras()
+    from lmzoo import list_presets
+
+    infos = [info for _, info in sorted(list_presets().items())]
+    console = Console()
+    if not console.is_terminal:
+        columns = ("name", "family", "parameters", "size_bytes", "languages", "licence", "handle")
+        fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
+        print_tabs([columns, *([row[column] for column in columns] for row in fields)])
+        return
+    cells = {
+        "name": [info.name for info in infos],
+        "params": [f"{info.parameters / 1e6:.1f}M" for info in infos],
+        "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in infos],
+        "family": [info.family for info in infos],
+        "language": [", ".join(info.languages) for info in infos],
+        "licence": [info.licence for info in infos],
+        "where": ["shipped" if info.shipped else info.handle for info in infos],
+    }
+    # Users copy the names, so they are never cut: where space is short, the last columns are left out.
+    table = plain_table()
+    room = console.width
+    for title, values in cells.items():
+        room -= max(map(len, [title, *values])) + 2 * (title != "name")
+        if room < 0:
+            break
+        table.add_column(title, no_wrap=True)
+    for row in zip(*cells.values(), strict=True):
+        table.add_row(*row[: len(table.columns)])
+    console.print(table)
+
+
+_SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
+_FamilyOption = Annotated[
+    str | None,
+    typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.", show_default=False),
+]
+
+
+def convert(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
+    to: Annotated[TargetFormat, typer.Option(help="The format to write.")] = TargetFormat.keras,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing directory.")] = False,
+    family: _FamilyOption = None,
+) -> None:
+    """Write a checkpoint or preset in another format: weights, head, labels and tokenizer.
+
+    The formats are lmzoo's own presets (keras), KerasHub's presets (keras_hub; backbones only), Hugging Face's
+    transformers (hf), the original code of BERT, ALBERT and XLNet (tf1), and ELMo of bilm-tf and AllenNLP (bilm).
+    """
+    announce_keras()
+    import lmzoo
+
+    with show_status(f"Converting {source}"):
+        lmzoo.convert(source, target, to.value, overwrite, family)
+    say(f"Wrote {target}.")
+
+
+def verify(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
+    write_manifest: Annotated[
+        bool,
+        typer.Option(
+            "--write-manifest", help="Write the checksums of its files, which are checked whenever it is loaded."
+        ),
+    ] = False,
+    family: _FamilyOption = None,
+) -> None:
+    """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
+    announce_keras()
+    import lmzoo
+
+    with show_status(f"Checking {source}"):
+        parts = lmzoo.verify(source, write_manifest, family)
+    console = Console()
+    if not console.is_terminal:
+        print_tabs(parts.items())
+        return
+    table = plain_table(show_header=False)
+    for part, value in parts.items():
+        table.add_row(part, value)
+    console.print(table)

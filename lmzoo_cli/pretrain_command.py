@@ -1,0 +1,219 @@
+"""`lmzoo pretrain`."""
+
+from __future__ import annotations
+
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from lmzoo_cli.messages import exit_when_stopped
+from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
+from lmzoo_cli.output import announce_keras, say
+from lmzoo_cli.registered import PRETRAINED_FAMILIES
+
+_CONFIRMED_SECONDS = 3600.0  # a longer training is confirmed first
+_TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
+_WORK = "Directory of the run, from which a stopped run continues. Default: OUTPUT.work."
+_STATES = "Directory, or URL such as s3://bucket/run, of the saved states. Default: in the directory of the run."
+_MIXTURE = (
+    "In place of CORPUS: a file, directory or quoted pattern, and its weight in a mixture; may be given several times. "
+    "`--text films/:2 --text books/:1` takes two thirds of the tokens from the films, whatever the sizes."
+)
+_SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256. Default: nano."
+_INIT = (
+    "Start from the weights and the vocabulary of a preset: its name, such as bert_nano_en_uncased, or its directory. "
+    "Its family and size are kept. Default: random weights."
+)
+_SCHEDULE = (
+    "How the learning rate falls: linear, over the whole training; or wsd, in its last fifth, so that the same command "
+    "with more --tokens can continue from before the decay."
+)
+_LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
+
+
+def pretrain(
+    *,
+    corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)] = None,
+    output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
+    text: Annotated[list[str] | None, typer.Option("--text", metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
+    family: Annotated[
+        str | None,
+        typer.Option(
+            "--family",
+            help=f"One of {', '.join(PRETRAINED_FAMILIES)}. Default: bert.",
+        ),
+    ] = None,
+    size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,
+    init: Annotated[str | None, typer.Option("--init", metavar="PRESET", help=_INIT)] = None,
+    tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
+    validation: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--validation",
+            metavar="PATTERN[:WEIGHT]",
+            help="Text to evaluate on: a file, directory or quoted pattern; may be given several times. Default: 1% of "
+            "the documents of each text.",
+        ),
+    ] = None,
+    work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
+    states: Annotated[str | None, typer.Option("--states", help=_STATES)] = None,
+    vocabulary_size: Annotated[
+        int | None,
+        typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
+    ] = None,
+    words: Annotated[
+        bool,
+        typer.Option("--words", help="Use whole words as tokens, for lstm_lm and ffnn_lm; rare ones become <unk>."),
+    ] = False,
+    sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
+    positions: Annotated[
+        int | None, typer.Option("--positions", min=4, help="Tokens in the longest sequences (512).")
+    ] = None,
+    batch_size: Annotated[
+        int | None, typer.Option("--batch-size", min=1, help="Sequences in a batch (32; for elmo 128).")
+    ] = None,
+    learning_rate: Annotated[
+        float | None, typer.Option("--learning-rate", help="Peak learning rate. Default: from the model's width.")
+    ] = None,
+    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo uses Adagrad.")] = "adamw",
+    schedule: Annotated[str, typer.Option("--schedule", help=_SCHEDULE)] = "linear",
+    objective: Annotated[
+        str,
+        typer.Option(
+            "--objective",
+            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them; for "
+            "electra and albert rtd, which tokens a generator has replaced. auto: the family's objective.",
+        ),
+    ] = "auto",
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
+    ] = True,
+    mask_probability: Annotated[
+        float, typer.Option("--mask-probability", help="Fraction of the tokens that are masked and predicted.")
+    ] = 0.15,
+    whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False,
+    dtype: Annotated[str, typer.Option("--dtype", help="Dtype policy, such as mixed_bfloat16.")] = "float32",
+    seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
+    accumulate: Annotated[
+        int, typer.Option("--accumulate", min=1, help="Batches whose gradients are accumulated for one step.")
+    ] = 1,
+    remat: Annotated[
+        bool, typer.Option("--remat", help="Compute activations again in the backward pass: saves memory, costs time.")
+    ] = False,
+    field: Field = "text",
+    split: Split = True,
+    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Directory for TensorBoard's logs.")] = None,
+    language: Annotated[str | None, typer.Option("--language", help="Language of the preset, such as en.")] = None,
+    licence: Annotated[str | None, typer.Option("--licence", help="Its licence, such as Apache-2.0.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
+    weights_dtype: Annotated[
+        str,
+        typer.Option("--weights-dtype", help="Dtype of the weights in the preset's files: float16 or float32."),
+    ] = "float16",
+    yes: Annotated[
+        bool, typer.Option("--yes", "-y", help="Start trainings of more than an hour without asking.")
+    ] = False,
+    workers: Workers = None,
+    ray: Ray = None,
+) -> None:
+    """Train a vocabulary and a model on text, and write them as a preset with a model card.
+
+    If a run was stopped or killed, the same command continues it. Its state is saved at least every five minutes, and
+    after the current step on Ctrl-C (exit code 130; press it again to stop at once) and SIGTERM (143). The directory of
+    the run holds log.csv, the vocabulary, the tokenized text and the latest states. With --workers N, N processes train
+    one model, on JAX; if one dies, all are restarted from the latest state, at most three times.
+    """
+    if bool(corpus) == bool(text):
+        raise typer.BadParameter("give the text either as CORPUS or as --text.")
+    announce_keras()
+    import keras
+
+    from lmzoo.parallel.processes import process_index
+    from lmzoo.pretraining import Recipe
+    from lmzoo.pretraining import pretrain as run
+    from lmzoo_cli.joining import train_together
+
+    check_workers(workers, ray)
+    settings: dict[str, Any] = {
+        "tokens": tokens,
+        "words": words,
+        "sequence_length": sequence_length,
+        "batch_size": batch_size,
+        "learning_rate": learning_rate,
+        "optimizer": optimizer,
+        "schedule": schedule,
+        "objective": objective,
+        "dynamic": dynamic,
+        "mask_probability": mask_probability,
+        "whole_word": whole_word,
+        "dtype": dtype,
+        "seed": seed,
+        "accumulate": accumulate,
+        "remat": remat,
+        **_given(family=family, size=size, vocabulary_size=vocabulary_size, positions=positions),
+    }
+    with exit_when_stopped(work or f"{output}.work"), train_together(workers, ray):
+        recipe = Recipe(**settings) if init is None else Recipe.from_preset(init, **settings)
+        scores = run(
+            _parse_texts(corpus or text or []),
+            output,
+            recipe,
+            _parse_texts(validation) if validation else None,
+            work,
+            overwrite,
+            [keras.callbacks.TensorBoard(tensorboard)] if tensorboard and process_index() == 0 else [],
+            _given(languages=[language] if language else None, licence=licence or None),
+            say=say,
+            field=field,
+            split=split,
+            confirm=lambda seconds: _confirm(seconds, yes),
+            weights_dtype=weights_dtype,
+            states=states,
+        )
+    for name, value in scores.items():
+        typer.echo(f"{name}\t{value:.6g}")
+
+
+def _given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _confirm(seconds: float, yes: bool) -> None:
+    """Say how long the training takes, and ask on a terminal before a long one."""
+    say(f"Training takes about {_describe_duration(seconds)} on this machine.")
+    if seconds > _CONFIRMED_SECONDS and not yes and sys.stdin.isatty():
+        typer.confirm("Start it?", abort=True, err=True)
+
+
+def _parse_texts(given: list[str]) -> list[str] | dict[str, float]:
+    """Return files, directories or patterns; with a weight each if they end in ":" and a number.
+
+    Raises:
+        ValueError: if only some have a weight, or one is given twice.
+    """
+    matches = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in given]
+    if not any(matches):
+        return given
+    if without := [text for text, match in zip(given, matches, strict=True) if match is None]:
+        raise ValueError(f"{', '.join(without)}: no weight. Give all texts a weight, as in films/:2, or none.")
+    weights = [(match[1], float(match[2])) for match in matches if match]
+    if len(dict(weights)) < len(weights):
+        raise ValueError("A text is given twice: each has one weight.")
+    return dict(weights)
+
+
+def _describe_duration(seconds: float) -> str:
+    """Return a time in words: "2 minutes", "3 hours 20 minutes", "5 days 4 hours"."""
+    minutes = max(1, round(seconds / 60))
+    if minutes >= 60:
+        minutes = round(minutes, -1)  # an estimate is not better than that
+    days, rest = divmod(minutes, 24 * 60)
+    words = []
+    for count, name in ((days, "day"), (rest // 60, "hour"), (rest % 60, "minute")):
+        if count:
+            words.append(f"{count} {name}{'s' * (count > 1)}")
+    return " ".join(words[:2])

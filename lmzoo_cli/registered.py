@@ -1,0 +1,29 @@
+"""Names that help shows before Keras is loaded. `make registry` writes this file."""
+
+PRETRAINED_FAMILIES = (
+    "albert",
+    "bert",
+    "distilbert",
+    "electra",
+    "elmo",
+    "ffnn_lm",
+    "gpt",
+    "gpt2",
+    "lstm_lm",
+    "roberta",
+    "xlm_roberta",
+    "xlnet",
+)
+
+TASKS = (
+    "causal-lm",
+    "choice",
+    "classifier",
+    "embedder",
+    "masked-lm",
+    "multi-label",
+    "qa",
+    "regressor",
+    "tagger",
+    "translation",
+)

@@ -1,0 +1,126 @@
+"""`lmzoo export` and `lmzoo serve`."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lmzoo_cli.options import Model
+from lmzoo_cli.output import announce_keras, say, show_status
+
+if TYPE_CHECKING:
+    from lmzoo.tasks import Task
+
+_TARGET = (
+    "The version to write, such as serving/reviews/1; for serving/reviews, the version after the latest one. Or a "
+    ".onnx or .tflite file for the model without its tokenizer."
+)
+_DTYPE = (
+    "Dtype of the backbone's weights. Default: unchanged. Others take less space, and on most CPUs more time, but for "
+    "int8 in .onnx files, which takes less of both."
+)
+_THREADS = (
+    "Threads that TensorFlow shares an operation among. With 1, small models answer single texts sooner. Default: one "
+    "for each core."
+)
+_DIRECTORY = "The directory of the model, with a subdirectory for each version."
+
+
+class ExportDtype(StrEnum):
+    """Dtypes that `lmzoo export` converts weights to."""
+
+    int8 = "int8"
+    bfloat16 = "bfloat16"
+
+
+def export(
+    model: Model,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
+    dtype: Annotated[ExportDtype | None, typer.Option("--dtype", help=_DTYPE)] = None,
+    max_new_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--max-new-tokens", min=1, help="Largest number of tokens that a language model adds. Default: the model's."
+        ),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
+) -> None:
+    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as a file of ONNX or LiteRT."""
+    if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
+        raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
+    announce_keras()
+    from lmzoo.serving.export import file_format, is_int8, token_inputs
+    from lmzoo.serving.model_versions import versions_in
+    from lmzoo_cli.model_loading import load_task
+
+    is_single_file = file_format(target) is not None
+    if not is_single_file and not target.name.isdecimal():
+        target = target / str(max(versions_in(target), default=0) + 1)
+    _, task = load_task(model)
+    if max_new_tokens is not None:
+        if not hasattr(task, "max_new_tokens"):
+            raise ValueError(f"A {type(task).__name__} generates no text: leave out --max-new-tokens.")
+        task.max_new_tokens = max_new_tokens
+    if dtype is not None and is_int8(task.backbone):
+        raise ValueError("The weights of this model are int8 already: leave out --dtype.")
+    with show_status(f"Building the graphs and writing {target}"):
+        if dtype is ExportDtype.int8 and file_format(target) == "onnx":
+            task.export(target, verbose=False, dtype="int8")
+        else:
+            _convert_dtype(task, dtype).export(target, verbose=False)
+    inputs = ["strings"]
+    outputs = task.served_outputs
+    if is_single_file:
+        inputs = token_inputs(task)
+        outputs = (task.output_name,)
+    say(f"{type(task).__name__} in {target}: {', '.join(inputs)} in, {', '.join(outputs)} out")
+
+
+def _convert_dtype(task: Task, dtype: ExportDtype | None) -> Task:
+    """Return the task, or a copy, with weights of another dtype."""
+    if dtype is None:
+        return task
+    if dtype is ExportDtype.int8:
+        task.quantize("int8")
+        return task
+    return task.copy_with(dtype=dtype.value)
+
+
+def serve(
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help=_DIRECTORY, show_default=False)],
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
+    host: Annotated[
+        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
+    ] = "localhost",
+    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Largest number of texts in a request.")] = 1024,
+    threads: Annotated[int | None, typer.Option("--threads", min=1, help=_THREADS)] = None,
+) -> None:
+    """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
+    if threads is not None:
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # TensorFlow reads it when it is imported
+    announce_keras()
+    # TensorFlow comes before lmzoo, which would turn on oneDNN's kernels: on processors where TensorFlow leaves them
+    # off, short requests are answered faster without them.
+    import tensorflow  # noqa: F401
+
+    from lmzoo.serving import server
+    from lmzoo.serving.rest_api import RestApi
+
+    with server.listening(host, port) as listener:
+        typer.echo(f"Loading {directory} and warming up...", err=True)
+        api = RestApi(directory, max_texts=max_texts)
+        url = f"http://{host}:{listener.getsockname()[1]}"
+        versions = ", ".join(map(str, sorted(api.versions.loaded)))
+        typer.echo(f"{url} answers, versions {versions}; Ctrl-C stops it.", err=True)
+        body = shlex.quote(json.dumps(api.versions.get().example(), ensure_ascii=False))
+        typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
+        server.serve(api, listener)
+        typer.echo("stopped", err=True)
+    if api.running:  # their clients were told; the threads cannot be interrupted, and Python would wait for them
+        os._exit(0)

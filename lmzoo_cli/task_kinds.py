@@ -1,0 +1,132 @@
+"""The kinds of tasks on the command line, and how their examples are read."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+from lmzoo import tasks
+from lmzoo_cli.examples import (
+    Reader,
+    read_label_sets,
+    read_numbers,
+    read_pairs,
+    read_prompts,
+    read_questions,
+    read_texts,
+    read_texts_alone,
+    read_translations,
+    read_words,
+)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How examples are read.
+
+    Attributes:
+        read: reads them.
+        names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
+        multi_label: whether an example has any number of classes; tells kinds of the same task apart.
+        examples: the files, in a few words, for tables of tasks.
+        columns: the options that name their columns, with the defaults.
+    """
+
+    read: Reader
+    examples: str
+    columns: str
+    names: Callable[[Any], Iterable[str]] | None = None
+    multi_label: bool = False
+
+
+# By the names in `Task.commands`.
+READINGS = {
+    "choices": Reading(read_prompts, "table", "SWAG's; `--text`, `--pair`, `--choices a,b,c` for others"),
+    "classes": Reading(read_texts, "table", "`--text text`, `--label label`; `--pair` for pairs", iter),
+    "numbers": Reading(read_numbers, "table", "`--text text`, `--label label`; `--scale 5` divides the labels by 5"),
+    "pairs": Reading(
+        read_pairs, "table of pairs", "`--text text`, `--pair`; with `--label`, similarities from -1 to 1"
+    ),
+    "questions": Reading(
+        read_questions, "SQuAD's JSON; `predict` also takes tables", "`--text question`, `--pair context`"
+    ),
+    "sets of classes": Reading(
+        read_label_sets,
+        "table",
+        '`--text text`, `--label label`, separated by "&#124;"; in JSON lines they may also be lists',
+        chain.from_iterable,
+        multi_label=True,
+    ),
+    "texts": Reading(read_texts_alone, "lines of text, or a table", "`--text text`"),
+    "translations": Reading(read_translations, "table of pairs", "`--text text`, and `--pair` for the translations"),
+    "words": Reading(
+        read_words,
+        "CoNLL, CoNLL-U",
+        "the first (the second, if the first one numbers the words) and the last; FORM and UPOS",
+        chain.from_iterable,
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A task on the command line.
+
+    Attributes:
+        name: its name there.
+        task_class: its class.
+        reading: how its examples are read.
+    """
+
+    name: str
+    task_class: type[tasks.Task]
+    reading: Reading
+
+    def fits(self, model: object) -> bool:
+        """Return whether a model is a task of this kind."""
+        return (
+            isinstance(model, tasks.Task)
+            and model.head_kind == self.task_class.head_kind
+            and model.multi_label == self.reading.multi_label
+        )
+
+    def label_names(self, task: tasks.Task) -> list[str] | None:
+        """Return the names that labels of examples for a task may have, or None if labels have no names."""
+        return task.class_names if self.reading.names else None
+
+
+_CLASSES = [value for value in vars(tasks).values() if isinstance(value, type) and issubclass(value, tasks.Task)]
+KINDS = tuple(
+    sorted(
+        (Kind(name, cls, READINGS[reading]) for cls in _CLASSES for name, reading in cls.commands),
+        key=lambda kind: kind.name,
+    )
+)
+
+
+def get_kind(name: str) -> Kind:
+    """Return the kind with a name, which may also be that of its head or of its class.
+
+    Raises:
+        ValueError: if there is none; suggests a similar one.
+    """
+    # The name of a class with two kinds means the first of them.
+    kinds_by_name = {
+        _simplify(key): kind
+        for kind in reversed(KINDS)
+        for key in (kind.name, kind.task_class.head_kind, kind.task_class.__name__)
+    }
+    simple_name = _simplify(name)
+    if simple_name not in kinds_by_name:
+        near = difflib.get_close_matches(simple_name, kinds_by_name, n=1)
+        hint = f" Did you mean {kinds_by_name[near[0]].name}?" if near else ""
+        raise ValueError(f"There is no task {name!r}.{hint} Choose one of {', '.join(kind.name for kind in KINDS)}.")
+    return kinds_by_name[simple_name]
+
+
+def _simplify(name: str) -> str:
+    return re.sub("[-_ ]", "", name.lower())

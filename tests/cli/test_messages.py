@@ -1,0 +1,109 @@
+"""Errors, notes and warnings of commands, and the options that errors are about."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import warnings
+from typing import Annotated
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from lmzoo.common.arguments import require
+from lmzoo.errors import ArgumentError, PathExistsError, PresetError
+from lmzoo_cli.messages import CommandGroup, exit_when_stopped
+
+app = typer.Typer(cls=CommandGroup)
+group = typer.Typer()
+app.add_typer(group, name="group")
+RAISED: list[BaseException] = []
+
+
+def _fail() -> None:
+    raise RAISED.pop()
+
+
+@app.command()
+def command(
+    path: str,
+    batch_size: int = 1,
+    header: Annotated[bool, typer.Option("--header/--no-header")] = True,
+    output: Annotated[str, typer.Option("--output", "-o")] = "",
+) -> None:
+    _fail()
+
+
+@group.command()
+def inner(word: str = "") -> None:
+    _fail()
+
+
+@app.command()
+def notes() -> None:
+    for _ in range(2):
+        logging.getLogger("lmzoo.presets").info("a note")
+        warnings.warn("a warning", stacklevel=1)
+
+
+@app.command()
+def stopped() -> None:
+    with exit_when_stopped("there"):
+        _fail()
+
+
+def run(error: BaseException, *words: str, code: int = 1) -> str:
+    RAISED.append(error)
+    result = CliRunner().invoke(app, words)
+    assert result.exit_code == code
+    return result.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        (ArgumentError("Too few.", "batch_size"), "Too few. Option: --batch-size."),
+        (ArgumentError("No columns.", "header"), "No columns. Option: --header/--no-header."),
+        (PresetError("It is there.", "output"), "It is there. Option: --output."),
+        (ArgumentError("Not found.", "path"), "Not found."),  # no option
+        (ArgumentError("Odd.", "num_heads"), "Odd."),
+        (ArgumentError("Odd."), "Odd."),
+        (PathExistsError("a exists."), "a exists."),  # the command has no --overwrite
+        (FileNotFoundError(2, "No such file", "a.csv"), "There is no a.csv."),
+        (ImportError("Install it."), "Install it."),
+    ],
+)
+def test_an_error_is_a_line_with_its_option(error, line):
+    assert run(error, "command", "x") == f"Error: {line}\n"
+
+
+def test_commands_of_groups_have_options():
+    assert run(ArgumentError("Which one?", "word"), "group", "inner") == "Error: Which one? Option: --word.\n"
+
+
+def test_checks_name_their_arguments():
+    with pytest.raises(ArgumentError, match="`top_k` must be positive, got 0") as raised:
+        require(False, "top_k", "positive", 0)
+    assert raised.value.argument == "top_k"
+    copy = pickle.loads(pickle.dumps(raised.value))  # as workers send it
+    assert (str(copy), copy.argument) == (str(raised.value), "top_k")
+
+
+def test_errors_of_ours_are_not_hidden():
+    RAISED.append(ZeroDivisionError())
+    assert isinstance(CliRunner().invoke(app, ["command", "x"]).exception, ZeroDivisionError)
+
+
+@pytest.mark.filterwarnings("default:a warning")
+def test_notes_and_warnings_are_shown_once():
+    result = CliRunner().invoke(app, ["notes"])
+    assert result.stderr == "Note: a note\nWarning: a warning\n"
+    assert logging.getLogger("lmzoo").handlers == []
+
+
+def test_stopped_runs_say_how_they_continue():
+    assert run(KeyboardInterrupt(), "stopped", code=130) == "Stopped. The same command continues from there.\n"
+    assert run(InterruptedError("Stopped after step 3."), "stopped", code=143) == "Stopped after step 3.\n"
+    with pytest.raises(KeyboardInterrupt), exit_when_stopped(None):
+        raise KeyboardInterrupt
