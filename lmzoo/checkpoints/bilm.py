@@ -2,56 +2,54 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import keras
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, find_family, read_checkpoint
+from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.sharded import check_inside
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import read_json
+from lmzoo.files.inside import check_inside
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
-    """The checkpoint of an ELMo.
+    """Return the checkpoint of an ELMo.
 
     Raises:
-        PresetError: if an option is missing, or a file is damaged.
+        PresetError: If an option is missing, or a file is damaged.
     """
-    options = dict(_flat(read_json(options_file.parent, options_file.name)))
-    format, sizes = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens", {}
+    files = JsonFiles(options_file.parent)
+    options = dict(_flat(files.read(options_file.name)))
+    format = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
+    weights = LazyTensors(functools.partial(Hdf5File, weight_file))
+    sizes: Arguments = {}
     if format == "bilm_tokens":
-        weights = Hdf5File(weight_file)
-        if "embedding" not in weights.names():
+        tensors = weights.open()
+        if "embedding" not in tensors.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
-        sizes["vocabulary_size"] = weights.shape("embedding")[0] + 1  # one more row, for padding
+        sizes["vocabulary_size"] = tensors.shape("embedding")[0] + 1  # one more row, for padding
 
     def read(family: Family) -> Checkpoint:
-        arguments = read_arguments(family, format, options, options_file, ignore_unknown=True, **sizes)
-        return Checkpoint(
-            options_file.parent,
-            format,
-            family,
-            arguments,
-            lambda: Hdf5File(weight_file),
-            config_file=options_file,
-            unknown_keys=family.checkpoints[format].config.unknown(options),
-        )
+        return read_checkpoint(files, format, family, options, options_file, weights, **sizes)
 
     return find_family(format, read)
 
 
 def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> keras.Model:
-    """Loads an ELMo, its mix untrained, from the files of bilm-tf or AllenNLP.
+    """Load an ELMo, its mix untrained, from the files of bilm-tf or AllenNLP.
 
     `overrides` are fields of `ElmoConfig` to set instead.
 
     Raises:
-        ValueError: naming what a file lacks, what is left over, or what has another shape.
+        ValueError: Naming what a file lacks, what is left over, or what has another shape.
 
     Example:
 
@@ -64,19 +62,21 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
     load_bilm("elmo/options.json", "elmo/weights.hdf5").projection_dim  # 6
     ```
     """
-    checkpoint = open_bilm(Path(options_file), Path(weight_file))
-    backbone = checkpoint.build({**overrides, "dtype": dtype})
-    checkpoint.load(backbone)
+    with contextlib.closing(open_bilm(Path(options_file), Path(weight_file))) as checkpoint:
+        backbone = checkpoint.build({**overrides, "dtype": dtype})
+        checkpoint.load(backbone)
     return backbone
 
 
-def find_bilm(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory with one `*options.json` and one `*weights.hdf5`; None if these are missing.
+def find_bilm(files: JsonFiles) -> Checkpoint | None:
+    """Return the checkpoint in a directory with `*options.json` and `*weights.hdf5`, or None if one is missing.
 
     Raises:
-        PresetError: if there are several, or one is a link out of the directory.
+        PresetError: If there are several, or one is a link out of the directory.
     """
-    options, weights = sorted(directory.glob("*options.json")), sorted(directory.glob("*weights.hdf5"))
+    directory = files.directory
+    options = sorted(directory.glob("*options.json"))
+    weights = sorted(directory.glob("*weights.hdf5"))
     if not options or not weights:
         return None
     if len(options) > 1 or len(weights) > 1:
@@ -87,7 +87,7 @@ def find_bilm(directory: Path) -> Checkpoint | None:
 
 
 def _flat(options: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """Flattens nested options: their keys become "lstm.dim" and the like."""
+    """Flatten nested options: their keys become "lstm.dim" and the like."""
     for key, value in options.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{before}{key}.")

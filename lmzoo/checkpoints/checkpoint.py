@@ -1,4 +1,4 @@
-"""A directory with a model in another library's format, and how to load it."""
+"""A directory with a model in another library's format."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import keras
 
 from lmzoo.checkpoints.config_table import Arguments, format_keys
 from lmzoo.checkpoints.engine import Layout, Plan, canonical_names, check_sizes, plan, weights_of
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer_and_packing
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, families_with
 from lmzoo.registry.head_kinds import HasHead, task_of
 from lmzoo.text import Preprocessor
@@ -31,9 +32,9 @@ class StoredHead:
     """The head that a checkpoint's files hold, if any.
 
     Attributes:
-        kind: its kind, or None for no head.
-        arguments: reads arguments of the task's constructor, as far as the files give them, for a kind of head.
-        alternatives: other kinds of heads that the tensors may be, if nothing but their names tells it.
+        kind: Its kind, or None for no head.
+        arguments: Reads arguments of the task's constructor, as far as the files give them, for a kind of head.
+        alternatives: Other kinds of heads that the tensors may be, if nothing but their names tells it.
     """
 
     kind: str | None = None
@@ -46,28 +47,33 @@ class Checkpoint:
     """A checkpoint whose format and family are known, as a `lmzoo.presets.source.Source`.
 
     Attributes:
-        directory: where it is.
+        files: Its JSON files.
         format: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
-        family: the record of its family.
-        arguments: arguments of the family's configuration class.
-        open_tensors: opens the weights.
-        read_head: finds the stored head.
-        config_file: the configuration, for messages.
-        unknown_keys: the configuration's keys that are ignored since lmzoo does not know them, with their values.
-        sequence_length: most tokens of a text, if other files than the tokenizer's say so.
-        notes: what else was read, for reports.
+        family: The record of its family.
+        arguments: Arguments of the family's configuration class.
+        weights: Its weights, which are opened when they are first needed.
+        read_head: Finds the stored head.
+        config_file: The configuration, for messages.
+        unknown_keys: The configuration's keys that are ignored since lmzoo does not know them, with their values.
+        sequence_length: Most tokens of a text, if other files than the tokenizer's say so.
+        notes: Lines of reports about other files.
     """
 
-    directory: Path
+    files: JsonFiles
     format: str
     family: Family
     arguments: Arguments
-    open_tensors: Callable[[], TensorFile]
+    weights: LazyTensors
     read_head: Callable[[], StoredHead] = StoredHead
     config_file: Path | None = None
     unknown_keys: Arguments = field(default_factory=dict)
     sequence_length: int | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def directory(self) -> Path:
+        """The directory of the files."""
+        return self.files.directory
 
     @functools.cached_property
     def stored_head(self) -> StoredHead:
@@ -76,12 +82,12 @@ class Checkpoint:
 
     @property
     def head(self) -> str | None:
-        """See `Source.head`."""
+        """Kind of the stored head, or None."""
         return self.stored_head.kind
 
     @property
     def layout(self) -> Layout:
-        """How the format stores the family's models."""
+        """The layout of the family's models in the format."""
         return self.family.checkpoints[self.format]
 
     @property
@@ -90,57 +96,75 @@ class Checkpoint:
         return self.family.backbone
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
-        """See `Source.build`. If weights will be loaded, the files must be able to hold a model of its size."""
+        """Build the backbone with random weights; if weights will be loaded, first check that the files can hold them.
+
+        Raises:
+            PresetError: If they cannot: the configuration is that of a far larger model.
+        """
         if load_weights:
-            try:
-                check_sizes(self.layout, self.open_tensors(), self.backbone_class.config_class(**self.arguments))
-            except PresetError as error:
-                raise PresetError(self.layout.config.with_stored_keys(str(error))) from None
+            check_sizes(self.layout, self.weights.open(), self.backbone_class.config_class(**self.arguments))
         if self.unknown_keys:
             warnings.warn(f"{self.config_file}: ignoring unknown keys: {format_keys(self.unknown_keys)}.", stacklevel=2)
         return self.family.backbone(**{**self.arguments, **overrides})
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
-        """See `Source.head_of`."""
+        """Return the constructor arguments for task `cls` if its head is stored, else None."""
         kind = self.head if self.head in cls.other_head_kinds else cls.head_kind
-        heads = self.layout.heads
-        if kind not in heads:
+        if kind not in self.layout.heads or not self._holds_head(kind, cls):
             return None
-        if kind in self.stored_head.alternatives:
-            return self.stored_head.arguments(kind)
+        return self.stored_head.arguments(kind)
+
+    def _holds_head(self, kind: str, cls: type[HasHead]) -> bool:
+        """Return whether the files hold a head of a kind, that of task `cls`, alone or as a part of another head."""
+        if kind == self.head or kind in self.stored_head.alternatives:
+            return True
         if self.head is None:
-            return None
-        known = task_of(self.head)
-        held = kind == self.head
-        if not held and (self.head in cls.reads_heads or (known is not None and kind in known.reads_heads)):
-            # One head is a part of the other. The names of its tensors show whether the file holds this one, too.
-            wanted, there = ({row.name for row in heads.get(head, {}).values()} for head in (kind, self.head))
-            held = canonical_names(self.layout, self.open_tensors()).keys() >= wanted - there
-        return self.stored_head.arguments(kind) if held else None
+            return False
+        task = task_of(self.head)
+        if self.head not in cls.reads_heads and (task is None or kind not in task.reads_heads):
+            return False
+        # One head is a part of the other. The names of its tensors show whether the file also holds this one.
+        heads = self.layout.heads
+        wanted = {row.name for row in heads[kind].values()}
+        stored = {row.name for row in heads.get(self.head, {}).values()}
+        return canonical_names(self.layout, self.weights.open()).keys() >= wanted - stored
 
     def preprocessor(self) -> Preprocessor:
-        """See `Source.preprocessor`."""
-        size, characters = self.arguments.get("vocabulary_size"), self.arguments.get("max_characters", 50)
-        tokenizer, packing = read_tokenizer_and_packing(self.directory, self.family, size, characters)
+        """Return the stored tokenizer and packing rule.
+
+        Raises:
+            PresetError: If files are missing, or describe what lmzoo does not support.
+        """
+        size = self.arguments.get("vocabulary_size")
+        characters = self.arguments.get("max_characters", 50)
+        tokenizer, packing = read_tokenizer_and_packing(self.files, self.family, size, characters)
         has_segments = self.family.packing.segments
         segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
         packing = dataclasses.replace(packing, segments=segments, zero_segments=has_segments and not segments)
         positions = self.arguments.get("max_sequence_length", 512)
         stated = self.sequence_length
-        length = longest_sequence(self.directory, positions) if stated is None else min(stated, positions)
+        length = longest_sequence(self.files, positions) if stated is None else min(stated, positions)
         return Preprocessor(tokenizer, packing, length)
 
     def plan(self, model: keras.Model) -> Plan:
-        """Plans and checks the loading of a backbone, or of the task whose head is stored, without reading a tensor.
+        """Plan and check the loading of a backbone, or of the task whose head is stored, without reading a tensor.
 
         Raises:
-            PresetError: naming the first tensor that is missing, left over, or of another shape.
+            PresetError: Naming the first tensor that is missing, left over, or of another shape.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
-        return plan(self.layout, self.open_tensors(), weights_of(model), head)
+        return plan(self.layout, self.weights.open(), weights_of(model), head)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
-        """Load the weights and return the plan, whose errors are those of `plan`; see `Source.load`."""
+        """Load the weights into a backbone or a task and return the plan.
+
+        Args:
+            model: The backbone or the task.
+            with_head: Whether the head of a task is stored; otherwise only its backbone is loaded.
+
+        Raises:
+            PresetError: As for `plan`, or if two tensors that must be equal are not.
+        """
         loaded = model if with_head else getattr(model, "backbone", model)
         weights = weights_of(loaded)
         done = self.plan(loaded)
@@ -168,8 +192,12 @@ class Checkpoint:
         groups = [group for group in self.layout.optional if any(path.startswith(group) for path in done.missing)]
         return [group.rstrip("/").rpartition("/")[2] for group in groups]
 
+    def close(self) -> None:
+        """Close the weights' files."""
+        self.weights.close()
+
     def report(self, model: keras.Model) -> dict[str, str]:
-        """See `Source.report`."""
+        """Check all weights as `load` does and return names of parts -> what was found."""
         done = self.plan(model)
         done.run()
         own = {id(weight) for weight in getattr(model, "backbone", model).weights}
@@ -200,13 +228,13 @@ def find_family(format: str, read: Callable[[Family], T], directory: Path | None
     """Return what a function reads for the first family with checkpoints in a format whose configuration fits.
 
     Args:
-        format: a key of `Family.checkpoints`.
-        read: reads the checkpoint as one of a family.
-        directory: the checkpoint's, if the files of a tokenizer tell families apart: those whose tokenizer it holds
-            come first.
+        format: A key of `Family.checkpoints`.
+        read: Reads the checkpoint as one of a family.
+        directory: The checkpoint's, if the files of a tokenizer tell families apart: the families whose tokenizer it
+            holds come first.
 
     Raises:
-        PresetError: that of the first family, if it fits none.
+        PresetError: If no family fits: the error of the first one.
     """
     errors = []
     families = families_with(format)
@@ -223,12 +251,12 @@ def find_family(format: str, read: Callable[[Family], T], directory: Path | None
 def read_arguments(
     family: Family, format: str, stored: Mapping[str, object], file: Path, ignore_unknown: bool = False, **others: Any
 ) -> Arguments:
-    """Reads the arguments of a family's configuration class from a file's content, `stored`.
+    """Read the arguments of a family's configuration class from a file's content, `stored`.
 
     Unknown keys are errors or, with `ignore_unknown`, ignored. `others` are arguments that other files give.
 
     Raises:
-        PresetError: naming the file, and the key whose value the family does not allow.
+        PresetError: Naming the file, and the key whose value the family does not allow.
     """
     table = family.checkpoints[format].config
     arguments = {**table.read(stored, file, ignore_unknown), **others}
@@ -239,3 +267,25 @@ def read_arguments(
     except TypeError as error:  # from a comparison
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
     return arguments
+
+
+def read_checkpoint(
+    files: JsonFiles,
+    format: str,
+    family: Family,
+    stored: Mapping[str, object],
+    file: Path,
+    weights: LazyTensors,
+    read_head: Callable[[], StoredHead] = StoredHead,
+    **others: Any,
+) -> Checkpoint:
+    """Return the checkpoint of a family whose configuration `file` holds `stored`; unknown keys in it are ignored.
+
+    `others` are arguments of the family's configuration class that other files give.
+
+    Raises:
+        PresetError: As for `read_arguments`.
+    """
+    arguments = read_arguments(family, format, stored, file, ignore_unknown=True, **others)
+    unknown_keys = family.checkpoints[format].config.unknown(stored)
+    return Checkpoint(files, format, family, arguments, weights, read_head, file, unknown_keys)

@@ -23,19 +23,19 @@ class ConfigTable:
     edit, readers ignore it with a warning, as the other library does without one.
 
     Attributes:
-        keys: the file's key -> our argument.
-        aliases: another name of a key in `keys` -> that key.
-        defaults: the value that the other library assumes for a missing key; a key without a default is required.
-        values: our argument -> {value in the file: our value}, where the spelling differs. No other value is allowed.
-        shifts: our argument -> how much larger the file's value is.
-        training: the file's key -> our argument that is used in its place. It matters only in training, so a
+        keys: The file's key -> our argument.
+        aliases: Another name of a key in `keys` -> that key.
+        defaults: The value that the other library assumes for a missing key; a key without a default is required.
+        values: Our argument -> {value in the file: our value}, where the spelling differs. No other value is allowed.
+        shifts: Our argument -> how much larger the file's value is.
+        training: The file's key -> our argument that is used in its place. It matters only in training, so a
             difference between the two values is a warning.
-        constants: our argument -> its value in every file of the format, if it is not our default.
-        allowed: the file's key -> the values that it may have, since our models support no others.
-        ignored: keys that do not change what the model computes.
-        omitted: our arguments that the file need not contain: the weights give them, or predictions do not depend on
+        constants: Our argument -> its value in every file of the format, if it is not our default.
+        allowed: The file's key -> the values that it may have, since our models support no others.
+        ignored: Keys that do not change what the model computes.
+        omitted: Our arguments that the file need not contain: the weights give them, or predictions do not depend on
             them.
-        written: keys to write in addition to `keys`, with their values.
+        written: Keys to write in addition to `keys`, with their values.
     """
 
     keys: Mapping[str, str]
@@ -56,15 +56,15 @@ class ConfigTable:
         return {key: stored[key] for key in sorted(stored.keys() - known)}
 
     def read(self, stored: Mapping[str, object], file: Path | str, ignore_unknown: bool = False) -> Arguments:
-        """Reads the arguments of our configuration class from a file's content, `stored`.
+        """Read the arguments of our configuration class from a file's content, `stored`.
 
         Args:
-            stored: keys and values.
-            file: the file, for messages.
-            ignore_unknown: whether to ignore keys that the table does not list, see `unknown`.
+            stored: Keys and values.
+            file: The file, for messages.
+            ignore_unknown: Whether to ignore keys that the table does not list, see `unknown`.
 
         Raises:
-            PresetError: naming the key that is missing, unknown, or has a value that our models do not support.
+            PresetError: Naming the key that is missing, unknown, or has a value that our models do not support.
         """
         if not ignore_unknown:
             self._check_keys(stored, file)
@@ -122,17 +122,21 @@ class ConfigTable:
             resolved[key] = stored[alias]
         return resolved
 
-    def with_stored_keys(self, message: str) -> str:
-        """Replaces our arguments, in backquotes, by the file's keys in an error message."""
+    @property
+    def stored_keys(self) -> dict[str, str]:
+        """Our arguments -> what messages call them, the file's keys in backquotes."""
         keys = {argument: f"`{key}`" for key, argument in self.keys.items()}
-        keys |= {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
-        return re.sub(r"`(\w+)`", lambda match: keys.get(match[1], match[0]), message)
+        return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
+
+    def with_stored_keys(self, message: str) -> str:
+        """Replace our arguments, in backquotes, by the file's keys in an error message."""
+        return re.sub(r"`(\w+)`", lambda match: self.stored_keys.get(match[1], match[0]), message)
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
-        """Returns the content of a file for arguments of our configuration class; messages name the format.
+        """Return the content of a file for arguments of our configuration class; messages name the format.
 
         Raises:
-            PresetError: naming the argument whose value the format cannot express.
+            PresetError: Naming the argument whose value the format cannot express.
         """
         stored = dict(self.written)
         for key, argument in self.keys.items():

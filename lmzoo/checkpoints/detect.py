@@ -1,8 +1,6 @@
-"""Finds out which format and which family the model in a directory has."""
+"""Detection of the format and the family of the model in a directory."""
 
 from __future__ import annotations
-
-from pathlib import Path
 
 from lmzoo.checkpoints.bilm import find_bilm
 from lmzoo.checkpoints.checkpoint import Checkpoint
@@ -13,25 +11,25 @@ from lmzoo.checkpoints.hugging_face.tensorflow import advise_on_weights
 from lmzoo.checkpoints.keras_hub.checkpoint import find_keras_hub
 from lmzoo.checkpoints.sentence_transformers.checkpoint import SentenceCheckpoint, find_sentence_transformers
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE
-
-_WITHOUT_CONFIG = (find_bilm, find_fairseq, find_google)
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 
 
-def find_checkpoint(directory: Path, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
+def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
     """Return the checkpoint of another library in a directory, or None if there is none in a supported format.
 
     `family` names the family of a checkpoint that does not tell it.
 
     Raises:
-        PresetError: if the format is known, and its family or its configuration is not supported.
+        PresetError: If the format is known, and its family or its configuration is not supported.
     """
-    if (sentence := find_sentence_transformers(directory, family)) is not None:
+    directory = files.directory
+    if (sentence := find_sentence_transformers(files, family)) is not None:
         return sentence
     if (directory / CONFIG_FILE).is_file():
-        return find_hugging_face(directory, family) or find_keras_hub(directory)
-    if (found := next((found for find in _WITHOUT_CONFIG if (found := find(directory))), None)) is not None:
-        return found
+        return find_hugging_face(files, family) or find_keras_hub(files)
+    for find in (find_bilm, find_fairseq, find_google):
+        if (checkpoint := find(files)) is not None:
+            return checkpoint
     if advice := advise_on_weights(directory):
         raise PresetError(f"{directory} has no {CONFIG_FILE}. {advice}")
     return None

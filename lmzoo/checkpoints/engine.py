@@ -1,4 +1,4 @@
-"""Reads weights from checkpoint files and writes them, both by one table of names for each family and format.
+"""Mapping of weights to the tensors of files, for reading and writing, by one table for each family and format.
 
 Nothing is guessed. Before the first tensor is read, every weight of the model has exactly one tensor of its shape, and
 every tensor of the file belongs to a weight, is a copy of another one, or is listed as ignored, with a reason.
@@ -37,12 +37,12 @@ _AXES = (
 
 @dataclass(frozen=True)
 class Transform:
-    """How the layout of a stored tensor differs from that of our weight; the values are the same.
+    """The difference between the layout of a stored tensor and of our weight, whose values are the same.
 
     Attributes:
-        shape: from a weight's shape to that of the stored tensor.
-        load: from the stored tensor to the weight.
-        store: from the weight to the stored tensor.
+        shape: From a weight's shape to that of the stored tensor.
+        load: From the stored tensor to the weight.
+        store: From the weight to the stored tensor.
     """
 
     shape: Callable[[Shape], Shape]
@@ -58,7 +58,7 @@ SAME = Transform(_itself, _itself, _itself)
 
 
 def _transposed(matrix: np.ndarray) -> np.ndarray:
-    """A transposed copy.
+    """Return a transposed copy.
 
     Copying in strips that fit the cache is several times faster than letting a framework copy a transposed view.
     """
@@ -73,7 +73,7 @@ ONE_AXIS_MORE = Transform(lambda shape: (1, *shape), lambda a: a[0], lambda a: a
 
 
 def without_rows(count: int) -> Transform:
-    """For a table stored without its first `count` rows, which are zero after loading."""
+    """Return the transform of a table stored without its first `count` rows, which are zero after loading."""
     return Transform(
         lambda shape: (shape[0] - count, *shape[1:]),
         lambda a: np.concatenate([np.zeros((count, *a.shape[1:]), a.dtype), a]),
@@ -86,9 +86,9 @@ class Row:
     """Where a weight is stored.
 
     Attributes:
-        name: the tensor's name, a template as the row's key in the table.
-        transform: the tensor's layout.
-        part: the weight's place, counted from 0, in a tensor that holds several weights; None if it holds only this
+        name: The tensor's name, a template as the row's key in the table.
+        transform: The tensor's layout.
+        part: The weight's place, counted from 0, in a tensor that holds several weights; None if it holds only this
             one. GPT-2's `c_attn`, for example, holds the kernels of query, key and value. In our layout the parts are
             concatenated along the last axis.
     """
@@ -103,7 +103,7 @@ Table = Mapping[str, Row]
 
 
 def torch_modules(modules: Mapping[str, str]) -> dict[str, Row]:
-    """The rows of layers in PyTorch's naming; `modules` maps a layer's path to the module's name."""
+    """Return the rows of layers in PyTorch's naming; `modules` maps a layer's path to the module's name."""
     kinds = {"kernel": ("weight", TRANSPOSED), "bias": ("bias", SAME), "embeddings": ("weight", SAME)}
     kinds |= {"gamma": ("weight", SAME), "beta": ("bias", SAME)}
     return {
@@ -114,7 +114,7 @@ def torch_modules(modules: Mapping[str, str]) -> dict[str, Row]:
 
 
 def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
-    """The rows of layers in TensorFlow 1's naming; `modules` maps a layer's path to the scope's name."""
+    """Return the rows of layers in TensorFlow 1's naming; `modules` maps a layer's path to the scope's name."""
     kinds = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")} | {"embeddings": ""}
     return {
         f"{layer}/{weight}": Row(f"{scope}{name}") for layer, scope in modules.items() for weight, name in kinds.items()
@@ -123,21 +123,21 @@ def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
 
 @dataclass(frozen=True)
 class Layout:
-    """How one format stores a family's models.
+    """The layout of a family's models in one format.
 
     Attributes:
-        name: the format's name, for messages.
-        config: the table of its configuration files.
-        backbone: where the backbone's weights are.
-        heads: kind of head -> where its weights are.
-        unread_heads: kind of head that the format may hold, but lmzoo does not read -> a tensor that only it has.
-        aliases: other spellings of tensor names: regular expression -> replacement.
-        copies: tensors that may be stored twice: name -> name of the original, which must hold the same values.
-        optional: prefixes of paths of weights that may be missing together, such as an untrained pooler's. Without rows
+        name: The format's name, for messages.
+        config: The table of its configuration files.
+        backbone: Where the backbone's weights are.
+        heads: Kind of head -> where its weights are.
+        unread_heads: Kind of head that the format may hold, but lmzoo does not read -> a tensor that only it has.
+        aliases: Other spellings of tensor names: regular expression -> replacement.
+        copies: Tensors that may be stored twice: name -> name of the original, which must hold the same values.
+        optional: Prefixes of paths of weights that may be missing together, such as an untrained pooler's. Without rows
             in the tables no file holds them.
-        absent: prefixes of paths of weights that no file holds, and that keep their values.
-        ignored: tensors to ignore: regular expression -> the reason.
-        complete: from a configuration to what files need in addition and does not change the model: arguments to write
+        absent: Prefixes of paths of weights that no file holds, and that keep their values.
+        ignored: Tensors to ignore: regular expression -> the reason.
+        complete: From a configuration to what files need in addition and does not change the model: arguments to write
             in place of ours, and tensors by name.
     """
 
@@ -156,14 +156,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """What loading will do; it is complete, and every check but that of the copies' values is done.
+    """A plan of loading, complete and checked, except for the values of the copies.
 
     Attributes:
-        tensors: the file.
-        assignments: for each tensor, the weights that it holds, in order, its name in the file, and its layout.
-        copies: pairs of names of tensors that must be equal.
-        left_out: names of tensors that are not read -> the reason.
-        missing: paths of optional weights that the file lacks.
+        tensors: The file.
+        assignments: For each tensor, the weights that it holds, in order, its name in the file, and its layout.
+        copies: Pairs of names of tensors that must be equal.
+        left_out: Names of tensors that are not read -> the reason.
+        missing: Paths of optional weights that the file lacks.
     """
 
     tensors: TensorFile
@@ -173,13 +173,13 @@ class Plan:
     missing: list[str]
 
     def run(self) -> None:
-        """Reads one tensor at a time and assigns the weights.
+        """Read one tensor at a time and assign the weights.
 
         Values that are NaN or infinite are assigned with a warning, not refused: a file may use them for what is never
         read, such as the bias of padding in a vocabulary, and whoever wants to repair a model has to load it.
 
         Raises:
-            PresetError: if two tensors that must be equal are not.
+            PresetError: If two tensors that must be equal are not.
         """
         for copy, original in self.copies:
             if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
@@ -199,85 +199,89 @@ class Plan:
 
 
 def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
-    """The variables of a model that files hold, by path: all but the states of random number generators."""
+    """Return the variables of a model that files hold, by path: all but the states of random number generators."""
     return {weight.path: weight for weight in model.weights}
 
 
 def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
-    """Checks, before a model is built, that a configuration does not make it far larger than what a file holds.
+    """Check, before a model is built, that a configuration does not make it far larger than what a file holds.
 
     Up to twice the size is left to `plan`, which names the tensor that is missing or has another shape.
 
     Raises:
-        PresetError: naming the argument that is too large.
+        PresetError: Naming the configuration's key whose value is too large.
     """
     names = canonical_names(layout, tensors)
-    found: dict[str, set[str]] = {}
+    keys = layout.config.stored_keys
+    numbers: dict[str, set[str]] = {}
     for pattern in map(name_pattern, {row.name for row in layout.backbone.values()}):
         for letter in pattern.groupindex:
-            found.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
-    limits = {
-        argument: (len(found[letter]), "of them")
-        for letter, argument in getattr(config, "numbered", _NUMBERED).items()
-        if letter in found
-    }
-    for argument, (most, what) in limits.items():
-        _check_size(argument, getattr(config, argument), most, what, tensors.path)
-    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path)
+            numbers.setdefault(letter, set()).update(m[letter] for name in names if (m := pattern.fullmatch(name)))
+    for letter, argument in getattr(config, "numbered", _NUMBERED).items():
+        if letter in numbers:
+            _check_size(keys, argument, getattr(config, argument), len(numbers[letter]), "of them", tensors.path)
+    check_axes(type(config), vars(config), map(tensors.shape, names.values()), tensors.path, keys)
 
 
-def check_axes(cls: type, arguments: Mapping[str, Any], shapes: Iterable[Shape], path: Path) -> None:
-    """Checks that the axes of a configuration are not far longer than those of a file's tensors; see `check_sizes`.
+def check_axes(
+    cls: type, arguments: Mapping[str, Any], shapes: Iterable[Shape], path: Path, keys: Mapping[str, str]
+) -> None:
+    """Check that the axes of a configuration are not far longer than the axes of a file's tensors; see `check_sizes`.
 
     Args:
-        cls: the family's configuration class.
-        arguments: those of the class.
-        shapes: of the tensors.
-        path: the file, for messages.
+        cls: The family's configuration class.
+        arguments: Arguments of the class.
+        shapes: Shapes of the tensors.
+        path: The file, for messages.
+        keys: What messages call the arguments that they do not call by their names.
 
     Raises:
-        PresetError: naming the argument that is too large.
+        PresetError: Naming the argument that is too large.
     """
     longest = max((length for shape in shapes for length in shape), default=0)
     for argument in (name for name in _AXES if name not in getattr(cls, "without_axis", ())):
         if argument != "filters" or not arguments.get("vocabulary_size"):  # of characters, where words have no vectors
-            _check_size(argument, arguments.get(argument), longest, "at most in one tensor", path)
+            _check_size(keys, argument, arguments.get(argument), longest, "at most in one tensor", path)
 
 
-def _check_size(argument: str, given: Any, most: int, what: str, path: Path) -> None:
-    largest = max((value for value in keras.tree.flatten(given) if isinstance(value, int)), default=0)
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, what: str, path: Path) -> None:
+    largest = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
     if largest > 2 * most:
+        key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration `{argument}` is {largest:,}, but {path} holds {most:,} {what}: "
+            f"According to its configuration {key} is {largest:,}, but {path} holds {most:,} {what}: "
             "configuration and weights do not belong together. Nothing was built."
         )
 
 
 def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
-    """Finds the tensor of every weight, and the reason to ignore every other tensor.
+    """Find the tensor of every weight, and the reason to ignore every other tensor.
 
     `weights` are the backbone's by path and, if `head` is given, those of a head of that kind.
 
     Raises:
-        PresetError: naming the file and the first tensor that is missing, left over, or of another shape or dtype.
+        PresetError: Naming the file and the first tensor that is missing, left over, or of another shape or dtype.
     """
     rows = _rows(layout, weights, head)
-    found = canonical_names(layout, tensors)
-    missing = [path for path, row in rows.items() if row.name not in found]
+    stored_names = canonical_names(layout, tensors)
+    missing = [path for path, row in rows.items() if row.name not in stored_names]
     for path in missing:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
         if group is None or any(other.startswith(group) for other in rows.keys() - set(missing)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
     missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
-    names = {row.name: found[row.name] for row in rows.values() if row.name in found}  # in the table -> in the file
+    # In the table -> in the file.
+    names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
     assignments = []
     for name, paths in _sharing(layout, rows).items():
         if name in names:
-            held, transform = [weights[path] for path in paths], rows[paths[0]].transform
-            _check(tensors, names[name], transform.shape(_joined_shape(held)), " and ".join(paths))
-            assignments.append((held, names[name], transform))
-    copies, left_out = [], {}
-    for canonical, name in found.items():
+            variables = [weights[path] for path in paths]
+            transform = rows[paths[0]].transform
+            _check(tensors, names[name], transform.shape(_joined_shape(variables)), " and ".join(paths))
+            assignments.append((variables, names[name], transform))
+    copies = []
+    left_out = {}
+    for canonical, name in stored_names.items():
         original = layout.copies.get(canonical)
         if canonical in names:
             continue
@@ -295,8 +299,9 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
 
 
 def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yields names and arrays, what a file holds for weights by path; a `head` of that kind is among them."""
-    rows, problem = _rows(layout, weights, head), None
+    """Yield the names and arrays that a file holds for weights by path, a `head` of that kind included."""
+    rows = _rows(layout, weights, head)
+    problem = None
     for name, paths in _sharing(layout, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
@@ -306,10 +311,10 @@ def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Ite
 
 
 def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
-    """The row of each weight that files hold, the numbers in its name filled in.
+    """Return the row of each weight that files hold, the numbers in its name filled in.
 
     Raises:
-        PresetError: if the format has no place for a weight.
+        PresetError: If the format has no place for a weight.
     """
     table = {**layout.backbone, **(layout.heads[head] if head else {})}
     rows = {}
@@ -327,24 +332,25 @@ def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, R
 
 
 def _sharing(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """The paths of the weights that each tensor holds, in the order of its parts.
+    """Return the paths of the weights that each tensor holds, in the order of its parts.
 
     Raises:
-        PresetError: if the table gives one tensor to two weights, or omits a part of a tensor.
+        PresetError: If the table gives one tensor to two weights, or omits a part of a tensor.
     """
-    found: dict[str, list[str]] = {}
+    paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():
-        found.setdefault(row.name, []).append(path)
-    for name, paths in found.items():
+        paths_by_tensor.setdefault(row.name, []).append(path)
+    for name, paths in paths_by_tensor.items():
         paths.sort(key=lambda path: rows[path].part or 0)
-        parts, layouts = [rows[path].part for path in paths], {rows[path].transform for path in paths}
+        parts = [rows[path].part for path in paths]
+        layouts = {rows[path].transform for path in paths}
         if parts not in ([None], list(range(len(paths)))) or len(layouts) > 1:
             raise PresetError(f"The format {layout.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
-    return found
+    return paths_by_tensor
 
 
 def _joined_shape(weights: list[keras.Variable]) -> Shape:
-    """The shape of weights concatenated along the last axis."""
+    """Return the shape of weights concatenated along the last axis."""
     if len(weights) == 1:
         return tuple(weights[0].shape)
     return (*weights[0].shape[:-1], sum(weight.shape[-1] for weight in weights))
@@ -356,20 +362,20 @@ def name_pattern(template: str) -> re.Pattern[str]:
 
 
 def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
-    """The names of tensors as the table spells them -> as the file spells them.
+    """Return the names of tensors: as the table spells them -> as the file spells them.
 
     Raises:
-        PresetError: if the table has one spelling for two tensors of the file.
+        PresetError: If the table has one spelling for two tensors of the file.
     """
-    found: dict[str, str] = {}
+    stored_names: dict[str, str] = {}
     for name in tensors.names():
         canonical = name
         for pattern, replacement in layout.aliases.items():
             canonical = re.sub(pattern, replacement, canonical)
-        if canonical in found:
-            raise PresetError(f"{tensors.path} holds the same tensor twice: {found[canonical]!r} and {name!r}.")
-        found[canonical] = name
-    return found
+        if canonical in stored_names:
+            raise PresetError(f"{tensors.path} holds the same tensor twice: {stored_names[canonical]!r} and {name!r}.")
+        stored_names[canonical] = name
+    return stored_names
 
 
 def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
@@ -382,7 +388,7 @@ def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
 
 
 def _reason(layout: Layout, canonical: str, head: str | None) -> str | None:
-    """Why a tensor may be ignored; None if it may not."""
+    """Return the reason to ignore a tensor, or None if it must not be ignored."""
     if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
     for kind, table in layout.heads.items():

@@ -7,38 +7,40 @@ from pathlib import Path
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, find_family, read_arguments
 from lmzoo.checkpoints.config_table import JsonObject
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family
 
 _WEIGHTS_FILE = "model.pt"
 _WORD_TABLE = "sentence_encoder.embed_tokens.weight"
 
 
-def find_fairseq(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory with `model.pt`; None if there is none.
+def find_fairseq(files: JsonFiles) -> Checkpoint | None:
+    """Return the checkpoint in a directory with `model.pt`, or None if there is no such file.
 
     Raises:
-        PresetError: if it is of another family, or a variant that our model does not support.
+        PresetError: If it is of another family, or a variant that our model does not support.
     """
-    file = directory / _WEIGHTS_FILE
+    file = files.directory / _WEIGHTS_FILE
     if not file.is_file():
         return None
     stored = TorchFile(file)
-    options, tensors = _options(stored, file), without_wrappers(stored)
+    options = _options(stored, file)
+    tensors = without_wrappers(stored)
 
     def read(family: Family) -> Checkpoint:
         table = family.checkpoints["fairseq"].config
-        # The other arguments are those of the training run.
-        known = {key: value for key, value in options.items() if key in {*table.keys, *table.allowed, *table.training}}
+        model_keys = {*table.keys, *table.allowed, *table.training}  # the other arguments are for training
+        model_options = {key: value for key, value in options.items() if key in model_keys}
         words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
         if len(words) != 1:
             raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
-        arguments = read_arguments(family, "fairseq", known, file, vocabulary_size=tensors.shape(words[0])[0])
-        return Checkpoint(directory, "fairseq", family, arguments, lambda: tensors, lambda: _head(tensors))
+        arguments = read_arguments(family, "fairseq", model_options, file, vocabulary_size=tensors.shape(words[0])[0])
+        return Checkpoint(files, "fairseq", family, arguments, LazyTensors(lambda: tensors), lambda: _head(tensors))
 
-    return find_family("fairseq", read, directory)
+    return find_family("fairseq", read, files.directory)
 
 
 def _options(tensors: TorchFile, file: Path) -> JsonObject:

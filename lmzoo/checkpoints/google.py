@@ -11,12 +11,12 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
 from lmzoo.checkpoints.formats.stacked import UnstackedTensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face.checkpoint import ENCODER_KEYS
 from lmzoo.checkpoints.model_garden import is_model_garden, model_garden_tensors
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import read_json
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, families_with
 
 _GENERATOR = "replaced_tokens/generator/head/dense/kernel"
@@ -53,10 +53,10 @@ class GoogleLayout(Layout):
     """A `Layout` of code that differs from BERT's.
 
     Attributes:
-        signs: kind of head -> a tensor that only a model with such a head has.
-        stacked: names of tensors that hold the weights of all layers; in `backbone` they are followed by the number of
+        signs: Kind of head -> a tensor that only a model with such a head has.
+        stacked: Names of tensors that hold the weights of all layers; in `backbone` they are followed by the number of
             the layer, as in `name/3`.
-        sizes: from tensors to the content of a configuration file, for code that writes none; None for tensors of
+        sizes: From tensors to the content of a configuration file, for code that writes none; None for tensors of
             another family.
     """
 
@@ -74,7 +74,7 @@ class GoogleLayout(Layout):
 
 
 def google_files(family: Family) -> tuple[str, str]:
-    """Name of the configuration file, and the prefix of the checkpoint's files, as they are written."""
+    """Return the name of the configuration file, and the prefix of the checkpoint's files, as they are written."""
     return f"{family.name}_config.json", f"{family.name}_model.ckpt"
 
 
@@ -85,7 +85,7 @@ def google_config(
     omitted: tuple[str, ...] = (),
     **constants: object,
 ) -> ConfigTable:
-    """The table of a family's `*_config.json`.
+    """Return the table of a family's `*_config.json`.
 
     `gelu` is our name of the function that the family's code computes for "gelu", and `keys` are the family's own, in
     addition to those of every encoder. The rest is as in `ConfigTable`.
@@ -104,7 +104,7 @@ def google_config(
 
 
 def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
-    """The layout of a family; `modules` maps paths of the backbone's layers to scopes."""
+    """Return the layout of a family; `modules` maps paths of the backbone's layers to scopes."""
     transform = "cls/predictions/transform"
     masked_lm: Table = {
         **tensorflow_modules(
@@ -132,19 +132,39 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
     )
 
 
-def find_google(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory with a configuration such as `bert_config.json`; None if there is none.
+def find_google(files: JsonFiles) -> Checkpoint | None:
+    """Return the checkpoint in a directory with a configuration such as `bert_config.json`, or None without one.
 
     Raises:
-        PresetError: if there are several checkpoints, or it is of a variant that our models do not support.
+        PresetError: If there are several checkpoints, or it is of a variant that our models do not support.
     """
-    files = {directory / google_files(family)[0]: family for family in families_with("google")}
-    file = next((file for file in files if file.is_file()), None)
-    found = _without_config(directory, files) if file is None else (file, files[file], read_json(directory, file.name))
-    if found is None:
+    directory = files.directory
+    families = {directory / google_files(family)[0]: family for family in families_with("google")}
+    for file, family in families.items():
+        if file.is_file():
+            stored = files.read(file.name)
+            return _read_as(files, family, file, stored, TensorFlowCheckpoint(_prefix(directory)))
+    try:
+        tensors = TensorFlowCheckpoint(_prefix(directory))
+    except PresetError:  # there is none, or something else has such a name
         return None
-    file, family, stored = found
-    tensors: TensorFile = TensorFlowCheckpoint(_prefix(directory))
+    for file, family in families.items():
+        layout = family.checkpoints["google"]
+        if isinstance(layout, GoogleLayout) and (sizes := layout.sizes(tensors)) is not None:
+            return _read_as(files, family, file, sizes, tensors)
+    return None
+
+
+def _read_as(files: JsonFiles, family: Family, file: Path, stored: JsonObject, tensors: TensorFile) -> Checkpoint:
+    """Return the checkpoint as one of a family.
+
+    Args:
+        files: The JSON files of its directory.
+        family: The family.
+        file: The configuration file, which may be missing, for messages.
+        stored: Its content, or what stands for it.
+        tensors: The tensors, as the file names them.
+    """
     arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
@@ -157,26 +177,11 @@ def find_google(directory: Path) -> Checkpoint | None:
     else:
         head = _head(tensors)
     unknown = layout.config.unknown(stored)
-    return Checkpoint(directory, "google", family, arguments, lambda: tensors, lambda: head, file, unknown)
-
-
-def _without_config(directory: Path, files: Mapping[Path, Family]) -> tuple[Path, Family, JsonObject] | None:
-    """Return the family that the tensors show, and the configuration that they stand for, with the file it lacks."""
-    if len([*directory.glob("*.index")]) != 1:
-        return None
-    try:
-        tensors = TensorFlowCheckpoint(_prefix(directory))
-    except PresetError:  # something else has such a name
-        return None
-    for file, family in files.items():
-        layout = family.checkpoints["google"]
-        if isinstance(layout, GoogleLayout) and (stored := layout.sizes(tensors)) is not None:
-            return file, family, stored
-    return None
+    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), lambda: head, file, unknown)
 
 
 def _prefix(directory: Path) -> Path:
-    """Prefix of the files of the checkpoint in a directory."""
+    """Return the prefix of the files of the checkpoint in a directory."""
     found = sorted(directory.glob("*.index"))
     if len(found) != 1:
         names = ", ".join(path.name for path in found) or "none"

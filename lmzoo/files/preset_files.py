@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 
 CONFIG_FILE = "config.json"  # the backbone, serialised by Keras
 METADATA_FILE = "metadata.json"  # family, parameter count, languages, licence, versions, date
@@ -28,25 +29,73 @@ PRESET_ENTRIES = frozenset({
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any]:
-    """Reads the JSON object in the file `name` of a preset.
+    """Read the JSON object in the file `name` of a preset.
 
     Raises:
-        PresetError: if the file is missing, unreadable or not a JSON object.
+        PresetError: If the file is missing, unreadable or not a JSON object.
     """
+    value = _read(directory, name)
+    if not isinstance(value, dict):
+        raise PresetError(f"{Path(directory, name)} must hold a JSON object, got {type(value).__name__}.")
+    return value
+
+
+def read_json_list(directory: Path, name: str) -> list[dict[str, Any]]:
+    """Read the JSON objects in the list in the file `name` of a preset.
+
+    Raises:
+        PresetError: If the file is missing, unreadable or not a list of one or more JSON objects.
+    """
+    values = _read(directory, name)
+    if not isinstance(values, list) or not values or not all(isinstance(value, dict) for value in values):
+        raise PresetError(f"{Path(directory, name)} must hold a list of objects, got {values!r:.100}.")
+    return values
+
+
+def _read(directory: Path, name: str) -> Any:
     path = Path(directory, name)
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise PresetError(f"The preset in {directory} has no {name}, which is needed.") from None
     except (OSError, ValueError, RecursionError) as error:  # unreadable, not UTF-8, not JSON, nested too deeply
         raise PresetError(f"{path} cannot be read as JSON ({error}); fetch or save the preset again.") from error
-    if not isinstance(value, dict):
-        raise PresetError(f"{path} must hold a JSON object, got {type(value).__name__}.")
-    return value
+
+
+class JsonFiles:
+    """The JSON files of a directory, each parsed when it is first read, and kept.
+
+    Read a vocabulary by `read_json`: it is large and needed once.
+
+    Attributes:
+        directory: The directory.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._contents: dict[str, Mapping[str, Any]] = {}
+
+    def read(self, name: str) -> Mapping[str, Any]:
+        """Return the object in a file.
+
+        Raises:
+            PresetError: If the file is missing, unreadable or not a JSON object.
+        """
+        if name not in self._contents:
+            self._contents[name] = read_json(self.directory, name)
+        return self._contents[name]
+
+    def read_if_present(self, name: str) -> Mapping[str, Any]:
+        """Return the object in a file, or an empty one if the directory has no such file.
+
+        Raises:
+            PresetError: As for `read`, or if the file is a link out of the directory.
+        """
+        return self.read(name) if has_file(self.directory, name) else {}
 
 
 def write_json(directory: Path, name: str, value: Mapping[str, object]) -> None:
-    """Writes `value` into the file `name` of a preset as indented JSON."""
+    """Write `value` into the file `name` of a preset as indented JSON."""
     _write(directory, name, value)
 
 

@@ -1,7 +1,8 @@
-"""Writing models in any format, and converting from one to another."""
+"""Writing of models in any format, and conversion from one to another."""
 
 from __future__ import annotations
 
+import contextlib
 import warnings
 from pathlib import Path
 
@@ -23,22 +24,22 @@ def save_checkpoint(
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
 ) -> None:
-    """Writes a model in another library's format, tokenizer included.
+    """Write a model in another library's format, tokenizer included.
 
     Args:
-        model: a backbone or a task.
-        directory: where to write. If writing fails, what was there stays untouched.
+        model: A backbone or a task.
+        directory: The directory to write. If writing fails, an existing one stays untouched.
         to: `"hf"` for Hugging Face's transformers and, of a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for
             KerasHub (backbones, and embedders of BERT); `"tf1"` for the original code of BERT, ALBERT and XLNet;
             `"bilm"` for AllenNLP's and bilm-tf's ELMo; `"keras"` for a preset of lmzoo.
-        overwrite: whether an existing directory may be replaced.
-        preprocessor: the tokenizer to write, by default the task's.
+        overwrite: Whether an existing directory may be replaced.
+        preprocessor: The tokenizer to write, by default the task's.
 
     A model with the exact GELU can be written in a format that stands for the tanh approximation, KerasHub's of BERT
     and ALBERT and Google's of ALBERT. A warning then says how much its results change.
 
     Raises:
-        ValueError: for an unknown format, or a model that the format cannot hold.
+        ValueError: For an unknown format, or a model that the format cannot hold.
 
     Example:
 
@@ -59,17 +60,17 @@ def save_checkpoint(
 def convert(
     source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False, family: str | None = None
 ) -> None:
-    """Loads a checkpoint or preset and writes it in another format: weights, head, labels and tokenizer.
+    """Load a checkpoint or preset and write it in another format: weights, head, labels and tokenizer.
 
     Args:
-        source: whatever `from_preset` takes.
-        target: the directory to write.
-        to: see `lmzoo.save_checkpoint`.
-        overwrite: whether an existing directory may be replaced.
-        family: see `Backbone.from_preset`.
+        source: Whatever `from_preset` takes.
+        target: The directory to write.
+        to: The format; see `lmzoo.save_checkpoint`.
+        overwrite: Whether an existing directory may be replaced.
+        family: Name of the family, such as "bert", for a checkpoint that does not tell it.
 
     Raises:
-        ValueError: for a source that cannot be loaded, or a format that cannot hold the model.
+        ValueError: For a source that cannot be loaded, or a format that cannot hold the model.
 
     Example:
 
@@ -80,16 +81,16 @@ def convert(
     lmzoo.models.MaskedLM.from_preset("for_transformers").fill(["She opened the [MASK]."])
     ```
     """
-    opened = open_source(source, family)
-    model, preprocessor = build(opened)
-    opened.load(model)
+    with contextlib.closing(open_source(source, family)) as opened:
+        model, preprocessor = build(opened)
+        opened.load(model)
     if preprocessor is None:
         warnings.warn(f"{source} holds no tokenizer files: only the model is written.", stacklevel=2)
     save_checkpoint(model, target, to, overwrite, preprocessor)
 
 
 def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
-    """Builds the model in a source, without reading the values of its weights.
+    """Build the model in a source, without reading the values of its weights.
 
     Returns:
         The task whose head is stored, or the backbone if there is no head that can be loaded; and the preprocessor, or

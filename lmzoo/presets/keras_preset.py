@@ -1,4 +1,4 @@
-"""The files of a preset of lmzoo, in KerasHub's layout: read and written."""
+"""The files of a preset of lmzoo, in KerasHub's layout, read and written."""
 
 from __future__ import annotations
 
@@ -20,13 +20,12 @@ from lmzoo.checkpoints.engine import check_axes
 from lmzoo.checkpoints.formats.hdf5 import (
     BYTES_OF_METADATA,
     Hdf5File,
-    in_half_precision,
     rewrite_in_half_precision,
     write_hdf5,
 )
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import damage_named
-from lmzoo.checkpoints.tokenizers.vocabulary_files import naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.files.atomic import atomic_directory, check_room
 from lmzoo.files.manifest import write_manifest
@@ -40,7 +39,7 @@ from lmzoo.files.preset_files import (
     TASK_WEIGHTS_FILE,
     TOKENIZER_ASSETS_DIR,
     TOKENIZER_FILE,
-    read_json,
+    JsonFiles,
     write_json,
 )
 from lmzoo.layers.finite import first_not_finite, warn_of_not_finite
@@ -50,83 +49,115 @@ from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 
 T = TypeVar("T")
+_Part = TypeVar("_Part", Preprocessor, Tokenizer)
 
 
 class KerasPreset:
-    """A preset of lmzoo, a directory in KerasHub's layout, as a `lmzoo.presets.source.Source`."""
+    """A preset of lmzoo, a directory in KerasHub's layout, as a `lmzoo.presets.source.Source`.
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    Args:
+        files: The JSON files of the directory.
+    """
 
-    @functools.cached_property
-    def config(self) -> JsonObject:
-        """The content of the backbone's file, which a tokenizer's preset does not have."""
-        return read_json(self.directory, CONFIG_FILE)
+    def __init__(self, files: JsonFiles) -> None:
+        self._files = files
+        self.directory = files.directory
 
     @property
     def backbone_class(self) -> type[keras.Model]:
         """The class of the stored backbone.
 
         Raises:
-            PresetError: if the preset names none of lmzoo.
+            PresetError: If the preset names no backbone of lmzoo.
         """
-        name = self.config.get("registered_name")
+        name = self._files.read(CONFIG_FILE).get("registered_name")
         if name is None:
             raise PresetError(
                 f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it has neither `model_type`, as in "
                 "Hugging Face's checkpoints, nor `registered_name`, as in KerasHub's and lmzoo's presets."
             )
-        found = keras.saving.get_registered_object(name) if isinstance(name, str) else None
-        if not (isinstance(found, type) and issubclass(found, keras.Model) and hasattr(found, "config_class")):
+        backbone_class = _registered(name, keras.Model)
+        if backbone_class is None or not hasattr(backbone_class, "config_class"):
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
-        return found
+        return backbone_class
 
-    def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
-        """See `Source.build`."""
-        if load_weights:
-            self._check_axes()
-        file, wanted = self.directory / CONFIG_FILE, keras.config.dtype_policy()
-        with contextlib.nullcontext() if overrides else naming(file):  # an override may be what is wrong
-            stored = {**self.config["config"], "name": None}  # Keras numbers the copies of a preset in one model
-            if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored.get("dtype")):
-                overrides = {**overrides, "dtype": wanted}
-            return self.backbone_class.from_config({**stored, **overrides})
-
-    def _check_axes(self) -> None:
+    @functools.cached_property
+    def _stored_shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shapes of the backbone's weights by their paths in the file."""
         import h5py
 
         path = self.directory / MODEL_WEIGHTS_FILE
         check_is_weights(path)
-        shapes: list[tuple[int, ...]] = []
+        items: dict[str, Any] = {}
         with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
-            file.visititems(lambda _, item: shapes.append(item.shape) if isinstance(item, h5py.Dataset) else None)
-        with naming(self.directory / CONFIG_FILE):
-            stored = {**self.config["config"]}
-        check_axes(self.backbone_class.config_class, stored, shapes, path)
+            file.visititems(items.__setitem__)
+            return {name: item.shape for name, item in items.items() if isinstance(item, h5py.Dataset)}
+
+    def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
+        """Build the backbone with random weights.
+
+        Args:
+            overrides: Arguments of its constructor in place of the stored ones.
+            load_weights: Whether the stored weights are going to be loaded.
+
+        Raises:
+            PresetError: If the stored weights are those of a far smaller model.
+        """
+        file = self.directory / CONFIG_FILE
+        with add_file_to_errors(file):
+            # Without the name, since Keras numbers the copies of a preset in one model.
+            stored = {**self._files.read(CONFIG_FILE)["config"], "name": None}
+        if load_weights:
+            path = self.directory / MODEL_WEIGHTS_FILE
+            check_axes(self.backbone_class.config_class, stored, self._stored_shapes.values(), path, {})
+        wanted = keras.config.dtype_policy()
+        with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may be what is wrong
+            if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored.get("dtype")):
+                overrides = {**overrides, "dtype": wanted}
+            return self.backbone_class.from_config({**stored, **overrides})
 
     def load(self, model: keras.Model, with_head: bool = True) -> None:
-        """See `Source.load`."""
-        path, backbone = self.directory / MODEL_WEIGHTS_FILE, _backbone_of(model)
-        check_is_weights(path)
+        """Load the stored weights into a backbone or a task.
+
+        Args:
+            model: The backbone or the task.
+            with_head: Whether the head of a task is stored; otherwise only its backbone is loaded.
+
+        Raises:
+            PresetError: If the stored weights are not those of such a model, or a file is damaged.
+        """
+        path = self.directory / MODEL_WEIGHTS_FILE
+        backbone = _backbone_of(model)
+        self._check_weight_count(backbone)
         try:
-            _check_weight_count(backbone, path)
             backbone.load_weights(path)
         except (OSError, RuntimeError, ValueError) as error:
-            if isinstance(error, PresetError):
-                raise
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
         if with_head and isinstance(model, HasHead):
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
+    def _check_weight_count(self, backbone: keras.Model) -> None:
+        """Compare the number of weights: Keras would load a part of them, or fail without a clear message."""
+        count = sum("seed_generator" not in name for name in self._stored_shapes)  # dropout has none if its rate is 0
+        if count != len(backbone.weights):
+            raise PresetError(
+                f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but a {type(backbone).__name__} as "
+                f"configured has {len(backbone.weights)}. Overrides must not change the architecture; pass "
+                "`load_weights=False` for one with random weights."
+            )
+
     def report(self, model: keras.Model) -> dict[str, str]:
-        """See `Source.report`."""
+        """Load all weights and return a description of each part by name."""
         self.load(model)
         return {"format": "lmzoo", "tensors": f"{len(model.weights)}, all assigned"}
 
+    def close(self) -> None:
+        """Do nothing: no file stays open."""
+
     @property
     def head(self) -> str | None:
-        """See `Source.head`."""
+        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
         if not (stored := self._task):
             return None
         if self.task_class is None:
@@ -138,18 +169,19 @@ class KerasPreset:
         """The class of the stored task, or None if there is none or it is not registered."""
         return _registered(self._task.get("registered_name"), HasHead)
 
-    @functools.cached_property
+    @property
     def _task(self) -> JsonObject:
+        """The content of the task's file, or an empty object without one."""
         file = self.directory / TASK_FILE
         if not file.exists():
             return {}
-        stored = read_json(self.directory, TASK_FILE)
+        stored = self._files.read(TASK_FILE)
         if not (isinstance(stored.get("registered_name"), str) and isinstance(stored.get("config"), dict)):
             raise PresetError(f"{file} does not describe a task: it must hold a `registered_name` and a `config`.")
         return stored
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
-        """See `Source.head_of`."""
+        """Return the constructor arguments for task `cls` if its head is stored, else None."""
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
             return {key: value for key, value in stored["config"].items() if key != "name"}
@@ -159,51 +191,58 @@ class KerasPreset:
         return None
 
     def preprocessor(self) -> Preprocessor:
-        """See `Source.preprocessor`."""
-        file = self.directory / PREPROCESSOR_FILE
-        if not file.exists():
-            raise MissingTokenizerError(
-                f"{self.directory} holds no preprocessor ({PREPROCESSOR_FILE} is missing). Pass `preprocessor=`."
-            )
-        stored = read_json(self.directory, PREPROCESSOR_FILE)
-        if (found := _registered(name := stored.get("registered_name"), Preprocessor)) is None:
-            raise _unregistered(file, "preprocessor", name)
-        # Only such a class and a tokenizer are built, whatever the file names: Keras might call a function that it
-        # names.
-        try:
-            config = stored["config"]
-            preprocessor = found.from_config({**config, "tokenizer": _build_tokenizer(config["tokenizer"], file)})
-        except (AttributeError, KeyError, TypeError) as error:
-            raise PresetError(f"{file} does not describe a preprocessor of lmzoo: {error!r:.200}.") from error
-        self._load_assets(preprocessor)
-        return preprocessor
-
-    def tokenizer(self) -> Tokenizer:
-        """Read the stored tokenizer.
+        """Return the stored tokenizer and packing rule.
 
         Raises:
-            PresetError: if files are missing, or describe what lmzoo does not support.
+            PresetError: If files are missing, or describe what lmzoo does not support.
         """
-        file = self.directory / TOKENIZER_FILE
-        if not file.exists():
-            raise MissingTokenizerError(f"{self.directory} holds no tokenizer files ({TOKENIZER_FILE} is missing).")
-        try:
-            tokenizer = _build_tokenizer(read_json(self.directory, TOKENIZER_FILE), file)
-        except (AttributeError, KeyError, TypeError) as error:
-            raise PresetError(f"{file} does not describe a tokenizer of lmzoo: {error!r:.200}.") from error
-        self._load_assets(tokenizer)
-        return tokenizer
+        return self._read_part("preprocessor", PREPROCESSOR_FILE, _build_preprocessor, " Pass `preprocessor=`.")
 
-    def _load_assets(self, part: Preprocessor | Tokenizer) -> None:
-        with naming(self.directory / TOKENIZER_ASSETS_DIR):
-            part.load_assets(self.directory / TOKENIZER_ASSETS_DIR)
+    def tokenizer(self) -> Tokenizer:
+        """Return the stored tokenizer.
+
+        Raises:
+            PresetError: If files are missing, or describe what lmzoo does not support.
+        """
+        return self._read_part("tokenizer", TOKENIZER_FILE, _build_tokenizer)
+
+    def _read_part(self, kind: str, name: str, build: Callable[[JsonObject, Path], _Part], advice: str = "") -> _Part:
+        """Build a part from the file `name`, and load its assets."""
+        file = self.directory / name
+        if not file.exists():
+            raise MissingTokenizerError(f"{self.directory} holds no {kind} ({name} is missing).{advice}")
+        try:
+            part = build(self._files.read(name), file)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise PresetError(f"{file} does not describe a {kind} of lmzoo: {error!r:.200}.") from error
+        assets = self.directory / TOKENIZER_ASSETS_DIR
+        with add_file_to_errors(assets):
+            part.load_assets(assets)
+        return part
+
+
+# Only a preprocessor and a tokenizer of registered classes are built, whatever the file names: Keras might call a
+# function that it names.
+def _build_preprocessor(stored: JsonObject, file: Path) -> Preprocessor:
+    cls = _find_class(stored, "preprocessor", Preprocessor, file)
+    config = stored["config"]
+    return cls.from_config({**config, "tokenizer": _build_tokenizer(config["tokenizer"], file)})
 
 
 def _build_tokenizer(stored: JsonObject, file: Path) -> Tokenizer:
-    name, settings = (stored[key] for key in ("registered_name", "config"))
-    if (found := _registered(name, Tokenizer)) is None:  # type: ignore[type-abstract]
-        raise _unregistered(file, "tokenizer", name)
-    return found.from_config(settings)
+    cls = _find_class(stored, "tokenizer", Tokenizer, file)  # type: ignore[type-abstract]
+    return cls.from_config(stored["config"])
+
+
+def _find_class(stored: JsonObject, kind: str, base: type[T], file: Path) -> type[T]:
+    name = stored.get("registered_name")
+    cls = _registered(name, base)
+    if cls is None:
+        raise PresetError(
+            f"{file} names no {kind} of lmzoo: {name!r:.60}. If the class is yours, first import the module that "
+            "registers it with `keras.saving.register_keras_serializable`."
+        )
+    return cls
 
 
 def _registered(name: object, base: type[T]) -> type[T] | None:
@@ -212,35 +251,12 @@ def _registered(name: object, base: type[T]) -> type[T] | None:
     return found if isinstance(found, type) and issubclass(found, base) else None
 
 
-def _unregistered(file: Path, kind: str, name: object) -> PresetError:
-    return PresetError(
-        f"{file} names no {kind} of lmzoo: {name!r:.60}. If the class is yours, first import the module that registers "
-        "it with `keras.saving.register_keras_serializable`."
-    )
-
-
 def _backbone_of(model: keras.Model) -> keras.Model:
     return getattr(model, "backbone", model)
 
 
 def _is_float32(dtype: object) -> bool:
     return getattr(keras.dtype_policies.get(dtype), "name", None) == "float32"
-
-
-def _check_weight_count(backbone: keras.Model, path: Path) -> None:
-    """Compares the number of weights, since Keras would load a part of them, or fail without a clear message."""
-    import h5py
-
-    names: list[str] = []
-    with h5py.File(path, "r") as file:
-        file.visititems(lambda name, item: names.append(name) if isinstance(item, h5py.Dataset) else None)
-    stored = sum("seed_generator" not in name for name in names)  # dropout has none where its rate is 0
-    if stored != len(backbone.weights):
-        raise PresetError(
-            f"{path} holds {stored} weights, but a {type(backbone).__name__} as configured has "
-            f"{len(backbone.weights)}. Overrides must not change the architecture; pass `load_weights=False` for one "
-            "with random weights."
-        )
 
 
 def save_preset(
@@ -252,7 +268,7 @@ def save_preset(
     half_precision: bool = False,
     **metadata: object,
 ) -> None:
-    """Writes a backbone or a task as a preset; see their `save_to_preset`.
+    """Write a backbone or a task as a preset; see their `save_to_preset`.
 
     `add_files` is called with the folder of the preset's files before it replaces `directory`, to write others there.
     With `half_precision` weights are stored as float16, in half as many bytes, except for tensors with values beyond
@@ -273,13 +289,12 @@ def save_preset(
             if model.head_kind != type(model).head_kind:
                 stored["head_kind"] = model.head_kind
             write_json(target, TASK_FILE, stored)
-            stored_as = in_half_precision if half_precision else lambda array: array
-            weights = ((path, keras.ops.cast(weight, "float32")) for path, weight in _head_weights(model).items())
-            warn_of_not_finite(
-                f"The {type(model).__name__} that is saved", first_not_finite(_head_weights(model).values())
-            )
-            arrays = ((path, stored_as(keras.ops.convert_to_numpy(x))) for path, x in weights)
-            write_hdf5(target / TASK_WEIGHTS_FILE, arrays)
+            weights = _head_weights(model)
+            warn_of_not_finite(f"The {type(model).__name__} that is saved", first_not_finite(weights.values()))
+            arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
+            write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
+            if half_precision:
+                rewrite_in_half_precision(target / TASK_WEIGHTS_FILE)
         if preprocessor is not None:
             write_text_part(preprocessor, target)
         if add_files is not None:
@@ -328,7 +343,7 @@ def check_is_registered(part: Preprocessor | Tokenizer) -> None:
     """Check that the classes of a preprocessor and its tokenizer, or of a tokenizer, can be found by their names.
 
     Raises:
-        ValueError: if a class is not registered with Keras, so that nothing could load it.
+        ValueError: If a class is not registered with Keras, so that nothing could load it.
     """
     parts = [part, part.tokenizer] if isinstance(part, Preprocessor) else [part]
     for cls in map(type, parts):
@@ -340,13 +355,13 @@ def check_is_registered(part: Preprocessor | Tokenizer) -> None:
 
 
 def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:
-    """The head's weights, which are all but the backbone's, by path."""
+    """Return the head's weights by path: all weights but the backbone's."""
     backbone = {id(v) for v in task.backbone.variables}
     return {v.path: v for v in task.weights if id(v) not in backbone}
 
 
 def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
-    """Reads the head's weights; `in_part` if the file may hold more."""
+    """Read the head's weights; with `in_part` the file may hold more."""
     weights = _head_weights(task)
     with contextlib.closing(Hdf5File(path)) as file:
         stored = {name for name in file.names() if name in weights or not in_part}

@@ -1,4 +1,4 @@
-"""Loads backbones and tasks from presets and checkpoints."""
+"""Loading of backbones and tasks from presets and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ import inspect
 import warnings
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, NoReturn
 
 import keras
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.family_names import share_a_class
-from lmzoo.checkpoints.tokenizers.vocabulary_files import naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import listed_files
 from lmzoo.layers.initializers import skip_initial_values
@@ -25,18 +25,28 @@ from lmzoo.registry.head_kinds import HasHead, task_name, task_of
 from lmzoo.text import Preprocessor
 
 
+class _Head(NamedTuple):
+    """The head of a task that is about to be loaded.
+
+    Attributes:
+        arguments: Arguments of the task's constructor, in place of which the caller may pass others.
+        is_stored: Whether its weights are read from the preset.
+        warning: A warning that it starts from scratch, or "".
+    """
+
+    arguments: Arguments
+    is_stored: bool = False
+    warning: str = ""
+
+
 def load_backbone(
-    preset: str | Path,
-    cls: type[keras.Model],
-    load_weights: bool = True,
-    family: str | None = None,
-    **overrides: Any,
+    preset: str | Path, cls: type[keras.Model], load_weights: bool = True, family: str | None = None, **overrides: Any
 ) -> keras.Model:
-    """Loads the backbone of a preset; see `Backbone.from_preset`."""
-    source = open_source(preset, family)
-    backbone = _build(source, preset, cls, load_weights, overrides)
-    if load_weights:
-        source.load(backbone)
+    """Load the backbone of a preset; see `Backbone.from_preset`."""
+    with contextlib.closing(open_source(preset, family)) as source:
+        backbone = _build(source, preset, cls, load_weights, overrides)
+        if load_weights:
+            source.load(backbone)
     return backbone
 
 
@@ -45,11 +55,11 @@ def _build(
 ) -> keras.Model:
     if several_processes():
         check_same(**{f"{name} of the preset": entry for name, entry in listed_files(source.directory).items()})
-    found = source.backbone_class
-    if not issubclass(found, cls):
+    backbone_class = source.backbone_class
+    if not issubclass(backbone_class, cls):
         raise ValueError(
-            f"The preset {str(preset)!r} holds a {found.__name__}, not a {cls.__name__}. Call "
-            f"`{found.__name__}.from_preset`, or `Backbone.from_preset` for any family."
+            f"The preset {str(preset)!r} holds a {backbone_class.__name__}, not a {cls.__name__}. Call "
+            f"`{backbone_class.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
     with skip_initial_values() if load_weights else contextlib.nullcontext():
         return source.build(overrides, load_weights)
@@ -66,59 +76,70 @@ def load_task(
     family: str | None = None,
     **task_kwargs: Any,
 ) -> keras.Model:
-    """Loads a task, with the stored head if it is the task's; see `Task.from_preset`."""
-    source = open_source(preset, family)
-    if not cls.head_kind:  # the base of all tasks
-        cls = _stored_task(source, preset)
-    backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
-    if preprocessor is None:
-        preprocessor = source.preprocessor()
-    if sequence_length is not None:
-        preprocessor = copy.copy(preprocessor)
-        preprocessor.sequence_length = sequence_length
-    stored = source.head
-    config = source.head_of(cls)
-    has_head = config is not None
-    if load_weights and stored and share_a_class(stored, cls.head_kind) and not _new_classes({}, task_kwargs):
-        raise _refusal(stored, cls, preset)
-    config = _recommended(backbone, cls) if config is None else config
-    if "dropout" in backbone_overrides:
-        config.pop("dropout", None)  # the head follows the backbone
-    warning = ""
-    if has_head and _new_classes(config, task_kwargs):
+    """Load a task, with the stored head if it is the task's; see `Task.from_preset`."""
+    with contextlib.closing(open_source(preset, family)) as source:
+        if not cls.head_kind:  # the base of all tasks
+            cls = _find_stored_task(source, preset)
+        backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
+        if preprocessor is None:
+            preprocessor = source.preprocessor()
+        if sequence_length is not None:
+            preprocessor = copy.copy(preprocessor)
+            preprocessor.sequence_length = sequence_length
+        head = _choose_head(source, cls, preset, backbone, task_kwargs, load_weights)
+        arguments = dict(head.arguments)
+        if "dropout" in backbone_overrides:
+            arguments.pop("dropout", None)  # the head follows the backbone
+        blame_files = head.is_stored and not task_kwargs  # otherwise an argument of the caller may be wrong
+        errors = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
+        with errors, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():
+            task = cls(backbone, preprocessor, **{**arguments, **task_kwargs})
+        # After the constructor has accepted the arguments. A language model without weights of its own has nothing to
+        # learn from scratch.
+        if head.warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
+            warnings.warn(head.warning, stacklevel=3)
+        if load_weights:
+            source.load(task, head.is_stored)
+    return task
+
+
+def _choose_head(
+    source: Source, cls: type[HasHead], preset: str | Path, backbone: keras.Model, passed: Arguments, load_weights: bool
+) -> _Head:
+    """Decide whether a task gets the stored head or a new one.
+
+    Raises:
+        PresetError: If the stored head is easily confused with the task's, and the caller does not ask for a new one.
+    """
+    arguments = source.head_of(cls)
+    kind = source.head
+    if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, passed):
+        _refuse_head(kind, cls, preset)
+    if arguments is None:
+        return _Head(_read_recipe(backbone, cls), warning=_describe_new_head(kind, cls, preset) if load_weights else "")
+    if _changes_classes(arguments, passed):
         warning = (
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
             "passed, so it starts from scratch. Omit them to keep it."
         )
-        has_head = False
-        config = {key: value for key, value in config.items() if key not in ("labels", "num_classes", "vocabulary")}
-    elif has_head and (changed := _new_parts(config, task_kwargs)):
+        replaced = ("labels", "num_classes", "vocabulary")
+        return _Head({key: value for key, value in arguments.items() if key not in replaced}, warning=warning)
+    if changed := _find_changed_part(arguments, passed):
         warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
-        has_head = False
-    elif load_weights and not has_head:
-        warning = _new_head(stored, cls, preset)
-    # Without arguments of the caller, it is the files that are wrong.
-    named = naming(source.directory) if has_head and not task_kwargs else contextlib.nullcontext()
-    with named, skip_initial_values() if load_weights and has_head else contextlib.nullcontext():
-        task = cls(backbone, preprocessor, **{**config, **task_kwargs})
-    # After the constructor has accepted the arguments. A language model without weights of its own has nothing to learn
-    # from scratch.
-    if warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
-        warnings.warn(warning, stacklevel=3)
-    if load_weights:
-        source.load(task, has_head)
-    return task
+        return _Head(arguments, warning=warning)
+    return _Head(arguments, is_stored=True)
 
 
-def _stored_task(source: Source, preset: str | Path) -> type[HasHead]:
+def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     """Return the class of the task whose head is stored.
 
     Raises:
-        PresetError: if there is no head, or its task is unknown.
+        PresetError: If there is no head, or its task is unknown.
     """
-    own = source.task_class if isinstance(source, KerasPreset) else None
-    if (found := own or task_of(source.head)) is not None:
-        return found
+    own_class = source.task_class if isinstance(source, KerasPreset) else None
+    task_class = own_class or task_of(source.head)
+    if task_class is not None:
+        return task_class
     if source.head is None:
         holds = f"holds a {source.backbone_class.__name__} without a head"
     else:
@@ -129,8 +150,8 @@ def _stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     )
 
 
-def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
-    """Return the warning that a task's head starts from scratch, or "" if other tasks drop the stored head silently."""
+def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
+    """Return the warning that a task's head starts from scratch, or "" if that needs none."""
     name = cls.__name__
     if cls.predicts_tokens:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
@@ -144,38 +165,39 @@ def _new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str
     )
 
 
-def _recommended(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
-    """Arguments of the task's constructor that the backbone's recipe for fine-tuning names."""
+def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
+    """Return the arguments of the task's constructor that the backbone's recipe for fine-tuning names."""
     recipe = backbone.fine_tuning.get(cls.head_kind)
     takes_pooling = "pooling" in inspect.signature(cls).parameters
     return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
 
 
-def _refusal(kind: str, cls: type[HasHead], preset: str | Path) -> PresetError:
-    stored, wanted = task_name(kind), cls.__name__
+def _refuse_head(kind: str, cls: type[HasHead], preset: str | Path) -> NoReturn:
+    stored = task_name(kind)
+    wanted = cls.__name__
     classes = "num_classes" in inspect.signature(cls).parameters
     new = " Or pass `num_classes` or `labels` for a new head." if classes else ""
-    return PresetError(
+    raise PresetError(
         f"{str(preset)!r} holds the head of a {stored}, not of a {wanted}. Call `{stored}.from_preset`; with its "
         f"`backbone` and `preprocessor` you can build a {wanted} that starts from scratch.{new}"
     )
 
 
-def _new_parts(stored: Arguments, asked: Arguments) -> str | None:
-    """The argument by which the caller asks for other layers than those of the stored head."""
-    usual: Arguments = {"encoder": None, "crf": False, "projection": []}
-    return next((name for name in usual.keys() & asked if asked[name] != stored.get(name, usual[name])), None)
+def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
+    """Return the argument by which the caller asks for other layers than the stored head has, or None."""
+    defaults: Arguments = {"encoder": None, "crf": False, "projection": []}
+    return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
 
 
-def _new_classes(stored: Arguments, asked: Arguments) -> bool:
-    """Whether the caller asks for other classes than the stored head's."""
-    labels = asked.get("labels")
+def _changes_classes(stored: Arguments, passed: Arguments) -> bool:
+    """Return whether the caller asks for other classes than the stored head's."""
+    labels = passed.get("labels")
     if labels is not None and not isinstance(labels, Collection):
         return True  # which the constructor refuses
     renamed = labels is not None and (
         len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
     )
-    words = asked.get("vocabulary")
+    words = passed.get("vocabulary")
     words = getattr(words, "vocabulary", words)  # of a tokenizer
-    others = words is not None and list(words) != stored.get("vocabulary")
-    return asked.get("num_classes") is not None or renamed or others
+    has_new_words = words is not None and list(words) != stored.get("vocabulary")
+    return passed.get("num_classes") is not None or renamed or has_new_words

@@ -1,7 +1,8 @@
-"""Loads and saves tokenizers and preprocessors without a model."""
+"""Loading and saving of tokenizers and preprocessors without a model."""
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,8 +30,8 @@ _OF_MODELS = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WE
 
 def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None = None) -> Tokenizer:
     """Load the tokenizer of a preset; see `Tokenizer.from_preset`."""
-    source = open_source(preset, family)
-    tokenizer = source.tokenizer() if isinstance(source, KerasPreset) else source.preprocessor().tokenizer
+    with contextlib.closing(open_source(preset, family)) as source:
+        tokenizer = source.tokenizer() if isinstance(source, KerasPreset) else source.preprocessor().tokenizer
     return _checked(tokenizer, cls, preset)
 
 
@@ -38,7 +39,8 @@ def load_preprocessor(
     preset: str | Path, cls: type[Preprocessor], family: str | None = None, sequence_length: int | None = None
 ) -> Preprocessor:
     """Load the preprocessor of a preset; see `Preprocessor.from_preset`."""
-    preprocessor = _checked(open_source(preset, family).preprocessor(), cls, preset)
+    with contextlib.closing(open_source(preset, family)) as source:
+        preprocessor = _checked(source.preprocessor(), cls, preset)
     if sequence_length is not None:
         require(is_integer(sequence_length, 1), "sequence_length", "a positive integer", sequence_length)
         preprocessor.sequence_length = sequence_length
@@ -59,8 +61,8 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
     """Write a tokenizer or a preprocessor as a preset, or into the preset of a model, which stays as it is.
 
     Raises:
-        FileExistsError: if the directory may not be replaced.
-        ValueError: if a class is not registered with Keras, or a tokenizer would replace that of a preprocessor.
+        FileExistsError: If the directory may not be replaced.
+        ValueError: If a class is not registered with Keras, or a tokenizer would replace a preprocessor's.
     """
     check_is_registered(part)
     existing = Path(directory).expanduser()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import re
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import huggingface_hub
@@ -70,9 +69,10 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
                 link.symlink_to(folder / file)
         if not (folder / _CARD).is_file():
             Path(staged, _CARD).write_text(_card(folder, uri), "utf-8")
-        upload, server = _UPLOADS[scheme]
+        upload = _upload_hf if scheme == "hf" else _upload_kaggle
+        server = constants.ENDPOINT if scheme == "hf" else KAGGLE
         try:
-            while_reachable(functools.partial(upload, name, staged, private), server())
+            while_reachable(functools.partial(upload, name, staged, private), server)
         except Exception as error:
             raise PresetError(
                 f"Cannot upload {folder} to {uri!r}.\n{type(error).__name__}: {error}\n{_ADVICE[scheme]}"
@@ -94,17 +94,12 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
     kagglehub.model_upload(name, folder)
 
 
-_UPLOADS: dict[str, tuple[Callable[[str, str, bool], None], Callable[[], str]]] = {
-    "hf": (_upload_hf, lambda: constants.ENDPOINT),
-    "kaggle": (_upload_kaggle, lambda: KAGGLE),
-}
-
-
 def _card(folder: Path, uri: str) -> str:
-    """A model card: what the metadata says, and how the preset is loaded."""
-    metadata, file = read_json(folder, METADATA_FILE), folder / TASK_FILE
-    family, licence = metadata.get("family", "unknown"), metadata.get("licence", "not stated")
-    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if file.is_file() else "Backbone"
+    """Return a model card with the metadata, and a block that loads the preset."""
+    metadata = read_json(folder, METADATA_FILE)
+    family = metadata.get("family", "unknown")
+    licence = metadata.get("licence", "not stated")
+    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
     data = huggingface_hub.ModelCardData(
         language=metadata.get("languages") or None,
         license=licence.lower() if licence.lower() in _LICENCES else None,

@@ -13,7 +13,7 @@ from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.families.roberta import FAMILY
-from lmzoo.files.preset_files import read_json
+from lmzoo.files.preset_files import JsonFiles, read_json
 from lmzoo.models import TextClassifier
 from lmzoo.registry import family as registry
 from lmzoo.testing import tiny_backbone, tiny_task
@@ -27,7 +27,7 @@ GPT2 = {"start_token": None, "pad_token": None, "end_token": None, "unk_token": 
 
 
 def tensors(directory) -> set[str]:
-    return set(find_checkpoint(directory).open_tensors().names())
+    return set(find_checkpoint(JsonFiles(directory)).weights.open().names())
 
 
 @pytest.fixture
@@ -57,7 +57,7 @@ def test_keras_hub(renamed, tmp_path):
     renamed("keras_hub", prefix="Camembert")
     save_checkpoint(tiny_backbone(FAMILY), tmp_path, to="keras_hub")
     assert read_json(tmp_path, "config.json")["registered_name"] == "keras_hub>CamembertBackbone"
-    assert find_checkpoint(tmp_path).family.name == "roberta"
+    assert find_checkpoint(JsonFiles(tmp_path)).family.name == "roberta"
 
 
 def test_special_tokens_of_a_family(tmp_path):

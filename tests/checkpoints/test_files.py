@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
-from lmzoo.checkpoints.formats.sharded import check_is_weights, file_in
+from lmzoo.checkpoints.formats.sharded import check_is_weights
+from lmzoo.files.inside import file_in
 from lmzoo.presets import PresetError
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"4d7a2146" * 8 + b"\nsize 440473133\n"

@@ -13,6 +13,7 @@ import pytest
 
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, read_tokenizer_and_packing, write_tokenizer
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.models import CausalLM, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
 from lmzoo.registry.family import families
@@ -192,7 +193,7 @@ def test_packing(tmp_path: Path, name: str, processor: Any, settings: dict[str, 
     write_tokenizer(WordPieceTokenizer.of_words(["good", "film"], 11), tmp_path, 64)
     edit_json(tmp_path / CONFIG, put(tokenizer_class=name, **settings))
     edit_json(tmp_path / PIPELINE, put(post_processor=processor))
-    tokenizer, packing = read_tokenizer_and_packing(tmp_path, families()["bert"])
+    tokenizer, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
     theirs, texts = auto(tmp_path), ["good film", "film", "x"]
     assert_same_rows(Preprocessor(tokenizer, packing), theirs, texts)
     types = theirs(texts, texts).get("token_type_ids")
@@ -203,7 +204,7 @@ def test_packing(tmp_path: Path, name: str, processor: Any, settings: dict[str, 
     write_tokenizer(tokenizer, again, 64, packing=packing)
     write_json(again / "config.json", {"model_type": "bert"})
     assert auto(again)(texts, texts)["input_ids"] == theirs(texts, texts)["input_ids"]
-    assert read_tokenizer_and_packing(again, families()["bert"])[1] == packing
+    assert read_tokenizer_and_packing(JsonFiles(again), families()["bert"])[1] == packing
 
 
 def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
@@ -215,7 +216,7 @@ def test_the_class_packs_whatever_tokenizer_json_says(tmp_path: Path) -> None:
         r"as '\[CLS\] A \[SEP\] B \[SEP\]', which lmzoo follows"
     )
     with pytest.warns(UserWarning, match=message):
-        tokenizer, packing = read_tokenizer_and_packing(tmp_path, families()["bert"])
+        tokenizer, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
     assert_same_rows(Preprocessor(tokenizer, packing), auto(tmp_path), ["good film", "x"])
 
 
@@ -234,7 +235,7 @@ def test_packing_that_ours_cannot_do(tmp_path: Path, processor: Any, message: st
     edit_json(tmp_path / CONFIG, put(tokenizer_class=ANY))
     edit_json(tmp_path / PIPELINE, put(post_processor=processor))
     with pytest.raises(PresetError, match=message):
-        read_tokenizer_and_packing(tmp_path, families()["bert"])
+        read_tokenizer_and_packing(JsonFiles(tmp_path), families()["bert"])
 
 
 # === Byte-level BPE ===
@@ -284,14 +285,14 @@ def test_gpt2_with_a_space_in_front(tmp_path: Path) -> None:
     tokenizer = BytePairTokenizer.of_words(["good", "film"], 271, add_prefix_space=True, **ONLY_END_OF_TEXT)
     write_tokenizer(tokenizer, tmp_path, 64, "GPT2Tokenizer")
     theirs, record = auto(tmp_path), families()["gpt2"]
-    again, packing = read_tokenizer_and_packing(tmp_path, record)
+    again, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), record)
     assert packing == record.packing
     assert again.tokenize(["good film"]) == tokenizer.tokenize([" good film"]) == [theirs("good film")["input_ids"]]
     edit_json(tmp_path / CONFIG, put(add_bos_token=True))
-    assert read_tokenizer_and_packing(tmp_path, record)[1] == packing  # transformers ignores it
+    assert read_tokenizer_and_packing(JsonFiles(tmp_path), record)[1] == packing  # transformers ignores it
     assert auto(tmp_path)("good film")["input_ids"] == theirs("good film")["input_ids"]
     (tmp_path / PIPELINE).unlink()
-    again, packing = read_tokenizer_and_packing(tmp_path, record)
+    again, packing = read_tokenizer_and_packing(JsonFiles(tmp_path), record)
     assert_same_rows(Preprocessor(again, packing), auto(tmp_path), ["good film", "x"])
 
 

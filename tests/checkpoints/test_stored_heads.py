@@ -9,6 +9,7 @@ import pytest
 import lmzoo
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.models import (
     CausalLM,
     MaskedLM,
@@ -255,10 +256,10 @@ def test_a_damaged_head(tmp_path):
 )
 def test_the_length_in_old_files(settings, length, tmp_path):
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
-    assert longest_sequence(tmp_path, 512) == length
+    assert longest_sequence(JsonFiles(tmp_path), 512) == length
 
 
 def test_a_length_that_is_none(tmp_path):
     (tmp_path / "tokenizer_config.json").write_text('{"max_len": "long"}')
     with pytest.raises(PresetError, match=r"tokenizer_config.json: `max_len` must be a positive number, got"):
-        longest_sequence(tmp_path, 512)
+        longest_sequence(JsonFiles(tmp_path), 512)

@@ -387,13 +387,13 @@ FAULTS = (
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
         "presets/loading.py",
-        "config = _recommended(backbone, cls) if config is None else config",
-        "config = config or {}",
+        "return _Head(_read_recipe(backbone, cls), warning=",
+        "return _Head({}, warning=",
     ),
     Fault(
         "of a preset with a head the backbone alone is loaded",
         "presets/loading.py",
-        "source.load(task, has_head)",
+        "source.load(task, head.is_stored)",
         "source.load(task, False)",
     ),
     Fault(

@@ -29,10 +29,10 @@ class Hdf5File(TensorFile):
     bilm-tf, AllenNLP and Keras write none of these.
 
     Args:
-        path: the file.
+        path: The file.
 
     Raises:
-        PresetError: if it is missing, truncated or not HDF5, or holds one of the things above.
+        PresetError: If it is missing, truncated or not HDF5, or holds one of the things above.
 
     Example:
 
@@ -80,17 +80,16 @@ class Hdf5File(TensorFile):
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
     def close(self) -> None:
-        """Closes the file, after which no tensor can be read."""
         self._file.close()
 
 
 def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    size, properties = path.stat().st_size, dataset.id.get_create_plist()
+    size = path.stat().st_size
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
     if dataset.shape is None or dataset.dtype.kind not in "fiub":
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
-    if properties.get_nfilters():
+    if dataset.id.get_create_plist().get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
     stored = dataset.id.get_storage_size()
     if not dataset.nbytes <= stored <= size:
@@ -100,11 +99,11 @@ def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
 
 
 def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Writes arrays of floats or integers by their datasets' paths, with one of them in memory at a time.
+    """Write arrays of floats or integers by their datasets' paths, with one of them in memory at a time.
 
     Raises:
-        PresetError: if two datasets have the same path, a path leads through a dataset, or HDF5 does not have a dtype.
-        OSError: if the file cannot be written.
+        PresetError: If two datasets have the same path, a path leads through a dataset, or HDF5 does not have a dtype.
+        OSError: If the file cannot be written.
     """
     import h5py
 
@@ -120,7 +119,7 @@ def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> N
 
 
 def in_half_precision(array: np.ndarray) -> np.ndarray:
-    """Float numbers as float16; the array as it is if it holds other numbers, or some beyond the range of float16."""
+    """Return floats as float16, or the array itself if it holds other numbers or some beyond that range."""
     if array.dtype not in ("float32", "float64"):
         return array
     with np.errstate(over="ignore"):
@@ -129,12 +128,12 @@ def in_half_precision(array: np.ndarray) -> np.ndarray:
 
 
 def rewrite_in_half_precision(path: Path) -> None:
-    """Replaces an HDF5 file by one with the same groups and attributes whose arrays are in half precision.
+    """Replace an HDF5 file by one with the same groups and attributes whose arrays are in half precision.
 
     Keras reads such a file into variables of any dtype.
 
     Raises:
-        OSError: if the file cannot be written; it stays as it was.
+        OSError: If the file cannot be written; it stays as it was.
     """
     import h5py
 

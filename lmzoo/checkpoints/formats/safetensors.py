@@ -14,7 +14,7 @@ import numpy as np
 from safetensors import safe_open
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import TensorsInFiles, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -30,10 +30,10 @@ _DTYPES = {
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
-class SafetensorsFiles(TensorFile):
+class SafetensorsFiles(TensorsInFiles):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
 
-    The files that an index names must be in its directory; see `lmzoo.checkpoints.formats.sharded.file_in` for the
+    The files that an index names must be in its directory; see `lmzoo.files.inside.file_in` for the
     links that are followed.
 
     Args:
@@ -68,12 +68,10 @@ class SafetensorsFiles(TensorFile):
         with file.open("rb") as raw:
             header = json.loads(raw.read(8 + length)[8:])
         for name in names:
-            code, (begin, _) = header[name]["dtype"], header[name]["data_offsets"]
-            self._layouts[name] = tuple(header[name]["shape"]), _DTYPES.get(code, code), 8 + length + begin
+            code = header[name]["dtype"]
+            offset = 8 + length + header[name]["data_offsets"][0]
+            self._layouts[name] = tuple(header[name]["shape"]), _DTYPES.get(code, code), offset
         return names
-
-    def names(self) -> Iterable[str]:
-        return self._files.keys()
 
     def shape(self, name: str) -> tuple[int, ...]:
         return self._layouts[name][0]
@@ -93,16 +91,13 @@ class SafetensorsFiles(TensorFile):
             raise PresetError(f"{self._files[name]} has become shorter since it was opened. Fetch it again.")
         return array.reshape(shape)
 
-    def file_of(self, name: str) -> Path:
-        return self._files[name]
-
 
 def _header_length(file: Path) -> int:
-    """Length of the header. The library checks it, too, but accepts headers that need a lot of memory to parse."""
+    """Return the length of the header; the library accepts headers that need a lot of memory to parse."""
     with file.open("rb") as opened:
         start = opened.read(8)
-    length, room = int.from_bytes(start, "little"), file.stat().st_size - 8
-    if len(start) < 8 or length > room:
+    length = int.from_bytes(start, "little")
+    if len(start) < 8 or length > file.stat().st_size - 8:
         raise PresetError(
             f"{file} ends within its header of {length} bytes: it is truncated or not safetensors. Fetch it again."
         )
@@ -114,7 +109,7 @@ def _header_length(file: Path) -> int:
 def write_safetensors(
     path: str | Path, tensors: Iterable[tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None
 ) -> None:
-    """Writes a safetensors file, with one tensor in memory at a time.
+    """Write a safetensors file, with one tensor in memory at a time.
 
     Arrays are of floats (bfloat16 too), integers or booleans. The header's other entries are `metadata`, by default
     `{"format": "pt"}`, which transformers requires.
@@ -133,7 +128,8 @@ def write_safetensors(
             if array.dtype.name not in _CODES:
                 raise PresetError(f"{path}: {name!r} holds {array.dtype}, expected one of {', '.join(_CODES)}.")
             little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
-            start, end = end, end + values.write(little_endian.reshape(-1).view(np.uint8).data)
+            start = end
+            end += values.write(little_endian.reshape(-1).view(np.uint8).data)
             code = _CODES[array.dtype.name]
             header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
         text = json.dumps(header, ensure_ascii=False).encode()

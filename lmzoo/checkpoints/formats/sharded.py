@@ -1,12 +1,13 @@
-"""Finds a checkpoint's files, one or several, and refuses those that are elsewhere or are not weights."""
+"""The files of a checkpoint, one or several with an index, and a check that they may be weights."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import file_in
 from lmzoo.files.preset_files import read_json
 
 # Early versions of Git LFS wrote other addresses; all of them begin with one of these.
@@ -15,10 +16,10 @@ _WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def check_is_weights(path: Path) -> None:
-    """Checks that a file may hold weights, and is none of the things that are often found in place of them.
+    """Check that a file may hold weights, and is none of the things that are often found in place of them.
 
     Raises:
-        PresetError: if there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
+        PresetError: If there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
     """
     if not path.is_file():
         raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
@@ -41,54 +42,23 @@ def check_is_weights(path: Path) -> None:
         )
 
 
-def file_in(directory: Path, name: str) -> Path:
-    """The file with a name in a checkpoint's directory, which must really lie there.
-
-    A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
-    Face's cache, where `snapshots/<revision>/` and its folders hold links into `blobs/` next to `snapshots/`.
-
-    Raises:
-        PresetError: if the name is a path, or the file is a link out of the directory.
-    """
-    if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
-        raise PresetError(f"{directory} names {name!r} as one of its files: only names without a path are allowed.")
-    check_inside(directory, directory / name)
-    return directory / name
-
-
-def check_inside(directory: Path, path: Path) -> None:
-    """Refuses a symbolic link out of a checkpoint's directory, except in Hugging Face's cache.
-
-    Raises:
-        PresetError: if the file really lies elsewhere.
-    """
-    root, real = Path(os.path.realpath(directory)), Path(os.path.realpath(path))
-    homes = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
-    if not any(real.is_relative_to(home) for home in homes):
-        raise PresetError(
-            f"{path} is a link to {real}, which is outside the directory, and is not followed. Put the file itself "
-            "there."
-        )
-
-
 def files_of_tensors(
     path: Path,
-    known_names: Iterable[str],
+    known_names: Sequence[str],
     names_in: Callable[[Path], Iterable[str]],
     spell: Callable[[str], str] = str,
 ) -> dict[str, Path]:
-    """Opens a checkpoint in one file, or in several with an index, and finds the file of each tensor.
+    """Open a checkpoint in one file, or in several with an index, and find the file of each tensor.
 
     `path` is a file, or a directory, in which the first one found of `known_names` counts; `*.index.json` is an index.
     `names_in` opens a file and returns the names of its tensors. `spell` turns a name in the index into one of those.
 
     Raises:
-        PresetError: if the directory holds none of the names; an index is malformed, or names files elsewhere; or a
+        PresetError: If the directory holds none of the names; an index is malformed, or names files elsewhere; or a
             tensor is not in the file that the index gives, or is in a file and not in the index.
     """
     if not path.is_dir():
         return dict.fromkeys(names_in(path), path)
-    known_names = list(known_names)
     name = next((name for name in known_names if os.path.lexists(path / name)), None)
     if name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +20,8 @@ class TensorFile(ABC):
     Opening one reads names, shapes and dtypes, and checks that the file can hold what it declares.
 
     Attributes:
-        path: the file, or the directory of a checkpoint in several.
-        prefix: what stands before every name in the file, and is left out by `names`.
+        path: The file, or the directory of a checkpoint in several.
+        prefix: What stands before every name in the file, and is left out by `names`.
     """
 
     path: Path
@@ -29,32 +29,70 @@ class TensorFile(ABC):
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """Names of the tensors."""
+        """Return the names of the tensors."""
 
     @abstractmethod
     def shape(self, name: str) -> tuple[int, ...]:
-        """Shape of a tensor."""
+        """Return the shape of a tensor."""
 
     @abstractmethod
     def dtype(self, name: str) -> str:
-        """Dtype of a tensor by its numpy name, such as "float32"."""
+        """Return the dtype of a tensor by its numpy name, such as "float32"."""
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:
-        """The values of a tensor."""
+        """Return the values of a tensor."""
 
     def file_of(self, name: str) -> Path:
-        """The file that holds a tensor, for messages."""
+        """Return the file that holds a tensor, for messages."""
         return self.path
+
+    def close(self) -> None:  # noqa: B027 - a reader that keeps no file open has nothing to do
+        """Close the files, after which no tensor can be read."""
+
+
+class TensorsInFiles(TensorFile):
+    """The tensors of a checkpoint in one file or several, each tensor in one of them."""
+
+    _files: dict[str, Path]  # of the tensors, by their names
+
+    def names(self) -> Iterable[str]:
+        return self._files.keys()
+
+    def file_of(self, name: str) -> Path:
+        return self._files[name]
+
+
+class LazyTensors:
+    """The tensors of a checkpoint, whose files are opened when they are first needed, and once.
+
+    Args:
+        open_files: Opens the files.
+    """
+
+    def __init__(self, open_files: Callable[[], TensorFile]) -> None:
+        self._open_files = open_files
+        self._tensors: TensorFile | None = None
+
+    def open(self) -> TensorFile:
+        """Return the tensors, whose files stay open."""
+        if self._tensors is None:
+            self._tensors = self._open_files()
+        return self._tensors
+
+    def close(self) -> None:
+        """Close the files that were opened."""
+        if self._tensors is not None:
+            self._tensors.close()
 
 
 class RenamedTensors(TensorFile):
     """Tensors of one file or of several, under other names.
 
     Args:
-        path: the file, or the directory of several.
-        places: name of a tensor -> the file that holds it, and its name there.
-        prefix: what stands before every name in the file, and is left out here.
+        path: The file, or the directory of several.
+        places: Name of a tensor -> the file that holds it, and its name there.
+        prefix: What stands before every name in the file, and is left out here.
     """
 
     def __init__(self, path: Path, places: Mapping[str, tuple[TensorFile, str]], prefix: str = "") -> None:
@@ -81,6 +119,10 @@ class RenamedTensors(TensorFile):
         file, stored = self._places[name]
         return file.file_of(stored)
 
+    def close(self) -> None:
+        for file in {file for file, _ in self._places.values()}:
+            file.close()
+
 
 def without_wrappers(file: TensorFile) -> TensorFile:
     """Return tensors without the prefixes that wrappers of PyTorch's models put before every name.
@@ -98,12 +140,12 @@ def without_wrappers(file: TensorFile) -> TensorFile:
 
 @contextlib.contextmanager
 def damage_named(what: str) -> Iterator[None]:
-    """Turns whatever error a library raises for a damaged file into a `PresetError`.
+    """Turn whatever error a library raises for a damaged file into a `PresetError`.
 
     `what` cannot be read then, such as "model.bin is not a whole file of PyTorch's".
 
     Raises:
-        PresetError: for any exception, with the first line of its reason.
+        PresetError: For any exception, with the first line of its reason.
     """
     try:
         yield

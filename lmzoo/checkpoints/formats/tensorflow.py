@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lmzoo.checkpoints.formats.sharded import check_is_weights, file_in
+from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
+from lmzoo.files.inside import file_in
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -42,13 +43,13 @@ class TensorFlowCheckpoint(TensorFile):
     but cannot be read. A tensor that was stored in slices is presented as a whole.
 
     Args:
-        prefix: common prefix of the files' paths, such as `bert_model.ckpt`, or the path of the index.
+        prefix: Common prefix of the files' paths, such as `bert_model.ckpt`, or the path of the index.
 
     Attributes:
-        path: the index.
+        path: The index.
 
     Raises:
-        PresetError: naming the file that is missing, truncated, altered or too small for its tensors; or if TensorFlow
+        PresetError: Naming the file that is missing, truncated, altered or too small for its tensors; or if TensorFlow
             is not installed.
 
     Example:
@@ -77,7 +78,8 @@ class TensorFlowCheckpoint(TensorFile):
         open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
         with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(common)
-            shapes, dtypes = self._reader.get_variable_to_shape_map(), self._reader.get_variable_to_dtype_map()
+            shapes = self._reader.get_variable_to_shape_map()
+            dtypes = self._reader.get_variable_to_dtype_map()
         self._entries = {name: (tuple(shapes[name]), dtypes[name].name) for name in sorted(shapes)}
         numbers = [name for name, (_, dtype) in self._entries.items() if dtype in _NUMBERS]
         needed = sum(math.prod(shapes[name]) * dtypes[name].size for name in numbers)
@@ -97,29 +99,32 @@ class TensorFlowCheckpoint(TensorFile):
         return self._entry(name)[0]
 
     def dtype(self, name: str) -> str:
-        """Dtype of a tensor by its numpy name, or TensorFlow's for one that is not of numbers: "string", "resource"."""
+        """Return the dtype by its numpy name, or TensorFlow's if it is not of numbers: "string", "resource"."""
         return self._entry(name)[1]
 
     def read(self, name: str) -> np.ndarray:
-        """The values of a tensor.
+        """Return the values of a tensor.
 
         Raises:
-            PresetError: if there is no such tensor, its data was altered, or it does not hold numbers.
+            PresetError: If there is no such tensor, its data was altered, or it does not hold numbers.
         """
         if (dtype := self.dtype(name)) not in _NUMBERS:
             raise PresetError(f"{self.path}: {name!r} is of dtype {dtype}, expected numbers.")
         with damage_named(f"{self.path}: {name!r} cannot be read"):
             return np.asarray(self._reader.get_tensor(name))
 
+    def close(self) -> None:
+        vars(self).pop("_reader", None)  # TensorFlow closes the files of a reader that nothing refers to
+
     def _entry(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Shape and dtype."""
+        """Return the shape and the dtype of a tensor."""
         if name not in self._entries:
             raise PresetError(f"{self.path} lists no tensor {name!r}.")
         return self._entries[name]
 
 
 def _data_files(index: Path) -> Iterator[Path]:
-    """The files with the values, each checked; the names of those that are there give the expected number of files."""
+    """Yield the files with the values, each checked; the names of the files that are there give their number."""
     prefix = index.with_suffix("").name
     pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
     counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
@@ -142,13 +147,13 @@ def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
 
 @contextlib.contextmanager
 def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turns errors of TensorFlow when it writes files into errors of the system.
+    """Turn errors of TensorFlow when it writes files into errors of the system.
 
     Args:
-        path: what is written, for messages.
+        path: What is written, for messages.
 
     Raises:
-        OSError: in place of TensorFlow's errors.
+        OSError: In place of TensorFlow's errors.
     """
     import tensorflow as tf
 
@@ -160,13 +165,13 @@ def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterable[tuple[str, np.ndarray]]) -> None:
-    """Writes a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
+    """Write a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
 
     `prefix` is that of the files' paths; missing directories are created. All arrays are held in memory.
 
     Raises:
-        PresetError: if TensorFlow is not installed, two tensors have the same name, or a name is empty.
-        OSError: if the files cannot be written.
+        PresetError: If TensorFlow is not installed, two tensors have the same name, or a name is empty.
+        OSError: If the files cannot be written.
     """
     tensorflow = _tensorflow(prefix)
     values: dict[str, tf.Tensor] = {}

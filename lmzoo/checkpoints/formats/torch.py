@@ -14,7 +14,7 @@ import ml_dtypes
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import TensorsInFiles, damage_named
 from lmzoo.errors import PresetError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _MOST_MAPPED = 100_000_000  # bytes
 _FUSED = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 
 
-class TorchFile(TensorFile):
+class TorchFile(TensorsInFiles):
     """The tensors of a file that PyTorch wrote, or of a directory with such a file, or with several and their index.
 
     No code in a pickle runs: first, all that it would call is compared with a short list, and then `torch.load` reads
@@ -48,14 +48,14 @@ class TorchFile(TensorFile):
     presented as its newer one: `q_proj.weight`, `k_proj.weight`, and so on.
 
     Args:
-        path: a file, or a directory that holds `pytorch_model.bin` or its parts and their index, or `model.pt`.
+        path: A file, or a directory that holds `pytorch_model.bin` or its parts and their index, or `model.pt`.
 
     Attributes:
-        extra: entries of fairseq's file other than the state dict, as far as they are plain Python values; `args` is a
+        extra: Entries of fairseq's file other than the state dict, as far as they are plain Python values; `args` is a
             dict.
 
     Raises:
-        PresetError: if a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry
+        PresetError: If a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry
             is not a tensor; or torch is not installed. While reading, if a checksum differs.
 
     Example:
@@ -85,9 +85,6 @@ class TorchFile(TensorFile):
             self._mapped[file] = 0
         return state.keys()
 
-    def names(self) -> Iterable[str]:
-        return self._files.keys()
-
     def shape(self, name: str) -> tuple[int, ...]:
         return tuple(self._tensor(name).shape)
 
@@ -113,12 +110,12 @@ class TorchFile(TensorFile):
     def _tensor(self, name: str) -> torch.Tensor:
         return self._states[self._files[name]][name]
 
-    def file_of(self, name: str) -> Path:
-        return self._files[name]
+    def close(self) -> None:
+        self._states.clear()  # which unmaps zip files
 
 
 def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]:
-    """Returns the state dict, the file's other entries, and whether the file is a zip, after every check."""
+    """Return the state dict, the file's other entries, and whether the file is a zip, after every check."""
     check_is_weights(file)
     is_zip = _check_calls(file)
     try:
@@ -156,13 +153,13 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
 
 
 def _without_namespaces(value: Any) -> Any:
-    """The arguments of fairseq, a namespace or, in newer files, a dict of namespaces, as dicts."""
+    """Return the arguments of fairseq, a namespace or, in newer files, a dict of namespaces, as dicts."""
     value = vars(value) if isinstance(value, argparse.Namespace) else value
     return {key: _without_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
 
 
 def _check_calls(file: Path) -> bool:
-    """Checks the pickles without executing them, and returns whether the file is a zip."""
+    """Check the pickles without executing them, and return whether the file is a zip."""
     with damage_named(f"{file} is not a whole file of PyTorch's"):
         with file.open("rb") as opened:
             is_zip = opened.read(4) == b"PK\x03\x04"
@@ -188,7 +185,7 @@ def _check_zip(file: Path) -> None:
 
 
 def _check_sums(file: Path) -> None:
-    """Compares all of a zip file with the checksums in it, which `torch.load` does not do with what it maps."""
+    """Compare a whole zip file with the checksums in it, which `torch.load` does not do with what it maps."""
     with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
         damaged = archive.testzip()
     if damaged is not None:
@@ -207,7 +204,7 @@ def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
 
 
 def _thirds(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yields the tensor and its name, or query, key and value and theirs, if it holds these."""
+    """Yield the name and the tensor or, if it holds them, the names and tensors of query, key and value."""
     fused = _FUSED.fullmatch(name)
     if fused is None:
         yield name, tensor
@@ -219,7 +216,7 @@ def _thirds(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, 
 
 
 def _is_plain(value: object) -> bool:
-    """Whether a value consists of strings, numbers, lists and dicts, and of at most `_MOST_EXTRA` of them."""
+    """Return whether a value consists of strings, numbers, lists and dicts, and of at most `_MOST_EXTRA` of them."""
     pending = [value]
     for _ in range(_MOST_EXTRA):
         if not pending or len(pending) > _MOST_EXTRA:

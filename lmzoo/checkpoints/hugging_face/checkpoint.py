@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
+from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_checkpoint
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, without_wrappers
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile, without_wrappers
 from lmzoo.checkpoints.formats.torch import TorchFile
 from lmzoo.checkpoints.hugging_face.families import architecture_in, detect_family, named_by
 from lmzoo.checkpoints.hugging_face.heads import (
@@ -33,7 +33,7 @@ from lmzoo.checkpoints.hugging_face.tensorflow import (
 )
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 from lmzoo.registry.family import Family
 
 ACTIVATIONS = {
@@ -103,9 +103,9 @@ class HuggingFaceLayout(Layout):
     """A `Layout`, and the names of a family in transformers.
 
     Attributes:
-        names: names of the family's classes, if they are not as here.
-        head_activation: activation of heads that predict tokens, where it is not that of the configuration.
-        parts: names of the backbone's modules.
+        names: Names of the family's classes, if they are not as here.
+        head_activation: Activation of heads that predict tokens, where it is not that of the configuration.
+        parts: Names of the backbone's modules.
     """
 
     names: Names | None = None
@@ -117,12 +117,12 @@ class HuggingFaceLayout(Layout):
         object.__setattr__(self, "heads", {"embedding": EMBEDDING_HEAD, **self.heads})
 
     def with_base(self, name: str, base: str) -> str:
-        """Turns a tensor's name in a backbone into its name in a model with a head."""
+        """Return the name of a backbone's tensor in a model with a head."""
         return f"{base}.{name}" if name.partition(".")[0] in self.parts else name
 
 
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
-    """The table of a family's `config.json`: its own keys, and those of all families."""
+    """Return the table of a family's `config.json`: its own keys, and the keys of all families."""
     usual = {
         "defaults": ENCODER_DEFAULTS,
         "training": {"attention_probs_dropout_prob": "dropout"},
@@ -143,13 +143,13 @@ def _own_names(keys: Mapping[str, str]) -> dict[str, str]:
 
 
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
-    """The same, from its keys to ours with what transformers assumes for a missing one."""
+    """Return the table of a `config.json` with keys -> our argument and the default of transformers."""
     defaults = {theirs: default for theirs, (_, default) in keys.items()}
     return config_table({theirs: ours for theirs, (ours, _) in keys.items()}, defaults=defaults, training={}, **table)
 
 
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Prepends a path to each of our layers in `names`, and one to each of their modules."""
+    """Prepend a path to each of our layers in `names`, and one to each of their modules."""
     return {f"{layer}/{ours}": f"{module}.{theirs}" for ours, theirs in names.items()}
 
 
@@ -161,17 +161,17 @@ def hugging_face_layout(
     detector: tuple[str, str] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """A `HuggingFaceLayout`, completed by what all families in transformers have in common.
+    """Return a `HuggingFaceLayout`, completed by what all families in transformers have in common.
 
     Args:
-        masked_lm: names in the head of a masked language model: the module of the dense layer, that of LayerNorm, and
+        masked_lm: Names in the head of a masked language model: the module of the dense layer, that of LayerNorm, and
             the tensor of the output's bias; None if the family has no such head.
-        classifier: our layers of the classification head -> their modules, if there is more than `classifier`.
-        choice: the same for multiple choice, if that head differs from the one for classification.
-        sentence: the module of the head of next-sentence or sentence-order prediction, if the family has one.
-        detector: the modules of both layers of the head that tells replaced tokens, for a family that is pre-trained
+        classifier: Our layers of the classification head -> their modules, if there is more than `classifier`.
+        choice: The same for multiple choice, if that head differs from the one for classification.
+        sentence: The module of the head of next-sentence or sentence-order prediction, if the family has one.
+        detector: The modules of both layers of the head that tells replaced tokens, for a family that is pre-trained
             so.
-        **fields: other fields of `HuggingFaceLayout`.
+        **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
     all_heads: dict[str, Table] = {
@@ -202,31 +202,24 @@ def hugging_face_layout(
     return HuggingFaceLayout(name, heads=all_heads, aliases=aliases, ignored=ignored, optional=optional, **fields)
 
 
-def find_hugging_face(directory: Path, family: str | None = None) -> Checkpoint | None:
+def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint | None:
     """Return the checkpoint of transformers in a directory, or None if its `config.json` is of another library.
 
     `family` names the family of a checkpoint without `model_type`.
 
     Raises:
-        PresetError: for an unsupported family, or a configuration that our model does not support.
+        PresetError: For an unsupported family, or a configuration that our model does not support.
     """
+    directory = files.directory
     file = directory / CONFIG_FILE
-    config = read_json(directory, CONFIG_FILE)
+    config = files.read(CONFIG_FILE)
     named = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
     if "registered_name" in config or not (named or _weights_file(directory)):
         return None
-    opened = functools.cache(functools.partial(open_tensors, directory))
-    record = detect_family(directory, config, opened, family)
-    return Checkpoint(
-        directory,
-        "hf",
-        record,
-        read_arguments(record, "hf", config, file, ignore_unknown=True),
-        opened,
-        functools.partial(_read_head, directory, config, record, opened),
-        file,
-        record.checkpoints["hf"].config.unknown(config),
-    )
+    weights = LazyTensors(functools.partial(open_tensors, directory))
+    record = detect_family(directory, config, weights, family)
+    read_head = functools.partial(_read_head, files, record, weights)
+    return read_checkpoint(files, "hf", record, config, file, weights, read_head)
 
 
 def _weights_file(directory: Path) -> str | None:
@@ -250,16 +243,17 @@ def open_tensors(directory: Path) -> TensorFile:
     return without_wrappers(files)
 
 
-def _read_head(directory: Path, config: JsonObject, family: Family, opened: Callable[[], TensorFile]) -> StoredHead:
+def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
     """Find the head: `architectures` names its kind or, if it does not, the names of its tensors show it."""
-    file = directory / CONFIG_FILE
+    file = files.directory / CONFIG_FILE
+    config = files.read(CONFIG_FILE)
     layout = family.checkpoints["hf"]
     names = names_in_transformers(family)
     architecture = architecture_in(file, config)
     named = names.kind(architecture) if architecture else None
     shapes = {}
-    if _weights_file(directory) and (named is None or named in _WITH_CLASSES):
-        tensors = opened()
+    if _weights_file(files.directory) and (named is None or named in _WITH_CLASSES):
+        tensors = weights.open()
         shapes = {name: tensors.shape(stored) for name, stored in canonical_names(layout, tensors).items()}
 
     def count(kind: str) -> int:
@@ -270,19 +264,21 @@ def _read_head(directory: Path, config: JsonObject, family: Family, opened: Call
         kinds = ["regression"]
     has_none = not kinds or architecture == names.architecture(None)  # as far as the file says
     return StoredHead(
-        None if has_none else kinds[0], lambda kind: _head_arguments(layout, file, config, kind, count(kind)), kinds
+        None if has_none else kinds[0], lambda kind: _head_arguments(layout, files, kind, count(kind)), kinds
     )
 
 
-def _head_arguments(layout: HuggingFaceLayout, file: Path, config: JsonObject, kind: str, count: int) -> Arguments:
+def _head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str, count: int) -> Arguments:
     """Read arguments of the constructor of the task with a kind of head of `count` outputs."""
+    file = files.directory / CONFIG_FILE
+    config = files.read(CONFIG_FILE)
     arguments = read_classes(file, config, count) if kind in _WITH_CLASSES else {}
     if kind == "classification" and config.get("problem_type") == "multi_label_classification":
         arguments["multi_label"] = True
     if kind == "regression":
         arguments = _output_activation(file, config)
     if kind == "seq2seq_lm":
-        arguments = _beams(file.parent, config)
+        arguments = _read_beams(files)
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
@@ -295,15 +291,16 @@ def _output_activation(file: Path, config: JsonObject) -> Arguments:
     """Return the stored activation of a cross-encoder of Sentence Transformers; version 4 renamed the key."""
     newer = config.get("sentence_transformers")
     if isinstance(newer, dict) and newer.get("activation_fn") is not None:
-        key, stored = "sentence_transformers.activation_fn", newer["activation_fn"]
+        key = "sentence_transformers.activation_fn"
+        stored = newer["activation_fn"]
     else:
         key = "sbert_ce_default_activation_function"
         stored = config.get(key)
     return {} if stored is None else {"output_activation": read_activation(stored, key, file)}
 
 
-def _beams(directory: Path, config: JsonObject) -> Arguments:
-    """How the checkpoint searches: generation_config.json says so or, in older ones, `config.json`."""
-    own = directory / "generation_config.json"
-    found = read_json(directory, own.name) if own.is_file() else config
-    return {name: found[name] for name in ("num_beams", "length_penalty") if found.get(name) is not None}
+def _read_beams(files: JsonFiles) -> Arguments:
+    """Read the settings of beam search: from `generation_config.json` or, in older checkpoints, `config.json`."""
+    name = "generation_config.json"
+    stored = files.read(name if (files.directory / name).is_file() else CONFIG_FILE)
+    return {name: stored[name] for name in ("num_beams", "length_penalty") if stored.get(name) is not None}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.engine import Layout, canonical_names, name_pattern
 from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
@@ -25,7 +25,7 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     A class for TensorFlow, such as `TFBertModel`, goes by the name of the class for PyTorch.
 
     Raises:
-        PresetError: if `architectures` is not a list of names.
+        PresetError: If `architectures` is not a list of names.
     """
     stored = config.get("architectures")
     if not stored:
@@ -36,15 +36,13 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     return str(names[0]).removeprefix("TF")
 
 
-def detect_family(
-    directory: Path, config: JsonObject, open_tensors: Callable[[], TensorFile], wanted: str | None
-) -> Family:
+def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wanted: str | None) -> Family:
     """Return the family of a checkpoint.
 
     `model_type` decides. Without it, `wanted` does, a family's name, then `architectures`, then the tensors' names.
 
     Raises:
-        PresetError: if the family is not supported, or several families fit.
+        PresetError: If the family is not supported, or several families fit.
     """
     file = directory / CONFIG_FILE
     architecture = architecture_in(file, config)
@@ -59,7 +57,7 @@ def detect_family(
             )
     else:
         fitting = [family for family in candidates if family.name == wanted] or named_by(architecture)
-        fitting = fitting or _families_of_tensors(directory, open_tensors(), candidates)
+        fitting = fitting or _families_of_tensors(directory, weights.open(), candidates)
     if len(fitting) != 1:
         hints = " or ".join(f'`family="{family.name}"`' for family in fitting or candidates)
         names = " or ".join(family.name for family in fitting) or "no supported family"

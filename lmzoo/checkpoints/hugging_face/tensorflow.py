@@ -12,7 +12,7 @@ import numpy as np
 
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.sharded import files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
 
@@ -32,7 +32,7 @@ _SAVE = (
 )
 
 
-class TensorFlowModelFiles(TensorFile):
+class TensorFlowModelFiles(RenamedTensors):
     """The tensors of `tf_model.h5`, or of its parts and their index, under PyTorch's names and with its axes.
 
     A layer and the class of the model, often numbered, precede each name in the file. Whether a tensor is transposed
@@ -40,27 +40,27 @@ class TensorFlowModelFiles(TensorFile):
     copy in the file. The copies must be equal.
 
     Args:
-        directory: the directory of the files.
+        directory: The directory of the files.
 
     Raises:
-        PresetError: if a file is missing, truncated or not HDF5, takes values from elsewhere, or was not written by
+        PresetError: If a file is missing, truncated or not HDF5, takes values from elsewhere, or was not written by
             transformers; or copies of a weight differ, their shapes when it is opened and their values when it is read.
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory
         self._copies: dict[str, list[tuple[Hdf5File, str]]] = {}  # each with the name in the file
         spell = functools.partial(_torch_name, scopes=1)
         # Refused files are closed at once, as `Hdf5File` does.
-        with contextlib.ExitStack() as self._opened:
-            self._files = files_of_tensors(directory, TENSORFLOW_FILES, self._open, spell)
-            self._opened = self._opened.pop_all()
-        if (whole := directory / TENSORFLOW_FILES[0]) in self._files.values():
-            self.path = whole
+        with contextlib.ExitStack() as opened:
+            files = files_of_tensors(directory, TENSORFLOW_FILES, functools.partial(self._open, opened), spell)
+            opened.pop_all()
+        whole = directory / TENSORFLOW_FILES[0]
+        places = {name: copies[0] for name, copies in self._copies.items()}
+        super().__init__(whole if whole in files.values() else directory, places)
 
-    def _open(self, path: Path) -> Iterable[str]:
+    def _open(self, opened: contextlib.ExitStack, path: Path) -> Iterable[str]:
         file = Hdf5File(path)
-        self._opened.callback(file.close)
+        opened.callback(file.close)
         stored = list(file.names())
         is_shard = _SHARD.fullmatch(path.name) is not None
         _check_origin(path, stored, is_shard)
@@ -78,16 +78,8 @@ class TensorFlowModelFiles(TensorFile):
                 )
         return names
 
-    def names(self) -> Iterable[str]:
-        return self._files.keys()
-
     def shape(self, name: str) -> tuple[int, ...]:
-        file, stored = self._copies[name][0]
-        return _torch_shape(stored, file.shape(stored))
-
-    def dtype(self, name: str) -> str:
-        file, stored = self._copies[name][0]
-        return file.dtype(stored)
+        return _torch_shape(self._places[name][1], super().shape(name))
 
     def read(self, name: str) -> np.ndarray:
         (file, stored), *copies = self._copies[name]
@@ -96,13 +88,6 @@ class TensorFlowModelFiles(TensorFile):
             if not np.array_equal(other.read(copy), array, equal_nan=True):
                 raise PresetError(f"{other.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
         return array.T if _kind(stored) == "kernel" else array.reshape(self.shape(name))
-
-    def file_of(self, name: str) -> Path:
-        return self._files[name]
-
-    def close(self) -> None:
-        """Close the files, after which no tensor can be read."""
-        self._opened.close()
 
 
 def _torch_name(stored: str, scopes: int) -> str:
@@ -131,7 +116,7 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
     """Check that all tensors are those of one model of transformers.
 
     Raises:
-        PresetError: saying what to do.
+        PresetError: Saying what to do.
     """
     strange = next((name for name in stored if not name.endswith(":0")), None)
     if not stored or strange:
@@ -157,7 +142,7 @@ def refuse_tensorflow_names(file: TensorFile) -> None:
     """Refuse safetensors that a TensorFlow class wrote.
 
     Raises:
-        PresetError: saying what to do.
+        PresetError: Saying what to do.
     """
     if any(name.endswith(":0") for name in file.names()):
         raise PresetError(

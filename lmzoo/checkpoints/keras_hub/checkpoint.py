@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
@@ -15,11 +14,11 @@ from lmzoo.checkpoints.engine import Layout, Row, Transform
 from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, RenamedTensors, TensorFile
 from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, read_json
+from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, JsonFiles
 from lmzoo.registry.family import families_with
 
 _PREFIX = "keras_hub>"
@@ -55,12 +54,12 @@ class KerasHubLayout(Layout):
     """A `Layout`, and what else is special about a family in KerasHub.
 
     Attributes:
-        prefix: prefix of the names of its classes, if it is not as here.
-        head_activation: activation in the head of its masked language model, whatever the backbone's is.
-        block: the name of its blocks, without numbers. The first block of a file has no number; in tables it is 0.
-        group_size: the argument that counts the blocks of a group. Files number the blocks of all groups one after
+        prefix: Prefix of the names of its classes, if it is not as here.
+        head_activation: Activation in the head of its masked language model, whatever the backbone's is.
+        block: The name of its blocks, without numbers. The first block of a file has no number; in tables it is 0.
+        group_size: The argument that counts the blocks of a group. Files number the blocks of all groups one after
             another, tables by the group and the place in it. "" if there are no groups.
-        has_tokenizer: whether KerasHub has a tokenizer of the family.
+        has_tokenizer: Whether KerasHub has a tokenizer of the family.
     """
 
     prefix: str = ""
@@ -85,22 +84,22 @@ def keras_hub_layout(
     prefix: str = "",
     **constants: object,
 ) -> KerasHubLayout:
-    """The layout of a family.
+    """Return the layout of a family.
 
     Args:
-        layers: our layers outside of blocks -> their place in the file.
-        block: path of our blocks.
-        keys: the family's own keys in the configuration, in addition to those of every family.
-        allowed: see `ConfigTable`.
-        omitted: see `ConfigTable`.
-        transforms: path of a weight with another layout in the file -> the transform.
-        dense_in_head: whether the classification head has a dense layer before its last one.
-        embedder: whether KerasHub has an embedder of the family.
-        head_activation: see `KerasHubLayout`.
-        stored_block: the name of their blocks, without numbers.
-        group_size: see `KerasHubLayout`.
-        prefix: see `KerasHubLayout`.
-        **constants: our arguments that KerasHub's classes fix.
+        layers: Our layers outside of blocks -> their place in the file.
+        block: Path of our blocks.
+        keys: The family's own keys in the configuration, in addition to those of every family.
+        allowed: See `ConfigTable`.
+        omitted: See `ConfigTable`.
+        transforms: Path of a weight with another layout in the file -> the transform.
+        dense_in_head: Whether the classification head has a dense layer before its last one.
+        embedder: Whether KerasHub has an embedder of the family.
+        head_activation: See `KerasHubLayout`.
+        stored_block: The name of their blocks, without numbers.
+        group_size: See `KerasHubLayout`.
+        prefix: See `KerasHubLayout`.
+        **constants: Our arguments that KerasHub's classes fix.
     """
     number = "{i}_{j}" if group_size else "{i}"
     places = {f"{block}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in _BLOCK.items()}
@@ -142,7 +141,7 @@ def number_first(block: str) -> dict[str, str]:
 
 
 def _heads_axis(name: str) -> int | None:
-    """The axis of the heads in a tensor; None if it has no heads."""
+    """Return the axis of the heads in a tensor, or None if it has no heads."""
     if re.search(r"_self_attention_layer/(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
     return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
@@ -188,24 +187,25 @@ def to_keras_hub(
         yield new, array
 
 
-def find_keras_hub(directory: Path) -> Checkpoint | None:
-    """The checkpoint in a directory whose `config.json` names a class of KerasHub; None if there is none.
+def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
+    """Return the checkpoint in a directory if its `config.json` names a class of KerasHub, else None.
 
     Raises:
-        PresetError: for the class of an unknown family, or a configuration that our model does not support.
+        PresetError: For the class of an unknown family, or a configuration that our model does not support.
     """
-    file, config = directory / CONFIG_FILE, read_json(directory, CONFIG_FILE)
+    directory = files.directory
+    file = directory / CONFIG_FILE
+    config = files.read(CONFIG_FILE)
     name = config.get("registered_name")
     if not isinstance(name, str) or not name.startswith(_PREFIX):
         return None
-    known = {f"{_PREFIX}{keras_hub_prefix(f)}Backbone": f for f in families_with("keras_hub")}
-    if name not in known or not isinstance(config.get("config"), dict):
-        raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(known)}.")
-    arguments = read_arguments(known[name], "keras_hub", config["config"], file)
-
-    layout: KerasHubLayout = known[name].checkpoints["keras_hub"]
-    prefix = keras_hub_prefix(known[name])
-    head, head_arguments = head_in(directory, prefix, layout.head_activation, arguments["hidden_dim"])
+    families = {f"{_PREFIX}{keras_hub_prefix(family)}Backbone": family for family in families_with("keras_hub")}
+    if name not in families or not isinstance(config.get("config"), dict):
+        raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(families)}.")
+    family = families[name]
+    arguments = read_arguments(family, "keras_hub", config["config"], file)
+    layout: KerasHubLayout = family.checkpoints["keras_hub"]
+    head, head_arguments = head_in(directory, keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
 
     def open_tensors() -> TensorFile:
         file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
@@ -218,13 +218,7 @@ def find_keras_hub(directory: Path) -> Checkpoint | None:
     length = preprocessor_length(directory) if head else None
     notes = {"modules": describe(head_arguments)} if head == "embedding" else {}
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
+    weights = LazyTensors(open_tensors)
     return Checkpoint(
-        directory,
-        "keras_hub",
-        known[name],
-        arguments,
-        open_tensors,
-        lambda: stored_head,
-        sequence_length=length,
-        notes=notes,
+        files, "keras_hub", family, arguments, weights, lambda: stored_head, sequence_length=length, notes=notes
     )

@@ -14,22 +14,21 @@ import keras
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Plan
-from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, RenamedTensors, TensorFile
 from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, open_tensors
 from lmzoo.checkpoints.sentence_transformers.modules import (
     MODULES_FILE,
     KeyReader,
     Module,
     describe,
-    has_modules,
     read_head,
     read_modules,
 )
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import read_json
+from lmzoo.files.inside import has_file
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor, Tokenizer
 
@@ -107,26 +106,10 @@ class SentenceCheckpoint:
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None."""
-        if cls.head_kind == self.task.head == "embedding":
-            self._check_shapes()
         return self._part_for(cls).head_of(cls)
 
     def _part_for(self, model: keras.Model | type[HasHead]) -> Checkpoint:
         return self.task if getattr(model, "head_kind", None) == self.task.head else self.transformer
-
-    def _check_shapes(self) -> None:
-        """Check dense layers before any is built, so that none is far larger than what its file holds."""
-        layers = self.task.stored_head.arguments("embedding").get("projection", ())
-        tensors = self.task.open_tensors() if any(layer["kind"] == "dense" for layer in layers) else None
-        for number, layer in enumerate(layers):
-            name = f"modules.{number}.linear.weight"
-            if tensors is None or layer["kind"] != "dense" or name not in tensors.names():
-                continue
-            if tensors.shape(name)[:1] != (layer["units"],):
-                raise PresetError(
-                    f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
-                    f"configuration `out_features` is {layer['units']:,}. Nothing was built."
-                )
 
     def preprocessor(self) -> Preprocessor:
         """Return the stored tokenizer and packing rule, with the folder's length and case."""
@@ -143,12 +126,17 @@ class SentenceCheckpoint:
         part = self._part_for(model) if with_head else self.transformer
         return part.load(model, with_head)
 
+    def close(self) -> None:
+        """Close the weights' files."""
+        self.transformer.close()
+        self.task.close()
+
     def report(self, model: keras.Model) -> dict[str, str]:
         """Check all weights, and return names of parts -> what was found."""
         return self._part_for(model).report(model)
 
 
-def find_sentence_transformers(directory: Path, family: str | None = None) -> SentenceCheckpoint | None:
+def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> SentenceCheckpoint | None:
     """Return the folder of Sentence Transformers in a directory, or None if it has no `modules.json`.
 
     `family` names the family of a Transformer that does not tell it.
@@ -156,31 +144,33 @@ def find_sentence_transformers(directory: Path, family: str | None = None) -> Se
     Raises:
         PresetError: Naming the file, and the module or the key that lmzoo does not support.
     """
-    if not has_modules(directory):
+    directory = files.directory
+    if not has_file(directory, MODULES_FILE):
         return None
     reader = KeyReader()
     modules = read_modules(directory, reader)
-    settings = _read_settings(reader, directory)
+    settings = _read_settings(reader, files)
     if modules[0].kind != "Transformer":
         raise PresetError(f"{directory / MODULES_FILE} begins with a {modules[0].kind}, expected a Transformer.")
     folder = modules[0].directory
-    transformer = find_hugging_face(folder, family)
+    own_files = files if folder == directory else JsonFiles(folder)
+    transformer = find_hugging_face(own_files, family)
     if transformer is None:
         raise PresetError(f"{folder} holds no model of Hugging Face's: its config.json names no `model_type`.")
-    length, lowercase = _read_length(reader, folder, settings["model_type"])
+    length, lowercase = _read_length(reader, own_files, settings["model_type"])
     transformer = dataclasses.replace(transformer, sequence_length=length)
     if settings["model_type"] == _CROSS_ENCODER:
         task = _cross_encoder(directory, transformer, modules, settings)
     else:
-        task = _embedder(directory, transformer, modules, settings, reader)
+        task = _embedder(files, transformer, modules, settings, reader)
     reader.warn()
     task = dataclasses.replace(task, notes={**task.notes, **reader.report(directory)})
     return SentenceCheckpoint(directory, transformer, task, lowercase)
 
 
-def _read_settings(reader: KeyReader, directory: Path) -> Arguments:
-    file = directory / SETTINGS_FILE
-    stored = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
+def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
+    file = files.directory / SETTINGS_FILE
+    stored = files.read_if_present(SETTINGS_FILE)
     settings = reader.read(_SETTINGS, stored, file)
     if settings["model_type"] not in _TASKS:
         known = " or ".join(_TASKS)
@@ -201,7 +191,7 @@ def _read_settings(reader: KeyReader, directory: Path) -> Arguments:
     return settings
 
 
-def _read_length(reader: KeyReader, folder: Path, model_type: str) -> tuple[int | None, bool]:
+def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[int | None, bool]:
     """Return `max_seq_length` and `do_lower_case` of the Transformer's own file, if there is one."""
     task, method_output, output = _TASKS[model_type]
     table = ConfigTable(
@@ -216,11 +206,11 @@ def _read_length(reader: KeyReader, folder: Path, model_type: str) -> tuple[int 
         },
         ignored=("unpad_inputs",),
     )
-    name = next((name for name in LENGTH_FILES if has_file(folder, name)), None)
+    name = next((name for name in LENGTH_FILES if has_file(files.directory, name)), None)
     if name is None:
         return None, False
-    file = folder / name
-    read = reader.read(table, read_json(folder, name), file)
+    file = files.directory / name
+    read = reader.read(table, files.read(name), file)
     if read["length"] is not None and not is_integer(read["length"], 1):
         raise PresetError(f"{file}: `max_seq_length` must be a positive integer, got {read['length']!r:.60}.")
     if not isinstance(read["lowercase"], bool | None):
@@ -229,29 +219,44 @@ def _read_length(reader: KeyReader, folder: Path, model_type: str) -> tuple[int 
 
 
 def _embedder(
-    directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments, reader: KeyReader
+    files: JsonFiles, transformer: Checkpoint, modules: list[Module], settings: Arguments, reader: KeyReader
 ) -> Checkpoint:
     arguments = read_head(modules, transformer.arguments["hidden_dim"], reader)
     if settings["truncate_dim"] is not None:  # comes last
         last = [{"kind": "normalize"}] if arguments["normalize"] else []
         cut = {"kind": "truncate", "units": settings["truncate_dim"]}
         arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *last, cut]}
-    prompts, default = settings["prompts"], settings["default_prompt"]
+    prompts = settings["prompts"]
+    default = settings["default_prompt"]
+    weights = LazyTensors(lambda: _joined(files.directory, transformer.weights.open(), modules[2:]))
     notes = {"modules": describe(arguments)}
     if any(prompts.values()):
         names = ", ".join(name for name, text in prompts.items() if text)
         notes["prompts"] = f"{names}; by default {default or 'none'}"
     for key, value in settings["unused"].items():
         notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
-
-    def with_modules() -> TensorFile:
-        return _joined(directory, transformer.open_tensors(), modules[2:])
-
-    arguments = {**arguments, "prompts": prompts, "default_prompt": default}
     notes |= _length_note(transformer)
-    head = StoredHead("embedding", lambda kind: dict(arguments))
-    task = dataclasses.replace(transformer, read_head=lambda: head, notes=notes)
-    return dataclasses.replace(task, open_tensors=with_modules, directory=directory)
+
+    def read_arguments(kind: str) -> Arguments:
+        _check_shapes(arguments["projection"], weights)
+        return {**arguments, "prompts": prompts, "default_prompt": default}
+
+    head = StoredHead("embedding", read_arguments)
+    return dataclasses.replace(transformer, files=files, weights=weights, read_head=lambda: head, notes=notes)
+
+
+def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
+    """Check dense layers before any is built, so that none is far larger than what its file holds."""
+    for number, layer in enumerate(layers):
+        if layer["kind"] != "dense":
+            continue
+        tensors = weights.open()
+        name = f"modules.{number}.linear.weight"
+        if name in tensors.names() and tensors.shape(name)[:1] != (layer["units"],):
+            raise PresetError(
+                f"{tensors.file_of(name)}: 'linear.weight' has shape {tensors.shape(name)}, but according to its "
+                f"configuration `out_features` is {layer['units']:,}. Nothing was built."
+            )
 
 
 def _length_note(transformer: Checkpoint) -> dict[str, str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import warnings
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys
-from lmzoo.checkpoints.formats.sharded import check_inside, file_in
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.files.inside import check_inside, file_in, has_file
+from lmzoo.files.preset_files import CONFIG_FILE, read_json, read_json_list
 
 MODULES_FILE = "modules.json"
 POOLING_MODES = {  # mode -> its key in files of versions before 6, in the order in which these concatenate vectors
@@ -119,7 +117,7 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
             outside of the folder.
     """
     file = directory / MODULES_FILE
-    entries = _read_list(directory)
+    entries = read_json_list(directory, file_in(directory, MODULES_FILE).name)
     if len(entries) > MOST_MODULES:
         raise PresetError(f"{file} lists {len(entries):,} modules, expected at most {MOST_MODULES}.")
     names = [entry.get("name") for entry in entries]
@@ -128,17 +126,6 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
             raise PresetError(f"{file} lists two modules of the name {name!r:.60}.")
     reader = reader or KeyReader()
     return [_read_entry(reader, directory, entry, f"{file}, module {i}") for i, entry in enumerate(entries)]
-
-
-def _read_list(directory: Path) -> list[JsonObject]:
-    file = file_in(directory, MODULES_FILE)
-    try:
-        entries = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise PresetError(f"{file} cannot be read as JSON ({error}). Fetch it again.") from error
-    if not isinstance(entries, list) or not entries or not all(isinstance(entry, dict) for entry in entries):
-        raise PresetError(f"{file} must hold a list of objects, one for each module, got {entries!r:.100}.")
-    return entries
 
 
 def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: str) -> Module:
@@ -243,8 +230,3 @@ def describe(arguments: Mapping[str, Any]) -> str:
         name = words.get(layer["kind"], layer["kind"].capitalize())
         parts.append(f"{name} ({', '.join(settings)})" if settings else name)
     return ", ".join([*parts, *(["Normalize"] if arguments["normalize"] else [])])
-
-
-def has_modules(directory: Path) -> bool:
-    """Return whether a folder is one of Sentence Transformers."""
-    return has_file(directory, MODULES_FILE)

@@ -83,9 +83,6 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
             )
         return backend
 
-    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
-
     def to_keras_hub(self, tokenizer: BytePairTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         if tokenizer.add_prefix_space:
             raise PresetError(f"KerasHub's {name} puts no space in front of a text: it cannot have `add_prefix_space`.")
@@ -147,16 +144,9 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
         backend.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
         return backend
 
-    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        return {**super().lists(vocabulary), "merges": _joined(vocabulary["merges"])}
-
 
 def _end_words(tokens: Sequence[str]) -> bool:
     return any(token.endswith(END_OF_WORD) for token in tokens)
-
-
-def _joined(merges: Sequence[str | Sequence[str]]) -> list[str]:
-    return [merge if isinstance(merge, str) else " ".join(merge) for merge in merges]
 
 
 def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:

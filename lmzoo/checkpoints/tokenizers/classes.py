@@ -9,12 +9,11 @@ from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import names_in_transformers
-from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
 from lmzoo.checkpoints.tokenizers.formats import format_in, format_of
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file, naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 from lmzoo.registry.family import Family, families_with
 from lmzoo.text import Packing, SpecialTokens, Tokenizer
 
@@ -71,28 +70,22 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
     return classes
 
 
-def transformers_tokenizers(cls: type[Tokenizer]) -> list[str]:
-    """Return the names in transformers of the classes that do what one of ours does."""
-    return [name for name, peer in tokenizer_classes().items() if peer.tokenizer is cls]
-
-
-def stated_class(directory: Path) -> tuple[Path, str | None]:
+def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
     """Return the class that a directory's files name, without "Fast", and the file that should name it."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
-        stored = read_json(directory, name) if has_file(directory, name) else {}
-        if stored.get("tokenizer_class"):
-            return directory / name, str(stored["tokenizer_class"]).removesuffix("Fast")
-    return directory / SETTINGS_FILE, None
+        if stated := files.read_if_present(name).get("tokenizer_class"):
+            return files.directory / name, str(stated).removesuffix("Fast")
+    return files.directory / SETTINGS_FILE, None
 
 
-def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
+def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
     """Return the class of the tokenizer in a directory.
 
     Its files name it; otherwise the content of `tokenizer.json` shows it or, if there is none, the names of the files
     of the vocabulary. The model's own class is the default.
 
     Args:
-        directory: The checkpoint's.
+        files: The checkpoint's JSON files.
         own: The class of the tokenizers of the model's family.
         pipeline: The content of `tokenizer.json`, if there is one.
 
@@ -100,7 +93,8 @@ def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None
         PresetError: Naming the file and the class, for an unknown one or one of another kind than `tokenizer.json`.
     """
     classes = tokenizer_classes()
-    file, name = stated_class(directory)
+    directory = files.directory
+    file, name = stated_class(files)
     own_format = format_of(own.tokenizer)
     if name is not None and name not in ANY_CLASS:
         if name not in classes and name != own.name:
@@ -126,7 +120,7 @@ def find_class(directory: Path, own: TokenizerClass, pipeline: JsonObject | None
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
     """Return the first class whose files are there; of several with the same files, the one with their tokens."""
-    present = [(peer, files) for peer in candidates if (files := _files_of(directory, peer)) is not None]
+    present = [(peer, files) for peer in candidates if (files := format_of(peer.tokenizer).find_files(directory))]
     if not present:
         return None
     first, files = present[0]
@@ -135,18 +129,10 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
     if all(kind == kinds[0] for kind in kinds):
         return first
     format = format_of(first.tokenizer)
-    with naming(files[0]):
+    with add_file_to_errors(files[0]):
         tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
     fitting = (peer for peer in rivals if format_of(peer.tokenizer).fits_tokens(tokens) and peer.can_be(tokens))
     return next(fitting, first)
-
-
-def _files_of(directory: Path, peer: TokenizerClass) -> list[Path] | None:
-    """Return the files of a class's vocabulary, or None if one of them is missing."""
-    for names in format_of(peer.tokenizer).files:
-        if all(has_file(directory, name) for name in names):
-            return [file_in(directory, name) for name in names]
-    return None
 
 
 def class_of_tokenizer(tokenizer: Tokenizer) -> TokenizerClass:

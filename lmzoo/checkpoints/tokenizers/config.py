@@ -1,4 +1,4 @@
-"""Reads and writes what Hugging Face's files say about a tokenizer in addition to its vocabulary.
+"""Settings and tokens of a tokenizer in Hugging Face's files, read and written.
 
 Our tokenizers have few settings. Whatever else would give other ids is an error that names it. `pipeline` is the
 content of tokenizer.json, None if there is no such file.
@@ -16,25 +16,27 @@ from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require, template_of
 from lmzoo.checkpoints.tokenizers.formats import format_of
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import read_json, write_json
+from lmzoo.files.preset_files import JsonFiles, write_json
 from lmzoo.text import AddedToken, Packing, Tokenizer
 
-_NAMES_FILE, _ADDED_FILE = "special_tokens_map.json", "added_tokens.json"
+_NAMES_FILE = "special_tokens_map.json"
+_ADDED_FILE = "added_tokens.json"
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
-def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject | None) -> Arguments:
-    """Reads our constructor's arguments, as far as the files give them.
+def read_settings(files: JsonFiles, format: TokenizerFormat, pipeline: JsonObject | None) -> Arguments:
+    """Read our constructor's arguments, as far as the files give them.
 
     tokenizer_config.json takes precedence over tokenizer.json, as in transformers, with a warning if the two differ.
 
     Raises:
-        PresetError: naming the file and the setting that ours does not support.
+        PresetError: Naming the file and the setting that ours does not support.
     """
-    file, config = directory / SETTINGS_FILE, _read(directory, SETTINGS_FILE)
-    _, name = stated_class(directory)
+    directory = files.directory
+    file = directory / SETTINGS_FILE
+    config = files.read_if_present(SETTINGS_FILE)
+    _, name = stated_class(files)
     require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
     for key, values in format.without_effect.items():
         if config.get(key) not in values:
@@ -59,33 +61,34 @@ def read_settings(directory: Path, format: TokenizerFormat, pipeline: JsonObject
     return found
 
 
-def longest_sequence(directory: Path, positions: int) -> int:
+def longest_sequence(files: JsonFiles, positions: int) -> int:
     """Return how many tokens a sequence may have: the tokenizer's limit, and at most `positions`, the model's.
 
     The limit is `model_max_length` or, in files of 2019 and 2020, `max_len`.
 
     Raises:
-        PresetError: if the limit is not a positive number.
+        PresetError: If the limit is not a positive number.
     """
-    settings = _read(directory, SETTINGS_FILE)
+    settings = files.read_if_present(SETTINGS_FILE)
     key = "model_max_length" if "model_max_length" in settings else "max_len"
     length = settings.get(key)
     if length is None:
         return positions
     if isinstance(length, bool) or not isinstance(length, (int, float)) or not length >= 1:
-        raise PresetError(f"{directory / SETTINGS_FILE}: `{key}` must be a positive number, got {length!r:.60}.")
+        raise PresetError(f"{files.directory / SETTINGS_FILE}: `{key}` must be a positive number, got {length!r:.60}.")
     return int(min(length, positions))  # transformers writes 1e30 where there is no limit
 
 
-def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
+def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
     """Read the constructor's arguments for the special and added tokens that the files name.
 
     They are missing for tokens that the tokenizer, which was made without them, finds as the files say.
 
     Raises:
-        PresetError: naming the first token that ours cannot have, or has with another id or in another role.
+        PresetError: Naming the first token that ours cannot have, or has with another id or in another role.
     """
-    format, kind = format_of(type(tokenizer)), type(tokenizer).__name__
+    format = format_of(type(tokenizer))
+    kind = type(tokenizer).__name__
     expected = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
     default = {token.content: token for token in tokenizer.text_tokens}
@@ -94,7 +97,7 @@ def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | No
     added: dict[str, AddedToken] = {}
     new_ids: dict[str, tuple[int, Path]] = {}
     roles: Arguments = {}
-    for file, attribute, id, token in _named_tokens(directory, pipeline):
+    for file, attribute, id, token in _named_tokens(files, pipeline):
         flags = token if isinstance(token, dict) else {"content": token}
         content = str(flags.get("content"))
         if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids:
@@ -122,8 +125,8 @@ def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | No
                 roles[role] = content
     if split_at:
         warnings.warn(
-            f"{directory}: with these files, transformers splits texts at {' '.join(split_at)} before SentencePiece "
-            "sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
+            f"{files.directory}: with these files, transformers splits texts at {' '.join(split_at)} before "
+            "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
     if not added:
@@ -131,9 +134,9 @@ def read_tokens(directory: Path, tokenizer: Tokenizer, pipeline: JsonObject | No
     return {**roles, "added_tokens": _in_order_of_ids(added, new_ids, ids, tokenizer.vocabulary_size)}
 
 
-def file_that_adds(token: str, directory: Path) -> Path:
+def file_that_adds(token: str, files: JsonFiles) -> Path:
     """Return the first file that names a token that was added."""
-    mentions = _named_tokens(directory, _read(directory, PIPELINE_FILE))
+    mentions = _named_tokens(files, files.read_if_present(PIPELINE_FILE))
     names = ((file, named.get("content") if isinstance(named, dict) else named) for file, _, _, named in mentions)
     return next(file for file, name in names if name == token)
 
@@ -153,7 +156,7 @@ def _in_order_of_ids(
     """Sort the tokens so that those missing from the vocabulary, of `size`, get the ids that the files state.
 
     Raises:
-        PresetError: if ids are left out.
+        PresetError: If ids are left out.
     """
     in_vocabulary = [content for content in added if content in ids]
     with_id = sorted(new_ids.keys() - ids.keys(), key=new_ids.__getitem__)
@@ -165,17 +168,19 @@ def _in_order_of_ids(
     return [added[content] for content in (*in_vocabulary, *with_id, *without_id)]
 
 
-def _named_tokens(directory: Path, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
-    """Every mention of a token: its file, its attribute ("" for none), its id if given, and a string or an object.
+def _named_tokens(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
+    """Yield every mention of a token: its file, its attribute ("" for none), its id if given, a string or an object.
 
     Of several mentions the last one counts, as in transformers.
     """
+    directory = files.directory
     for token in (pipeline or {}).get("added_tokens") or []:
         yield directory / PIPELINE_FILE, "", token.get("id"), token
-    for token, id in _read(directory, _ADDED_FILE).items():
+    for token, id in files.read_if_present(_ADDED_FILE).items():
         yield directory / _ADDED_FILE, "", id, token
     for name in (_NAMES_FILE, SETTINGS_FILE):
-        file, stored = directory / name, _read(directory, name)
+        file = directory / name
+        stored = files.read_if_present(name)
         for key, value in stored.items():
             if key.endswith("_token") and isinstance(value, (str, dict)):
                 yield file, key, None, value
@@ -186,10 +191,6 @@ def _named_tokens(directory: Path, pipeline: JsonObject | None) -> Iterator[tupl
             yield file, "", int(id), token
 
 
-def _read(directory: Path, name: str) -> JsonObject:
-    return read_json(directory, name) if has_file(directory, name) else {}
-
-
 def write_settings(
     tokenizer: Tokenizer,
     directory: Path,
@@ -197,17 +198,18 @@ def write_settings(
     peer_class: str | None = None,
     packing: Packing | None = None,
 ) -> None:
-    """Writes tokenizer.json and tokenizer_config.json.
+    """Write tokenizer.json and tokenizer_config.json.
 
     Args:
-        tokenizer: the tokenizer.
-        directory: where to write.
-        sequence_length: the most tokens of a sequence.
-        peer_class: the class in transformers, by default that of the first family with such a tokenizer.
-        packing: how texts are packed, if not as that class does. The class is then one that does what tokenizer.json
+        tokenizer: The tokenizer.
+        directory: Where to write.
+        sequence_length: The most tokens of a sequence.
+        peer_class: The class in transformers, by default that of the first family with such a tokenizer.
+        packing: How texts are packed, if not as that class does. The class is then one that does what tokenizer.json
             says.
     """
-    format, config = format_of(type(tokenizer)), tokenizer.get_config()
+    format = format_of(type(tokenizer))
+    config = tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     settings = {
         "tokenizer_class": peer_class or class_of_tokenizer(tokenizer).name,

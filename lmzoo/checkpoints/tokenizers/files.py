@@ -1,4 +1,4 @@
-"""Reads the tokenizer in a checkpoint's directory, whatever its format, and writes such files."""
+"""The tokenizer in a checkpoint's directory, whatever its format, read and written."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.checkpoints.tokenizers.classes import (
     NO_PACKING,
     SETTINGS_FILE,
@@ -25,10 +24,11 @@ from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file, naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.checkpoints.tokenizers.words import read_words, write_words
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json
+from lmzoo.files.inside import has_file
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json
 from lmzoo.registry.family import Family
 from lmzoo.text import Packing, SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
@@ -61,7 +61,7 @@ def read_tokenizer(
     max_characters: int = 50,
     special_tokens: SpecialTokens | None = None,
 ) -> Tokenizer:
-    """Reads the tokenizer whose files are in a checkpoint's directory.
+    """Read the tokenizer whose files are in a checkpoint's directory.
 
     The files decide which tokenizer it is: the class that they name, what tokenizer.json holds, or the names of the
     vocabulary's files. The family's tokenizer is the default.
@@ -71,22 +71,23 @@ def read_tokenizer(
     neither is there, text is lower-cased unless the vocabulary has capital letters.
 
     Args:
-        directory: the checkpoint's.
-        cls: the family's tokenizer.
-        vocabulary_size: rows of the model's table of token embeddings. There may be more rows than tokens, as in
+        directory: The checkpoint's directory.
+        cls: The family's tokenizer.
+        vocabulary_size: Rows of the model's table of token embeddings. There may be more rows than tokens, as in
             transformers, except for ELMo. None to accept any number, and for an ELMo that reads characters.
-        max_characters: characters of a word, for such an ELMo.
-        special_tokens: the family's special tokens, if they are not those of the class.
+        max_characters: Characters of a word, for such an ELMo.
+        special_tokens: The family's special tokens, if they are not the special tokens of the class.
 
     Raises:
-        PresetError: naming the file and what is wrong: it is missing or damaged, a token is repeated, there are too
+        PresetError: Naming the file and what is wrong: it is missing or damaged, a token is repeated, there are too
             many tokens, special tokens are not ours, or a setting is not supported.
     """
-    return _read_stored(directory, _own_class(cls, special_tokens or {}), vocabulary_size, max_characters).tokenizer
+    own = _own_class(cls, special_tokens or {})
+    return _read_stored(JsonFiles(directory), own, vocabulary_size, max_characters).tokenizer
 
 
 def read_tokenizer_and_packing(
-    directory: Path, family: Family, vocabulary_size: int | None = None, max_characters: int = 50
+    files: JsonFiles, family: Family, vocabulary_size: int | None = None, max_characters: int = 50
 ) -> tuple[Tokenizer, Packing]:
     """Read the tokenizer of a checkpoint of a family, see `read_tokenizer`, and how it packs texts.
 
@@ -97,11 +98,11 @@ def read_tokenizer_and_packing(
         PresetError: As for `read_tokenizer`; if the files pack texts in a way that is not supported.
     """
     own = class_of_family(family)
-    stored = _read_stored(directory, own, vocabulary_size, max_characters)
+    stored = _read_stored(files, own, vocabulary_size, max_characters)
     if stored.peer is None:
         return stored.tokenizer, family.packing
-    with naming(directory / PIPELINE_FILE):
-        packing = read_packing(directory, stored.peer, own, stored.tokenizer, stored.pipeline)
+    with add_file_to_errors(files.directory / PIPELINE_FILE):
+        packing = read_packing(files, stored.peer, own, stored.tokenizer, stored.pipeline)
     if stored.peer.name == own.name and not packing.overhead(pair=True) and own.packing == NO_PACKING:
         return stored.tokenizer, family.packing
     return stored.tokenizer, packing
@@ -112,15 +113,15 @@ def _own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
     return next((k for k in same if k.special_tokens == special), TokenizerClass("", cls, special))
 
 
-def _read_stored(directory: Path, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
+def _read_stored(files: JsonFiles, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
     words = issubclass(own.tokenizer, WordLevelTokenizer)
-    with naming(directory):
+    with add_file_to_errors(files.directory):
         if words:
-            stored = _Stored(*read_words(directory, own.tokenizer, vocabulary_size, max_characters))
+            stored = _Stored(*read_words(files.directory, own.tokenizer, vocabulary_size, max_characters))
         else:
-            stored = _read(directory, own)
+            stored = _read(files, own)
     if vocabulary_size is not None:
-        _check_size(directory, stored.tokenizer, vocabulary_size, stored.file, exact=words)
+        _check_size(files, stored.tokenizer, vocabulary_size, stored.file, exact=words)
     return stored
 
 
@@ -131,7 +132,7 @@ def write_tokenizer(
     peer_class: str | None = None,
     packing: Packing | None = None,
 ) -> None:
-    """Writes a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
+    """Write a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
 
     They are vocab.txt, vocab.json and merges.txt, or a model of SentencePiece, each with tokenizer.json and
     tokenizer_config.json (see `write_settings`); for ELMo they are vocab.txt alone, or nothing if it reads characters.
@@ -156,36 +157,36 @@ def write_tokenizer(
     write_settings(tokenizer, directory, sequence_length, peer_class, packing)
 
 
-def _read(directory: Path, own: TokenizerClass) -> _Stored:
+def _read(files: JsonFiles, own: TokenizerClass) -> _Stored:
+    directory = files.directory
     pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
     if pipeline is None or "class_name" not in pipeline:
-        return _read_others(directory, own, pipeline)
+        return _read_others(files, own, pipeline)
     tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
     read = tokenizer
-    tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(directory, file, read))
+    tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(files, file, read))
     if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
         raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
     return _Stored(tokenizer, file)
 
 
-def _read_others(directory: Path, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
-    peer = find_class(directory, own, pipeline)
+def _read_others(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
+    peer = find_class(files, own, pipeline)
     format = format_of(peer.tokenizer)
-    file, vocabulary = _find_vocabulary(directory, peer, own, pipeline)
+    file, vocabulary = _find_vocabulary(files.directory, peer, own, pipeline)
     if own.tokenizer is peer.tokenizer and own.special_tokens != peer.special_tokens:
-        with naming(file):
-            tokens = format.lists(vocabulary)["tokens"]
+        tokens = _lists(format, file, vocabulary)["tokens"]
         if own.can_be(tokens) and not peer.can_be(tokens):
             peer = dataclasses.replace(peer, special_tokens=own.special_tokens)
-    settings = {**peer.special_tokens, **read_settings(directory, format, pipeline)}
+    settings = {**peer.special_tokens, **read_settings(files, format, pipeline)}
     if oddities := format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
-    with naming(file):
+    with add_file_to_errors(file):
         tokenizer = format.tokenizer(**vocabulary, **settings)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
-            settings["lowercase"] = _lowercase(directory, file, tokenizer)
+            settings["lowercase"] = _lowercase(files, file, tokenizer)
             tokenizer = format.tokenizer(**vocabulary, **settings)
-        if added := read_tokens(directory, tokenizer, pipeline):
+        if added := read_tokens(files, tokenizer, pipeline):
             tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
     return _Stored(tokenizer, file, peer, pipeline)
 
@@ -196,18 +197,18 @@ def _find_vocabulary(
     """Find the file of the vocabulary, and the constructor's arguments that hold it.
 
     Args:
-        directory: the checkpoint's.
-        peer: the class of the tokenizer.
-        own: the class of the tokenizers of the model's family, whose files messages name.
-        pipeline: the content of tokenizer.json, if there is one. Its vocabulary then takes precedence, as in
+        directory: The checkpoint's.
+        peer: The class of the tokenizer.
+        own: The class of the tokenizers of the model's family, whose files messages name.
+        pipeline: The content of tokenizer.json, if there is one. Its vocabulary then takes precedence, as in
             transformers, except over files that say more. If there are both, and they differ, a warning says so.
 
     Raises:
-        PresetError: if there is none, or a file is damaged.
+        PresetError: If there is none, or a file is damaged.
     """
     format = format_of(peer.tokenizer)
-    sets = [names for names in format.files if all(has_file(directory, name) for name in names)]
-    if not sets and pipeline is None:
+    files = format.find_files(directory)
+    if not files and pipeline is None:
         others = [format_of(other) for other in (format_of(own.tokenizer).alternative,) if other]
         expected = [format, *(others if peer.tokenizer is own.tokenizer else [])]
         raise MissingTokenizerError(_nothing(directory, [names for format in expected for names in format.files]))
@@ -216,11 +217,10 @@ def _find_vocabulary(
         file = directory / PIPELINE_FILE
         blank: Any = format.tokenizer
         special_tokens = blank(**peer.special_tokens).special_tokens
-        with naming(file):
+        with add_file_to_errors(file):
             sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
-    if sets:
-        files = [file_in(directory, name) for name in sets[0]]
-        with naming(files[0]):
+    if files:
+        with add_file_to_errors(files[0]):
             sources.append((files[0], format.vocabulary_of_files(files)))
     file, vocabulary = sources[-1 if format.file_counts else 0]
     if len(sources) == 2:
@@ -245,7 +245,7 @@ def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]],
 
 
 def _lists(format: TokenizerFormat, file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
-    with naming(file):
+    with add_file_to_errors(file):
         return format.lists(vocabulary)
 
 
@@ -257,10 +257,11 @@ def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
     return f"{directory} holds no tokenizer files: expected {known}{there}. Pass `preprocessor=`.{advice}"
 
 
-def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
-    """Guesses whether to lower-case, for files that do not say."""
+def _lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
+    """Guess whether to lowercase, for files that do not say."""
+    directory = files.directory
     capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
-    if has_file(directory, CONFIG_FILE) and "model_type" in read_json(directory, CONFIG_FILE):  # Hugging Face's
+    if "model_type" in files.read_if_present(CONFIG_FILE):  # Hugging Face's
         assumed = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
         if assumed and capital is not None:
             warnings.warn(
@@ -276,12 +277,12 @@ def _lowercase(directory: Path, file: Path, tokenizer: Tokenizer) -> bool:
     return capital is None
 
 
-def _check_size(directory: Path, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
+def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
     size = tokenizer.vocabulary_size
     if tokenizer.added_tokens and len(tokenizer.base_vocabulary) <= vocabulary_size < size:
         token = tokenizer.vocabulary[vocabulary_size]
         raise PresetError(
-            f"{file_that_adds(token, directory)} adds the token {token!r}, for which the model has no embedding: it "
+            f"{file_that_adds(token, files)} adds the token {token!r}, for which the model has no embedding: it "
             f"has {vocabulary_size:,}. Remove the token from the files."
         )
     counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"

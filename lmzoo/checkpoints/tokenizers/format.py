@@ -1,4 +1,4 @@
-"""The base class of formats of tokenizers: how other libraries store one of ours."""
+"""The base class of formats of tokenizers in other libraries."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 from lmzoo.text import AddedToken, Packing, Tokenizer
 from lmzoo.text.packing import LAST_SEGMENT
 from lmzoo.text.tokenizers.added_tokens import special_token
@@ -24,26 +25,26 @@ KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_leng
 
 
 class TokenizerFormat(ABC, Generic[T]):
-    """How one of our tokenizers is stored in the files of transformers, Google, fairseq and KerasHub.
+    """The format of one of our tokenizers in the files of transformers, Google, fairseq and KerasHub.
 
     `tokenizer.json` must do what ours does: whatever would give other ids is an error that names the part.
 
     Attributes:
-        tokenizer: our class.
-        files: sets of files that hold a vocabulary together; messages name the first file of a set.
-        written: our files -> their names in other libraries.
-        file_counts: whether the vocabulary's own file takes precedence over `tokenizer.json`.
-        alternative: another class of tokenizers that the family's models may have.
-        model_type: type of the model in `tokenizer.json`.
-        tokens: attribute of a tokenizer in transformers -> ours.
-        settings: key of tokenizer_config.json -> our argument, and the value that transformers assumes for a missing
+        tokenizer: Our class.
+        files: Sets of files that hold a vocabulary together; messages name the first file of a set.
+        written: Our files -> their names in other libraries.
+        file_counts: Whether the vocabulary's own file takes precedence over `tokenizer.json`.
+        alternative: Another class of tokenizers that the family's models may have.
+        model_type: Type of the model in `tokenizer.json`.
+        tokens: Attribute of a tokenizer in transformers -> ours.
+        settings: Key of tokenizer_config.json -> our argument, and the value that transformers assumes for a missing
             key.
-        allowed: key of tokenizer_config.json -> the values that it may have; the first one is written.
-        without_effect: key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that do not
+        allowed: Key of tokenizer_config.json -> the values that it may have; the first one is written.
+        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that do not
             ask for anything else than what they do.
-        extra_settings: other keys to write into tokenizer_config.json.
-        token_flags: flags of special tokens that change ids.
-        keras_hub: the table of its configuration in KerasHub.
+        extra_settings: Other keys to write into tokenizer_config.json.
+        token_flags: Flags of special tokens that change ids.
+        keras_hub: The table of its configuration in KerasHub.
     """
 
     tokenizer: type[T]
@@ -68,13 +69,22 @@ class TokenizerFormat(ABC, Generic[T]):
     token_flags: ClassVar[tuple[str, ...]] = ("single_word", "normalized")  # most tokenizers ignore white space
     keras_hub: ClassVar[ConfigTable]
 
+    def find_files(self, directory: Path) -> list[Path]:
+        """Return the first set of `files` that a directory holds, or an empty list if it holds none.
+
+        Raises:
+            PresetError: If a file is a link out of the directory.
+        """
+        sets = (names for names in self.files if all(has_file(directory, name) for name in names))
+        return [directory / name for name in next(sets, ())]
+
     @abstractmethod
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        """Reads the constructor's arguments that hold the vocabulary from one of the sets of `files`."""
+        """Read the constructor's arguments that hold the vocabulary from one of the sets of `files`."""
 
     @abstractmethod
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Reads the same from the content of `tokenizer.json`, for a tokenizer with these special tokens."""
+        """Read these arguments from the content of `tokenizer.json`, for a tokenizer with these special tokens."""
 
     def fits(self, pipeline: JsonObject) -> bool:
         """Return whether `tokenizer.json`, whose model is of `model_type`, may hold such a tokenizer."""
@@ -92,23 +102,26 @@ class TokenizerFormat(ABC, Generic[T]):
 
     @abstractmethod
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        """Reads the constructor's other arguments from the content of `tokenizer.json`.
+        """Read the constructor's other arguments from the content of `tokenizer.json`.
 
         Raises:
-            PresetError: naming the part of the file that ours does not support.
+            PresetError: Naming the part of the file that ours does not support.
         """
 
     @abstractmethod
     def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer | None:
-        """The tokenizer to write into `tokenizer.json`; None if no such file can hold it."""
+        """Return the tokenizer to write into `tokenizer.json`, or None if no such file can hold it."""
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
         """Describe what is unusual in a file that holds a vocabulary, and how it was read."""
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """The lists that must be equal in two files of the same vocabulary, by what messages call them."""
-        return {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
+        """Return the lists that must be equal in two files of the same vocabulary, by their names in messages."""
+        lists = {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
+        if "merges" in vocabulary:
+            lists["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]
+        return lists
 
     def symbols(self, tokenizer: T) -> set[str]:
         """Tokens other than the special ones that transformers keeps whole, and ours may split."""
@@ -120,17 +133,17 @@ class TokenizerFormat(ABC, Generic[T]):
         return replace(token, **given)
 
     def of_keras_hub(self, tokenizer: T, lowercase: Callable[[], bool]) -> Tokenizer:
-        """Completes a tokenizer from a preset of KerasHub's with settings that its configuration does not hold.
+        """Complete a tokenizer from a preset of KerasHub's with settings that its configuration does not hold.
 
         `lowercase` guesses whether to lower-case.
         """
         return tokenizer
 
     def to_keras_hub(self, tokenizer: T, name: str) -> tuple[Arguments, Tokenizer]:
-        """The configuration, and the tokenizer whose files to write, for KerasHub's class `name`.
+        """Return the configuration, and the tokenizer whose files to write, for KerasHub's class `name`.
 
         Raises:
-            PresetError: if that class cannot do the same.
+            PresetError: If that class cannot do the same.
         """
         for token in tokenizer.added_tokens:
             if token != special_token(token.content):
@@ -140,10 +153,10 @@ class TokenizerFormat(ABC, Generic[T]):
 
 
 def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[object, ...]]) -> None:
-    """Checks the values of some keys. A missing key, other than the type, has the first of the expected values.
+    """Check the values of some keys. A missing key, other than the type, has the first of the expected values.
 
     Raises:
-        PresetError: naming the first key with another value.
+        PresetError: Naming the first key with another value.
     """
     stored = stored if isinstance(stored, dict) else {"type": stored}
     for key, allowed in expected.items():

@@ -9,9 +9,9 @@ from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPair
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.sentencepiece import SentencePieceFormat, XlmRobertaFormat, XlnetFormat
 from lmzoo.checkpoints.tokenizers.sentencepiece_pair import MarianFormat
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.checkpoints.tokenizers.wordpiece import WordPieceFormat
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import has_file
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import Tokenizer
 
@@ -19,11 +19,11 @@ _FORMATS: dict[type[Tokenizer], TokenizerFormat] = {}
 
 
 def register_tokenizer_format(format: TokenizerFormat) -> None:
-    """Adds the format of a tokenizer, such as one that is not lmzoo's."""
+    """Add the format of a tokenizer, such as one that is not lmzoo's."""
     _FORMATS[format.tokenizer] = format
 
 
-_KNOWN = (
+for _format in (
     WordPieceFormat(),
     BytePairFormat(),
     CharacterPairFormat(),
@@ -31,16 +31,15 @@ _KNOWN = (
     XlnetFormat(),
     XlmRobertaFormat(),
     MarianFormat(),
-)
-for _format in _KNOWN:
+):
     register_tokenizer_format(_format)
 
 
 def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
-    """The format of a class of tokenizers.
+    """Return the format of a class of tokenizers.
 
     Raises:
-        PresetError: if there is none.
+        PresetError: If there is none.
     """
     if cls not in _FORMATS:
         raise PresetError(f"No format of another library can hold a {cls.__name__}.")
@@ -53,16 +52,17 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
         return format_in(pipeline, directory, format) is format
-    return any(all(has_file(directory, name) for name in names) for names in format.files)
+    return bool(format.find_files(directory))
 
 
 def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) -> TokenizerFormat:
-    """The format that the content of `tokenizer.json` asks for; the `wanted` one if that may be it.
+    """Return the format that the content of `tokenizer.json` asks for, the `wanted` one if it fits.
 
     Raises:
-        PresetError: if there is none.
+        PresetError: If there is none.
     """
-    file, model = directory / PIPELINE_FILE, pipeline.get("model")
+    file = directory / PIPELINE_FILE
+    model = pipeline.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
         raise PresetError(f'{file} must hold an object "model" with a "vocab".')
     guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # for old files

@@ -7,59 +7,64 @@ from typing import Any
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.family_names import keras_hub_tokenizers
-from lmzoo.checkpoints.formats.sharded import check_inside
 from lmzoo.checkpoints.tokenizers.formats import format_of
-from lmzoo.checkpoints.tokenizers.vocabulary_files import naming
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
 from lmzoo.errors import PresetError
+from lmzoo.files.inside import check_inside
 from lmzoo.files.preset_files import TOKENIZER_ASSETS_DIR, TOKENIZER_FILE, write_json
 from lmzoo.text import SpecialTokens, Tokenizer
 from lmzoo.text.tokenizers.added_tokens import special_token
 
 
 def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: SpecialTokens) -> tuple[Tokenizer, Path]:
-    """Reads a tokenizer, and returns it with the folder of its vocabulary.
+    """Read a tokenizer and return it with the folder of its vocabulary.
 
     `stored` is the content of tokenizer.json, and `special` are the family's special tokens, if they are not those of
     its tokenizer's class.
 
     Raises:
-        PresetError: for an unknown class, settings that ours does not support, or a missing or damaged vocabulary.
+        PresetError: For an unknown class, settings that ours does not support, or a missing or damaged vocabulary.
     """
-    file, assets = directory / TOKENIZER_FILE, directory / TOKENIZER_ASSETS_DIR
-    name, config, known = stored["class_name"], stored.get("config"), keras_hub_tokenizers()
-    if name not in known or not isinstance(config, dict):
-        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(known)}.")
-    cls: Any = known[name].tokenizer
+    file = directory / TOKENIZER_FILE
+    assets = directory / TOKENIZER_ASSETS_DIR
+    name = stored["class_name"]
+    config = stored.get("config")
+    families = keras_hub_tokenizers()
+    if name not in families or not isinstance(config, dict):
+        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(families)}.")
+    cls: Any = families[name].tokenizer
     settings = format_of(cls).keras_hub.read(config, file)
     stated = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
-    with naming(file):
-        tokenizer = cls(**settings, **{**special, **stated})
-    whole = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
-    if added := [token for token in whole if token not in tokenizer.special_tokens]:
-        if not cls.takes_added_tokens:
+    roles = {**special, **stated}
+    with add_file_to_errors(file):
+        tokenizer = cls(**settings, **roles)
+        whole = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
+        added = [token for token in whole if token not in tokenizer.special_tokens]
+        if added and not cls.takes_added_tokens:
             raise PresetError(f"{file}: KerasHub never splits {added[0]!r}, but a {cls.__name__} would split it.")
-        with naming(file):
-            tokenizer = cls(**settings, **{**special, **stated}, added_tokens=[*map(special_token, added)])
+        if added:
+            tokenizer = cls(**settings, **roles, added_tokens=[*map(special_token, added)])
     if not assets.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
     for path in assets.iterdir():
         check_inside(directory, path)
-    with naming(assets):
+    with add_file_to_errors(assets):
         tokenizer.load_assets(assets)
     return tokenizer, assets
 
 
 def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
-    """Writes a tokenizer's files into a preset of KerasHub's, for its class `name`, such as "BertTokenizer".
+    """Write a tokenizer's files into a preset of KerasHub's, for its class `name`, such as "BertTokenizer".
 
     The settings and the vocabulary are written. KerasHub's code differs in some things that are not settings, and so
     gives other ids: it folds cases ("ß" becomes "ss", "…" three dots), measures a word's length in bytes, does not
     include the space before `<mask>` in it, splits the special tokens in ALBERT's texts, and keeps tokens such as "9,".
 
     Raises:
-        PresetError: if the class is for other tokenizers, or cannot read the vocabulary.
+        PresetError: If the class is for other tokenizers, or cannot read the vocabulary.
     """
-    cls, family = type(tokenizer), keras_hub_tokenizers().get(name)
+    cls = type(tokenizer)
+    family = keras_hub_tokenizers().get(name)
     if family is None or family.tokenizer is not cls:
         raise PresetError(f"KerasHub's {name} cannot do what a {cls.__name__} does: save the model without it.")
     config, tokenizer = format_of(cls).to_keras_hub(tokenizer, name)

@@ -1,4 +1,4 @@
-"""How the files of a tokenizer pack texts: the special tokens around one text and a pair, and their segments."""
+"""Packing of texts by the files of a tokenizer: special tokens around one text and a pair, and their segments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
-from lmzoo.checkpoints.tokenizers.vocabulary_files import has_file
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import read_json
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.text import Packing, Tokenizer
 from lmzoo.text.packing import LAST_SEGMENT
 
@@ -26,7 +25,7 @@ class _Item(NamedTuple):
 
 
 def read_packing(
-    directory: Path, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
+    files: JsonFiles, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
 ) -> Packing:
     """Return how the tokenizer in a directory packs texts.
 
@@ -35,7 +34,7 @@ def read_packing(
     file, `add_bos_token` and `add_eos_token`.
 
     Args:
-        directory: The checkpoint's.
+        files: The checkpoint's JSON files.
         peer: The tokenizer's class, see `find_class`.
         own: The class of the tokenizers of the model's family.
         tokenizer: The tokenizer.
@@ -44,9 +43,9 @@ def read_packing(
     Raises:
         PresetError: If it packs texts in a way that ours cannot.
     """
-    file = directory / PIPELINE_FILE
-    settings = read_json(directory, SETTINGS_FILE) if has_file(directory, SETTINGS_FILE) else {}
-    _, name = stated_class(directory)
+    file = files.directory / PIPELINE_FILE
+    settings = files.read_if_present(SETTINGS_FILE)
+    _, name = stated_class(files)
     packs = peer.packs and (name == peer.name or (name is None and peer is own))
     packing = peer.packing
     if pipeline is None:
@@ -75,7 +74,8 @@ def _is_same(one: Packing, other: Packing) -> bool:
 
 def _of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
     """Return the packing that `add_bos_token` and `add_eos_token` ask for."""
-    first, last = (tokenizer.start_token or "" if start else ""), (tokenizer.end_token or "" if end else "")
+    first = (tokenizer.start_token or "") if start else ""
+    last = (tokenizer.end_token or "") if end else ""
     return Packing(first, last, tuple(filter(None, (last, first))), segments=start or end)
 
 
@@ -92,7 +92,8 @@ def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing |
     if kind in ("BertProcessing", "RobertaProcessing"):
         for token, id in (processor["cls"], processor["sep"]):
             _check_id(tokenizer, token, id, file)
-        start, end = processor["cls"][0], processor["sep"][0]
+        start = processor["cls"][0]
+        end = processor["sep"][0]
         has_segments = kind == "BertProcessing"
         return Packing(start, end, (end,) if has_segments else (end, end), segments=has_segments)
     if kind != "TemplateProcessing":
@@ -138,13 +139,14 @@ def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | No
         next(place for place, item in enumerate(items) if item.token == text)
         for items, text in ((pair, "$A"), (pair, "$B"), (single, "$A"))
     )
-    before, between, after = pair[:first], pair[first + 1 : second], [*pair[second + 1 :]]
+    before = pair[:first]
+    after = [*pair[second + 1 :]]
     last = after.pop() if after and after[-1].segment == LAST_SEGMENT else None
     closing = [*(item.token for item in after), *([last.token] if last else [])]
     packing = Packing(
         before[0].token if before else "",
         after[0].token if after else "",
-        tuple(item.token for item in between),
+        tuple(item.token for item in pair[first + 1 : second]),
         segments=pair[second].segment != 0,
         last=last.token if last else "",
     )

@@ -1,4 +1,4 @@
-"""Reads the files of vocabularies, and names them in errors."""
+"""Files of vocabularies: their lines, and errors that name them."""
 
 from __future__ import annotations
 
@@ -8,32 +8,22 @@ from pathlib import Path
 
 from google.protobuf.message import DecodeError
 
-from lmzoo.checkpoints.formats.sharded import file_in
 from lmzoo.errors import PresetError
 from lmzoo.text.tokenizers.token_lists import read_utf8
 
 
-def has_file(directory: Path, name: str) -> bool:
-    """Whether a file is in a directory.
-
-    Raises:
-        PresetError: if it is a link out of the directory.
-    """
-    return file_in(directory, name).is_file()
-
-
 def read_lines(file: Path) -> list[str]:
-    """The lines of a UTF-8 file."""
+    """Return the lines of a UTF-8 file."""
     # Split at "\n" only: tokens may hold other characters at which splitlines() would split.
     return [line.rstrip("\r") for line in read_utf8(file).removesuffix("\n").split("\n")]
 
 
 @contextmanager
-def naming(file: Path) -> Iterator[None]:
-    """Turns errors in the body into errors that name the file.
+def add_file_to_errors(file: Path) -> Iterator[None]:
+    """Turn errors of the block into errors that name the file.
 
     Raises:
-        PresetError: in place of other errors.
+        PresetError: In place of other errors.
     """
     try:
         yield

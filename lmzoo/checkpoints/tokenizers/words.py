@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmzoo.checkpoints.formats.sharded import file_in
-from lmzoo.checkpoints.tokenizers.vocabulary_files import naming, read_lines
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, read_lines
 from lmzoo.errors import MissingTokenizerError
+from lmzoo.files.inside import file_in
 from lmzoo.text import CharacterTokenizer, Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE
 
@@ -14,12 +14,12 @@ from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE
 def read_words(
     directory: Path, cls: type[Tokenizer], vocabulary_size: int | None, max_characters: int
 ) -> tuple[Tokenizer, Path]:
-    """Reads a tokenizer, and returns it with its file.
+    """Read a tokenizer and return it with its file.
 
     A model that reads words has a `vocabulary_size`; it is None if the model reads characters, or if it is unknown.
 
     Raises:
-        PresetError: naming the file and what is wrong.
+        PresetError: Naming the file and what is wrong.
     """
     if cls is CharacterTokenizer and vocabulary_size is None:
         return CharacterTokenizer(max_characters), directory
@@ -29,12 +29,12 @@ def read_words(
         raise MissingTokenizerError(
             f"{directory} must hold one vocab*.txt for its tokens, found {found}. Pass `preprocessor=`."
         )
-    with naming(files[0]):
+    with add_file_to_errors(files[0]):
         return WordTokenizer(read_lines(file_in(directory, files[0].name))), files[0]
 
 
 def write_words(tokenizer: Tokenizer, directory: Path) -> None:
-    """Writes vocab.txt, or nothing for a tokenizer that splits words into characters."""
+    """Write vocab.txt, or nothing for a tokenizer that splits words into characters."""
     tokenizer.save_assets(directory)
     if (file := directory / VOCABULARY_FILE).is_file():
         file.replace(directory / "vocab.txt")
