@@ -36,7 +36,7 @@ def package_families() -> list[Family]:
 
 def package_tasks() -> list[type[Task]]:
     """Return the tasks of the package by the names of their classes."""
-    # Bases of tasks are in `lmzoo.tasks.base`.
+    # Bases of several tasks are in folders of `lmzoo.tasks`.
     classes = [task for task in dict.fromkeys(tasks().values()) if re.fullmatch(r"lmzoo\.tasks\.\w+", task.__module__)]
     return sorted(classes, key=lambda task: task.__name__)
 

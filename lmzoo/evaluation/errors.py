@@ -120,12 +120,16 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
 
 
 def check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
-    """Checks that each column has a value for each of `count` examples.
+    """Check that each column has a value for each of `count` examples.
 
     Raises:
-        TypeError: for a column that is no list.
+        TypeError: if `columns` is not a dict; for a column that is no list.
         ValueError: for another number of values.
     """
+    if not isinstance(columns, Mapping):
+        raise TypeError(
+            f"`columns` must be a dict of lists, such as {{'source': table['source']}}, got {columns!r:.60}."
+        )
     for name, values in columns.items():
         if is_text(values) or not hasattr(values, "__len__"):
             raise TypeError(f"The column {name!r} must be a list, got {values!r:.60}.")
@@ -165,7 +169,7 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
 
     Args:
         task: of `lmzoo.models`, whose answers can be right or wrong.
-        x: texts, or a table.
+        x: texts in memory.
         y: labels.
         **arguments: of the task's `report`, such as `columns` and `history`.
 

@@ -47,7 +47,7 @@ def check_additions(
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
     if errors and columns and LENGTH in columns:
         raise ValueError(f"The column {LENGTH!r} must have another name: there is a table by the length of texts.")
-    if columns and not isinstance(x, Encoded):
+    if columns is not None and not isinstance(x, Encoded):
         check_columns(columns, len(list_rows(x)))
     if history is not None:
         learning_curve(history)
