@@ -55,7 +55,7 @@ class Examples(NamedTuple):
     weights: np.ndarray | None = None
 
     def split(self, share: float) -> tuple[Examples, Examples]:
-        """The first examples for training and the last `share` of them for validation, as Keras does.
+        """Return the first examples for training and the last `share` of them for validation, as Keras does.
 
         Raises:
             ValueError: if one of the two would be empty.

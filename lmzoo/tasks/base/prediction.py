@@ -81,7 +81,7 @@ def predict_encoded(
     per_token: bool | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """The model's outputs for encoded examples, at least one, in order: an array, or several as the model names them.
+    """Return the outputs for encoded examples, at least one, in order: an array, or several as the model names them.
 
     Repeated calls share the widths and sizes of their batches. Outputs for each token are zero beyond a batch's width.
     `keras_predict` is that of the task, or of another model with the same inputs, whose outputs may be `per_token`,
@@ -113,7 +113,7 @@ def _predict_tokens(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Outputs (n, t, ...) from one call of `keras_predict` per width, since Keras joins only outputs of one shape."""
+    """Return outputs (n, t, ...) from a call of `keras_predict` per width: Keras joins only outputs of one shape."""
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
     groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
     results, count = [], sum(-(-len(indices) // batch_size) for indices in groups.values())

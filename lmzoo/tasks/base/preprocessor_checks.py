@@ -33,7 +33,7 @@ def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preproce
 
 
 def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
-    """Checks that a model can take what a preprocessor makes.
+    """Check that a model can take what a preprocessor makes.
 
     Raises:
         TypeError: if it is something else.

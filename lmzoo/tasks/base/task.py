@@ -86,8 +86,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
     of 2-tuples), a `tf.data.Dataset` of strings, or what Keras takes: dicts of token features. `fit` and `evaluate`
-    also take tables. Lists and arrays of text are tokenized once and batched by length; a dataset is tokenized as it
-    streams.
+    also take a `lmzoo.data.stream`. Lists and arrays of text are tokenized once and batched by length; datasets and
+    streams are tokenized as they are read.
 
     A subclass builds the head in its constructor, which ends with `self.compile()`, and defines what differs from the
     defaults:
@@ -154,7 +154,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the task works on backbones of a family; by default on those that read one sequence."""
+        """Return whether the task works on backbones of a family; by default on those that read one sequence."""
         return not family.backbone.reads_source
 
     @classmethod
@@ -227,7 +227,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     # === Compile ===
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """The optimizer that `compile` takes for `"auto"`."""
+        """Return the optimizer that `compile` takes for `"auto"`."""
         return AdamW(self.recipe.learning_rate, global_clipnorm=1.0)
 
     @property
@@ -237,7 +237,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return found or usual_recipe(self.backbone.config.hidden_dim)
 
     def default_loss(self) -> Losses:
-        """The loss that `compile` takes for `"auto"`."""
+        """Return the loss that `compile` takes for `"auto"`."""
         raise NotImplementedError
 
     def default_loss_weights(self) -> dict[str, float] | None:
@@ -245,7 +245,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return None
 
     def default_metrics(self) -> Metrics:
-        """The metrics that `compile` takes for `"auto"`: a list, or a dict of lists if there are several outputs."""
+        """Return the metrics that `compile` takes for `"auto"`: a list, or a dict of lists by output."""
         return []
 
     # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients in every `fit`.
@@ -267,7 +267,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return super().non_trainable_weights + self._split_unused(super().trainable_weights)[1]
 
     def _split_unused(self, variables: list[keras.Variable]) -> tuple[list[keras.Variable], list[keras.Variable]]:
-        """The variables that are used, and those that are not."""
+        """Return the variables that are used, and the unused ones."""
         unused = {id(v) for v in self.unused_variables}
         return [v for v in variables if id(v) not in unused], [v for v in variables if id(v) in unused]
 
@@ -285,7 +285,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         weighted_metrics: Metrics | None = None,
         **kwargs: Any,
     ) -> None:
-        """Configures training as `keras.Model.compile` does; `"auto"` takes the task's default.
+        """Configure training as `keras.Model.compile` does; `"auto"` takes the task's default.
 
         The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
         of a `fit` and a linear decay to its end. The highest rate is that of `recipe`: the preset's for this kind of
@@ -323,11 +323,11 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         self.forget_compiled()
 
     def forget_compiled(self) -> None:
-        """Drops compiled functions, which hold the weights and settings of the time when they were made."""
+        """Drop compiled functions, which hold the weights and settings of the time when they were made."""
         self.train_function = self.test_function = self.predict_function = None
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
-        """Quantises the backbone's weights, for smaller files and predictions; the head stays as it is.
+        """Quantize the backbone's weights, for smaller files and predictions; the head stays as it is.
 
         Args:
             mode: as in `keras.Model.quantize`.
@@ -335,7 +335,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """
         config = self.get_compile_config()
         with self.device_scope(), warnings.catch_warnings():
-            # Dropout and other layers without weights have nothing to quantise.
+            # Dropout and other layers without weights have nothing to quantize.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
         self.forget_compiled()  # and the optimizer: both know the old weights
@@ -355,7 +355,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return {**config, "optimizer": {**config["optimizer"], "built": self.optimizer.built}}
 
     def compile_from_config(self, config: dict[str, Any]) -> None:
-        """Compiles as `get_compile_config` says and creates the optimizer's state, ready to be loaded."""
+        """Compile as `get_compile_config` says and create the optimizer's state, ready to be loaded."""
         optimizer = config.get("optimizer")
         built = isinstance(optimizer, dict) and optimizer.get("built", False)
         built = config.get("optimizer_built", built)  # where older files have it
@@ -367,7 +367,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             self.build_optimizer()
 
     def build_optimizer(self) -> None:
-        """Creates the optimizer's state, unless it has been created."""
+        """Create the optimizer's state, unless it has been created."""
         if not self.optimizer.built:
             with self.device_scope():
                 self.optimizer.build(self.trainable_variables)
@@ -375,7 +375,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     # === Examples, for subclasses to define ===
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
-        """Texts or pairs as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.
+        """Return texts or pairs as packed sequences of token ids, or another kind of `lmzoo.text.Encoded`.
 
         Encoded texts are returned as they are.
 
@@ -390,7 +390,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return preprocessor.encode(*split_segments(x, preprocessor.tokenizer.takes_words))
 
     def check_takes_text(self) -> None:
-        """Checks that there is a preprocessor whose sequences fit the model.
+        """Check that there is a preprocessor whose sequences fit the model.
 
         Raises:
             ValueError: if not.
@@ -398,7 +398,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         check_preprocessor(self.backbone, self.text_preprocessor)  # again, since `sequence_length` can be set
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """The texts, labels and weights that `fit` got, encoded, and checked to be equally many.
+        """Return the texts, labels and weights that `fit` got, encoded, and checked to be equally many.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -410,7 +410,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return examples
 
     def check_unlabelled(self, y: Labels | None) -> None:
-        """Checks that a task that takes no labels gets none.
+        """Check that a task that takes no labels gets none.
 
         Raises:
             ValueError: if there are.
@@ -422,7 +422,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             )
 
     def check_counts(self, count: int, y: Any, sample_weight: Any) -> None:
-        """Checks that there are `count` labels, if the task needs them, and `count` weights, if any.
+        """Check that there are `count` labels, if the task needs them, and `count` weights, if any.
 
         Raises:
             ValueError: if not.
@@ -434,11 +434,11 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 raise ValueError(f"Got {count} texts but {len(values)} {what}.")
 
     def encode_labels(self, y: Labels | None) -> Any:
-        """Labels as the array that the loss takes, each of them checked; None stays None."""
+        """Return labels as the array that the loss takes, each of them checked; None stays None."""
         return as_array(y)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Weights of all classes by number, 1 for classes that are not given.
+        """Return weights of all classes by number, 1 for classes that are not given.
 
         Raises:
             TypeError: if it is not a dict.
@@ -467,7 +467,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return weights
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """A batch to train on or to evaluate: the examples at `indices` (b,), padded to `width`.
+        """Return a batch to train on or to evaluate: the examples at `indices` (b,), padded to `width`.
 
         `rng` is for everything random.
 
@@ -478,16 +478,16 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return (self.features(examples.encoded, indices, width), *arrays)
 
     def features(self, encoded: EncodedInputs, indices: np.ndarray, width: int) -> FeatureArrays:
-        """The model's inputs for some examples, padded to `width`; see `Preprocessor.features`."""
+        """Return the model's inputs for some examples, padded to `width`; see `Preprocessor.features`."""
         return self.text_preprocessor.features(encoded, indices, width)
 
     def backbone_inputs(self, features: Features) -> Features:
-        """The token features that the backbone gets, to be checked; by default all but the task's own inputs."""
+        """Return the token features that the backbone gets; by default all but the task's own inputs."""
         own = self.input.keys() - self.backbone.input.keys()
         return {name: values for name, values in features.items() if name not in own}
 
     def extra_features(self, encoded: EncodedInputs) -> FeatureArrays:
-        """Inputs that predictions need in addition to the backbone's: arrays with one row per example."""
+        """Return inputs that predictions need in addition to the backbone's: arrays with one row per example."""
         return {}
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
@@ -709,7 +709,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return with_errors(replace(found, scores={**measured, **found.scores}), x, errors, columns, history)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        """The scores of the task's answers; none by default.
+        """Return the scores of the task's answers; none by default.
 
         Args:
             parts: parts of the examples, in their order.
@@ -720,7 +720,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return Report()
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """The model's outputs (logits) in the order of `x`, texts or token features; see `keras.Model.predict`.
+        """Return the model's outputs (logits) in the order of `x`, texts or token features; see `keras.Model.predict`.
 
         The default batch size is 32.
         """
@@ -734,7 +734,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def training_batches(
         self, x: Inputs, y: Labels | None = None, batch_size: int | None = None, seed: int = 0
     ) -> Batches:
-        """The batches of `fit`, shuffled, for custom training loops: a `keras.utils.PyDataset`.
+        """Return the batches of `fit`, shuffled, for custom training loops: a `keras.utils.PyDataset`.
 
         Args:
             x: texts.
@@ -820,7 +820,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     # === Save, load and export ===
 
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
-        """Writes a `.keras` file with weights, vocabulary, labels and optimizer state; see `keras.Model.save`.
+        """Write a `.keras` file with weights, vocabulary, labels and optimizer state; see `keras.Model.save`.
 
         If writing fails, as on a full disk, an existing file stays as it was. Of several processes, only one should
         write.
@@ -841,7 +841,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     @classmethod
     def load(cls, filepath: str | Path, compile: bool = True) -> Self:
-        """Reads a `.keras` file from a source that is not trusted.
+        """Read a `.keras` file from a source that is not trusted.
 
         `keras.saving.load_model` reads the same files, but it unpacks them itself, before lmzoo is called: it accepts a
         small file that unpacks to gigabytes, and a load that fails can leave a folder in the temporary directory. Here
@@ -875,17 +875,17 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return model
 
     def save_assets(self, directory: str) -> None:
-        """Writes the vocabulary; Keras calls it when saving `.keras` files."""
+        """Write the vocabulary; Keras calls it when saving `.keras` files."""
         if self.preprocessor is not None:
             self.preprocessor.save_assets(directory)
 
     def load_assets(self, directory: str) -> None:
-        """Reads the vocabulary; Keras calls it when loading `.keras` files."""
+        """Read the vocabulary; Keras calls it when loading `.keras` files."""
         if self.preprocessor is not None:
             self.preprocessor.load_assets(directory)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments: the task's attributes of the same names."""
+        """Return the constructor's arguments: the task's attributes of the same names."""
         config = {name: getattr(self, name) for name in constructor_arguments(type(self))}
         parts = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
         if self.name == self.default_name:  # so that copies can be in one model
@@ -915,7 +915,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         family: str | None = None,
         **task_kwargs: Any,
     ) -> Self:
-        """Builds the task on a preset's backbone, with the preset's head if it has one that fits.
+        """Build the task on a preset's backbone, with the preset's head if it has one that fits.
 
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
@@ -959,7 +959,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         )
 
     def copy_with(self, **changes: Any) -> Self:
-        """A copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
+        """Return a copy of the task with the same weights, whose backbone has other arguments, such as another `dtype`.
 
         It is compiled with the defaults. Of a task with LoRA its weights have the updates added, and all of them are
         trained; to weights of int8 updates are not added, but copied.
@@ -1010,7 +1010,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return resized
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Writes backbone, head, labels and vocabulary as a preset.
+        """Write backbone, head, labels and vocabulary as a preset.
 
         Args:
             directory: path of the preset. If writing fails, an existing one stays as it was.
@@ -1029,7 +1029,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             )
 
     def export(self, path: str | Path, verbose: bool = True, dtype: Literal["int8"] | None = None) -> None:
-        """Writes a TensorFlow SavedModel that takes strings, for TensorFlow Serving.
+        """Write a TensorFlow SavedModel that takes strings, for TensorFlow Serving.
 
         `serving_default` takes `text`, a string tensor (n,); the signature `pair` takes `text` and `text_pair`;
         `tokens` takes the token features. All return a dict of named tensors: the task's answers and, for strings,
@@ -1060,11 +1060,11 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         export_task(self, path, verbose, dtype)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers to token features, in TensorFlow ops; `served_outputs` names them."""
+        """Return the exported model's answers to token features, in TensorFlow ops, by `served_outputs`."""
         raise NotImplementedError(f"{type(self).__name__} must define `serve`.")
 
     def signatures(self) -> Signatures:
-        """What is exported.
+        """Return what is exported.
 
         Returns:
             A `tf.Module` that holds the tables used by the functions, and the functions by name of signature:
@@ -1074,7 +1074,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
 
 def _joined(metrics: Any, more: Any) -> Metrics:
-    """Both lists of metrics, or both dicts of lists, as one."""
+    """Return both lists of metrics, or both dicts of lists, as one."""
     for given in (metrics, more):
         if not isinstance(given, (list, tuple, dict, type(None))):
             raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {given!r:.60}.')

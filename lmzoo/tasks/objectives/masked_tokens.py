@@ -102,7 +102,7 @@ class MaskedTokensTask(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's tokenizer has a mask token, and its models see what comes after one."""
+        """Return whether the family's tokenizer has a mask token, and its models see what comes after one."""
         return family.mask_token is not None and not family.backbone.causal
 
     def default_loss(self) -> Any:
@@ -144,7 +144,7 @@ class MaskedTokensTask(Task):
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """The inputs for predictions; see `Task.features`.
+        """Return the inputs for predictions; see `Task.features`.
 
         Of texts that hold mask tokens; a query stream sees all tokens but these.
         """

@@ -87,13 +87,13 @@ class NextTokensTask(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's models see only what comes before."""
+        """Return whether the family's models see only what comes before."""
         return bool(family.backbone.causal)
 
     forces_end = False  # whether generated text that reaches its limit ends with the end token
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
-        """Logits of the tokens that follow those with these vectors, float (B, T, H): float32 (B, T, V)."""
+        """Return logits of the next tokens from vectors, float (B, T, H): float32 (B, T, V)."""
         return self.backbone.token_logits(vectors)
 
     @property
@@ -115,7 +115,7 @@ class NextTokensTask(Task):
         return [TokenAccuracy()]
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
-        """See `Task.batches`; with `carries_state`, sequences that follow one another are in batches that do.
+        """Return the data as `Task.batches`; with `carries_state` each batch continues the sequences of the one before.
 
         Raises:
             ValueError: with `carries_state`, for data of which only a part is known at a time.
@@ -136,7 +136,7 @@ class NextTokensTask(Task):
         return LengthBatches(lengths, make_batch, size, [self.longest_sequence], "streams", options.seed), None, None
 
     def _make_room(self, options: BatchOptions) -> int:
-        """Makes room for the states of a batch, and returns its size."""
+        """Make room for the states of a batch, and return its size."""
         size = options.batch_size or BATCH_SIZE
         if self.streams is not None and self.streams.make_room(size, options.training):
             self.train_function = self.test_function = None
@@ -150,12 +150,12 @@ class NextTokensTask(Task):
         return batch
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """See `Task.features`: each sequence by itself."""
+        """Return the features of sequences, each of which begins anew."""
         found = super().features(encoded, indices, width)
         return {**found, "goes_on": np.zeros(len(indices), "int32")} if self.carries_state else found
 
     def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Texts and documents as full sequences; encoded sequences, of `pack_continuously`, are returned as they are.
+        """Return texts and documents as full sequences; sequences of `pack_continuously` are returned unchanged.
 
         Raises:
             TypeError: naming the position of a document that is not text.
@@ -175,7 +175,7 @@ class NextTokensTask(Task):
         return Examples(x, None, weights)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Sequences without their last token, the next tokens int32 (b, t), and which of them count, float32 (b, t)."""
+        """Return sequences without their last token, the next tokens int32 (b, t), and their weights float32 (b, t)."""
         features = self.features(examples.encoded, indices, width)
         ids, real = features["token_ids"], features["padding_mask"]  # (b, t + 1)
         read, following = ids[:, :-1], ids[:, 1:]
