@@ -8,7 +8,7 @@ import pytest
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo import tasks
 from lmzoo.registry.family import families
-from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_training
+from lmzoo.testing import FAMILY_CHECKS, TASK_CHECKS, check_seed, check_training
 from lmzoo.testing.tiny import public_tasks
 from tests.conformance.enrolled import subclasses
 
@@ -49,12 +49,12 @@ def family_parameters():
     """Every check of every family."""
     for family in FAMILIES:
         for check in FAMILY_CHECKS:
-            slow = family.name in SIMILAR and name_of(check) not in QUICK
-            # On JAX all others are trained.
+            # On JAX all that are not similar to others are trained.
             on_jax = keras.backend.backend() == "jax"
+            slow = family.name in SIMILAR and (on_jax or name_of(check) not in QUICK)
             slow |= name_of(check) == "check_training" and not on_jax and family.name not in TRAINED
             # On JAX dropout outside of compiled code takes seconds, and so do new models; configurations are the same.
-            slow |= on_jax and name_of(check) in SLOW_ON_JAX and family.name != "bert"
+            slow |= on_jax and name_of(check) in SLOW_ON_JAX and (family.name != "bert" or check is check_seed)
             yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name_of(check)}")
 
 
@@ -84,10 +84,11 @@ def is_slow(task, family, check, own):
 
 
 def parameters():
-    """Every task on every family that it supports, with every check; of the expensive ones, each pair has a third.
+    """Every task with every check on one family, and with a third of them on each other family that it supports.
 
-    Each of these is there for each task with several families, and for each family with several tasks.
-    `make test` runs pairs in which every task occurs, and the classifier on families that are not similar to others.
+    The classifier is on all families with all checks that are not expensive. Every check is there for each task with
+    several families, and for each family with several tasks; on JAX the thirds are others. `make test` runs pairs in
+    which every task occurs, and the classifier on families that are not similar to others.
     """
     on_jax = keras.backend.backend() == "jax"
     for family in FAMILIES:
@@ -98,11 +99,10 @@ def parameters():
             # These take longest: the classifier and the tasks that only they have are enough there.
             quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
             own = family is quick[index % len(quick)]
-            shared = own or task is tasks.TextClassifier
             for number, check in enumerate(TASK_CHECKS):
-                if on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW and not shared:
-                    continue
-                if name_of(check) in EXPENSIVE and not shared and (number + index + FAMILIES.index(family)) % 3:
+                third = (number + index + FAMILIES.index(family) + on_jax) % 3 == 0
+                everywhere = task is tasks.TextClassifier and name_of(check) not in EXPENSIVE
+                if not own and ((on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW) or not (third or everywhere)):
                     continue
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
                 if name_of(check) == "check_task_backends":

@@ -15,7 +15,7 @@ from lmzoo.testing import TASK_CHECKS, tiny_examples, tiny_task
 
 EAGER = {"check_task_fit", "check_task_predictions"}
 QUICK = {"check_task_files", "check_task_predictions"}
-DIFFERENT = {"bert", "elmo", "gpt2"}  # in what they read or see
+DIFFERENT = {"elmo", "gpt2"}
 
 
 @keras.saving.register_keras_serializable(package="toy")
@@ -58,7 +58,7 @@ class GaussianRegressor(Task):
 
 
 def parameters():
-    """Every check on one family, the quick ones on different ones; `make test-all` runs every check on these.
+    """Every check on one family, the quick ones also on families that differ in what they read or see.
 
     Other processes that have to know the task are seen on JAX; on TensorFlow test_conformance.py does the same.
     """
@@ -66,9 +66,10 @@ def parameters():
     chosen = [family for name, family in families().items() if name == "bert" or name in DIFFERENT]
     for family in filter(GaussianRegressor.supports, chosen):
         for check in TASK_CHECKS:
-            few = check.__name__ in QUICK and on_tensorflow and family.name in DIFFERENT
-            left_out = check.__name__ in {"check_task_export", "check_task_resume"} and on_tensorflow
-            marks = [pytest.mark.slow] * ((family.name != "bert" and not few) or left_out)
+            if family.name != "bert" and check.__name__ not in QUICK:
+                continue
+            left_out = check.__name__ in {"check_task_export", "check_task_resume"}
+            marks = [pytest.mark.slow] * (left_out if on_tensorflow else family.name != "bert")
             if check.__name__ == "check_task_backends":
                 marks.append(pytest.mark.tf_only)
             yield pytest.param(family, check, marks=marks, id=f"{family.name}-{check.__name__}")

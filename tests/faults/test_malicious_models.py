@@ -105,21 +105,23 @@ def test_weights_for_tensorflow(attack: str, kind: str, ground: Ground) -> None:
     ground.refused("tf_model", folder, file.name)
 
 
-def test_code_in_a_preset(ground: Ground) -> None:
+@pytest.mark.parametrize(
+    ("file", "place"),
+    [
+        ("preprocessor.json", ("config", "tokenizer")),
+        ("preprocessor.json", ()),
+        ("config.json", ()),
+        ("config.json", ("config", "activation")),
+    ],
+    ids=["tokenizer", "preprocessor", "backbone", "activation"],
+)
+def test_code_in_a_preset(file: str, place: tuple[str, ...], ground: Ground) -> None:
     preset = ground.copy("preset without manifest")
-    preprocessor = json.loads((preset / "preprocessor.json").read_text())
-    config = json.loads((preset / "config.json").read_text())
+    stored = (preset / file).read_text()
     for attack in attacks(ground.folder / "RAN").values():
-        for file, content in (
-            ("preprocessor.json", replaced(preprocessor, ("config", "tokenizer"), attack)),
-            ("preprocessor.json", attack),
-            ("config.json", attack),
-            ("config.json", replaced(config, ("config", "activation"), attack)),
-        ):
-            before = (preset / file).read_text()
-            (preset / file).write_text(json.dumps(content))
-            ground.refused("trusted_preset", preset, f"{file}|BertBackbone: unhashable")
-            (preset / file).write_text(before)
+        (preset / file).write_text(json.dumps(replaced(json.loads(stored), place, attack)))
+        ground.refused("trusted_preset", preset, f"{file}|BertBackbone: unhashable")
+    (preset / file).write_text(stored)
     assert ground.load("preset", preset).ended == "done"
 
 
