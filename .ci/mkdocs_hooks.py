@@ -12,7 +12,7 @@ from mkdocs.structure.files import File, Files
 from lmzoo import PresetInfo, list_presets
 
 _PLACE = "<!-- table of presets -->"
-_COLUMNS = ("name", "family", "parameters", "size", "languages", "licence", "source")
+_COLUMNS = ("name", "family", "parameters", "size", "languages", "license", "source")
 _HUBS = {"hf": "https://huggingface.co/", "kaggle": "https://www.kaggle.com/models/"}
 
 
@@ -58,7 +58,7 @@ def preset_table() -> str:
 
 def _cells(info: PresetInfo) -> str:
     texts = (info.family, _millions(info.parameters), f"{info.size_bytes / 1e6:,.0f} MB")
-    words = (", ".join(info.languages), info.licence)
+    words = (", ".join(info.languages), info.license)
     cells = [f"<code>{escape(info.name)}</code>", *map(escape, (*texts, *words)), _source(info)]
     return "".join(f"<td>{cell}</td>" for cell in cells)
 

@@ -5,7 +5,7 @@
 The domain is that of SST-2, sentences about films. `bert_nano_en_uncased` goes on with its pre-training on text about
 films (articles and chats), or on the task's own training sentences without their labels (Gururangan et al., 2020,
 <https://arxiv.org/abs/2004.10964>). Then each is fine-tuned like the preset itself in `quality`, with 100, 300 and
-1,000 labelled sentences. The development set is only used for the scores. The results are in `results/adaptation.json`;
+1,000 labeled sentences. The development set is only used for the scores. The results are in `results/adaptation.json`;
 a run that was stopped continues.
 """
 
@@ -32,7 +32,7 @@ def films(data: Path, work: Path) -> list[str]:
     return [str(data / f"pretrain_modern/{name}-train-*") for name in ("wikiculture", "selfdialogues")]
 
 
-def unlabelled(data: Path, work: Path) -> list[str]:
+def unlabeled(data: Path, work: Path) -> list[str]:
     """The training sentences of SST-2 without their labels."""
     file = work / "sentences.txt"
     if not file.exists():
@@ -41,8 +41,8 @@ def unlabelled(data: Path, work: Path) -> list[str]:
     return [str(file)]
 
 
-TEXTS = {"films": films, "unlabelled": unlabelled}
-TITLES = {"": "preset as it is", "films": "and text about films", "unlabelled": "and the sentences without labels"}
+TEXTS = {"films": films, "unlabeled": unlabeled}
+TITLES = {"": "preset as it is", "films": "and text about films", "unlabeled": "and the sentences without labels"}
 
 
 def main() -> None:

@@ -96,7 +96,7 @@ def main() -> None:
     files = [SHARED / "data/sst2" / f"stsa.binary.{part}" for part in ("train", "dev")]
     if not ready(*files):
         return
-    train, (texts, labels) = (read_table(f, format="labelled", label="label", label_type=int) for f in files)
+    train, (texts, labels) = (read_table(f, format="labeled", label="label", label_type=int) for f in files)
     keras.utils.set_random_seed(0)
     task = lmzoo.models.TextClassifier.from_preset(options["preset"], labels=LABELS, pooling="mean")
     task.fit(*train, epochs=options["epochs"], verbose=2)

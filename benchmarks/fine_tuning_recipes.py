@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -46,7 +47,7 @@ Settings = dict[str, Any]  # of a run: learning_rate, epochs and, if the head po
 
 def read_texts(folder: Path) -> tuple[Examples, Examples]:
     """The sentences of SST-2, to fill in words; the labels are not used."""
-    examples = read_table(folder / "sst2/stsa.binary.train", format="labelled", label="label", label_type=int)
+    examples = read_table(folder / "sst2/stsa.binary.train", format="labeled", label="label", label_type=int)
     return examples, ([], [])
 
 
@@ -211,14 +212,14 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
     config["config"]["fine_tuning"] = stored_recipes(recipes)
     write_json(folder, CONFIG_FILE, config)
     card = folder / "README.md"
-    before, after = card.read_text("utf-8").split("## Licence and limits")
+    before, heading, after = re.split(r"^(## Licen[cs]e and limits)$", card.read_text("utf-8"), flags=re.MULTILINE)
     before = before.partition(TITLE)[0]
     text = (
         f"{TITLE}\n\nThese are the defaults of tasks that are built on this preset. "
         "`python -m benchmarks.fine_tuning_recipes` found those of\nTextClassifier and TokenClassifier, "
         f"and the others are those of `python -m benchmarks.quality`.\n\n{recipe_table(recipes)}\n\n"
     )
-    card.write_text(f"{before}{text}## Licence and limits{after}", "utf-8")
+    card.write_text(f"{before}{text}{heading}{after}", "utf-8")
     write_manifest(folder)
 
 

@@ -59,7 +59,7 @@ class Dataset(NamedTuple):
     arguments: dict[str, Any] = {}  # noqa: RUF012 - the task's
     epochs: int = 4
     batch_size: int = 32
-    labelled: int | None = None  # so many training examples, beside those for validation; None for all
+    labeled: int | None = None  # so many training examples, beside those for validation; None for all
 
 
 # === Examples ===
@@ -326,7 +326,7 @@ ENCODERS = {
 SST2 = Dataset(
     "SST-2, sentiment",
     "TextClassifier",
-    tables("sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labelled", label="label", label_type=int),
+    tables("sst2/stsa.binary.train", "sst2/stsa.binary.dev", format="labeled", label="label", label_type=int),
     accuracy,
     words_classifier(accuracy),
     {"num_classes": 2, **MEAN},
@@ -335,7 +335,7 @@ DATASETS = {
     "sst2": SST2,
     **{
         f"sst2-{count}": SST2._replace(
-            title=f"SST-2, {count:,} labelled sentences, 10 epochs", epochs=10, batch_size=16, labelled=count
+            title=f"SST-2, {count:,} labeled sentences, 10 epochs", epochs=10, batch_size=16, labeled=count
         )
         for count in (100, 300, 1000)
     },
@@ -470,8 +470,8 @@ def compare(
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
-    if dataset.labelled is not None:
-        train = parts[0] = some(parts[0], dataset.labelled)
+    if dataset.labeled is not None:
+        train = parts[0] = some(parts[0], dataset.labeled)
     if (key := f"{name} baseline") not in rows:
         kind, scores = dataset.baseline(train, dev)
         rows[key] = [{"kind": kind, "examples": len(train[1]), "tested": len(dev[1]), **scores}]

@@ -1,4 +1,4 @@
-"""(u) One train step and one forward pass of an XLNet classifier, and one step of permutation language modelling.
+"""(u) One train step and one forward pass of an XLNet classifier, and one step of permutation language modeling.
 
 As in `train_step`, every peer has dropout 0.1, AdamW, and a batch without padding. KerasHub has XLNet's backbone alone:
 its classifier is a dense layer on the last token, and it has no second stream to train.
@@ -34,7 +34,7 @@ Steps = dict[str, Callable[[], object]]
 
 
 def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """A batch without padding and its labels; what permutation language modelling adds, and its targets."""
+    """A batch without padding and its labels; what permutation language modeling adds, and its targets."""
     from lmzoo.text import Masking
     from lmzoo.text.permutation import factorization_order
 

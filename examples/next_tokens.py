@@ -16,7 +16,7 @@ import lmzoo
 PROMPT = "She opened the door and"
 SHOWN = 14  # tokens
 TOP_K = 5  # the default of `generate`
-COLOURS = {"drawn by top_k": "#7aa6d8", "drawn by random only": "#d5d5d5"}
+COLORS = {"drawn by top_k": "#7aa6d8", "drawn by random only": "#d5d5d5"}
 ORDERS = range(1, 6)
 PARTS = (1, 4, 16)  # all of the text, a quarter, a sixteenth
 
@@ -33,12 +33,12 @@ def draw_samplers() -> plt.Figure:
     for axes, temperature in zip(panels, (0.5, 1.0, 2.0), strict=True):
         scaled = np.exp((logits - logits.max()) / temperature)
         probabilities = (scaled / scaled.sum())[best]
-        colours = [COLOURS["drawn by top_k" if rank < TOP_K else "drawn by random only"] for rank in range(SHOWN)]
-        axes.barh(range(SHOWN), probabilities, color=colours)
+        colors = [COLORS["drawn by top_k" if rank < TOP_K else "drawn by random only"] for rank in range(SHOWN)]
+        axes.barh(range(SHOWN), probabilities, color=colors)
         axes.set(title=f"temperature {temperature:g}", xlabel="probability", yticks=range(SHOWN), yticklabels=tokens)
         axes.text(0.97, 0.05, f"all others {1 - probabilities.sum():.0%}", transform=axes.transAxes, ha="right")
     panels[0].invert_yaxis()
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in COLOURS.items()]
+    handles = [plt.Rectangle((0, 0), 1, 1, color=color, label=name) for name, color in COLORS.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=2)
     figure.suptitle(f"{PROMPT} …")
     return figure

@@ -1,4 +1,4 @@
-"""Draws the figure of permutation language modelling: an order, and which tokens each prediction sees.
+"""Draws the figure of permutation language modeling: an order, and which tokens each prediction sees.
 
 `examples/pictures.py` calls `draw`.
 """
@@ -14,7 +14,7 @@ from lmzoo.text.permutation import factorization_order
 
 WORDS = ["The", "ship", "left", "the", "quiet", "harbour", "early", "at", "dawn"]
 PREDICTED = [1, 5, 8]
-COLOURS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
+COLORS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
 
 
 def draw(path: Path, seed: int = 9) -> None:
@@ -27,8 +27,8 @@ def draw(path: Path, seed: int = 9) -> None:
     for row, target in enumerate(predicted):
         for column, word in enumerate(WORDS):
             sees = order[column] < order[target]
-            colour = COLOURS["known" if known[0, column] else "predicted before"] if sees else "white"
-            box = {"facecolor": colour, "edgecolor": "#b0b0b0", "boxstyle": "round,pad=0.35"}
+            color = COLORS["known" if known[0, column] else "predicted before"] if sees else "white"
+            box = {"facecolor": color, "edgecolor": "#b0b0b0", "boxstyle": "round,pad=0.35"}
             text = "?" if column == target else word if sees else ""
             axes.text(column, -row, text.center(7), ha="center", va="center", bbox=box, family="monospace", fontsize=9)
     axes.set(

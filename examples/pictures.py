@@ -33,7 +33,7 @@ mpl.use("Agg")
 PRESET = "bert_nano_en_uncased"
 SENTENCE = "The animal didn't cross the street because it was too tired."  # of Jakob Uszkoreit's, on the Transformer
 MIXED = 2000  # examples of each task on ELMo
-COLOURS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
+COLORS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
 
 
 def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any) -> tuple[Any, Any]:
@@ -47,7 +47,7 @@ def classify(data: Path, path: Path) -> None:
     """The learning curve and the confusion matrix of a sentiment classifier."""
     names = ["negative", "positive"]
     (x, y), (dev, expected) = (
-        read_table(data / f"sst2/stsa.binary.{part}", label="label", label_type=int, format="labelled")
+        read_table(data / f"sst2/stsa.binary.{part}", label="label", label_type=int, format="labeled")
         for part in ("train", "dev")
     )
     task, history = fitted("TextClassifier", (x, y), 4, (dev, expected), labels=names, pooling="mean")
@@ -64,7 +64,7 @@ def classify(data: Path, path: Path) -> None:
     for (row, column), count in np.ndenumerate(counts):
         matrix.text(column, row, count, ha="center", va="center", color="w" if count > counts.max() / 2 else "k")
     matrix.set(xticks=(0, 1), xticklabels=names, yticks=(0, 1), yticklabels=names, title="Held-out sentences")
-    matrix.set(xlabel="predicted", ylabel="labelled")
+    matrix.set(xlabel="predicted", ylabel="labeled")
     keep(figure, path)
 
 
@@ -78,7 +78,7 @@ def home(data: Path, path: Path) -> None:
     (found,) = lmzoo.models.MaskedLM.from_preset(PRESET).fill(["She opened the [MASK] and went in."], top_k=4)
     bars(panels["fill"], [one["token"] for one in found], [one["score"] for one in found])
     panels["fill"].set(title="fill", xlabel="She opened the [MASK] and went in.")
-    train = read_table(data / "sst2/stsa.binary.train", label="label", label_type=int, format="labelled")
+    train = read_table(data / "sst2/stsa.binary.train", label="label", label_type=int, format="labeled")
     labels = ["negative", "positive"]
     classifier, _ = fitted("TextClassifier", train, 4, labels=labels, pooling="mean")
     reviews = [
@@ -106,7 +106,7 @@ def tagger(data: Path) -> Any:
 
 
 def tag(data: Path, path: Path) -> None:
-    """Names in sentences, coloured by their types."""
+    """Names in sentences, colored by their types."""
     texts = [
         "Ada Byron met Charles Babbage in London before she wrote about his engine.",
         "Justin Bieber is playing in Boston on Friday, and Taylor Swift in New York.",
@@ -116,14 +116,14 @@ def tag(data: Path, path: Path) -> None:
 
 
 def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -> None:
-    """Texts with coloured spans, and their labels below them."""
+    """Texts with colored spans, and their labels below them."""
     figure, axes = plt.subplots(figsize=(8.6, 0.75 * len(texts)), layout="constrained")
     draw_spans(axes, texts, spans)
     keep(figure, path)
 
 
 def draw_spans(axes: plt.Axes, texts: list[str], spans: list[list[dict[str, Any]]]) -> None:
-    """Draws texts with coloured spans, and their labels below them."""
+    """Draws texts with colored spans, and their labels below them."""
     axes.set_axis_off()
     width = max(map(len, texts)) + 1
     axes.set(xlim=(0, width), ylim=(0, 2 * len(texts)))
@@ -133,8 +133,8 @@ def draw_spans(axes: plt.Axes, texts: list[str], spans: list[list[dict[str, Any]
             axes.text(place + 0.5, height, letter, family="monospace", ha="center", va="center", fontsize=10)
         for span in found:
             start, length, label = span["start"], span["end"] - span["start"], span.get("label", "")
-            colour = COLOURS.get(label, "#eeeeee")
-            axes.add_patch(plt.Rectangle((start, height - 0.55), length, 1.1, color=colour, zorder=0))
+            color = COLORS.get(label, "#eeeeee")
+            axes.add_patch(plt.Rectangle((start, height - 0.55), length, 1.1, color=color, zorder=0))
             note = f"{label} {span['score']:.2f}".strip()
             axes.text(start + length / 2, height - 0.95, note, ha="center", va="center", fontsize=7, color="#555555")
 
@@ -163,7 +163,7 @@ def answer(data: Path, path: Path) -> None:
 def score(data: Path, path: Path) -> None:
     """The scores of held-out sentences, for each of the annotators' five grades."""
     train, (texts, grades) = (
-        read_table(data / f"sst2/stsa.fine.{part}", label="label", label_type=float, format="labelled")
+        read_table(data / f"sst2/stsa.fine.{part}", label="label", label_type=float, format="labeled")
         for part in ("train", "dev")
     )
     task, _ = fitted("TextRegressor", train, 4, (texts, grades), pooling="mean")
@@ -264,12 +264,12 @@ def surprisal(data: Path, path: Path) -> None:
 @cache
 def reviewer() -> Any:
     """The classifier of the quickstart, trained on a hundred reviews."""
-    texts, labels = (part[: quickstart.LABELLED] for part in quickstart.read_reviews("train"))
+    texts, labels = (part[: quickstart.LABELED] for part in quickstart.read_reviews("train"))
     return quickstart.fine_tune(texts, labels, pretrained=True, seed=0, epochs=10)
 
 
 def why(data: Path, path: Path) -> None:
-    """How the score of a class falls if a word is left out, in the colours of words."""
+    """How the score of a class falls if a word is left out, in the colors of words."""
     texts = ["A dull start, but a lovely and funny end.", "The actors are good, and I was bored to tears."]
     found = lmzoo.analysis.leave_out(reviewer(), texts)
     most = max(float(np.abs(one.values).max()) for one in found)
@@ -279,8 +279,8 @@ def why(data: Path, path: Path) -> None:
     for row, (text, one) in enumerate(zip(texts, found, strict=True)):
         height = 2 * (len(texts) - row) - 1
         for (start, end), value in zip(one.offsets.tolist(), one.values, strict=True):
-            colour = "tab:blue" if value > 0 else "tab:orange"
-            box = plt.Rectangle((start, height - 0.6), end - start, 1.2, color=colour, alpha=0.8 * abs(value) / most)
+            color = "tab:blue" if value > 0 else "tab:orange"
+            box = plt.Rectangle((start, height - 0.6), end - start, 1.2, color=color, alpha=0.8 * abs(value) / most)
             axes.add_patch(box)
         for place, letter in enumerate(text):
             axes.text(place + 0.5, height, letter, family="monospace", ha="center", va="center", fontsize=10)
@@ -306,12 +306,12 @@ def calibration(data: Path, path: Path) -> None:
 
 def mix(data: Path, path: Path) -> None:
     """How much four tasks use each layer of ELMo, whose language model is frozen."""
-    labelled: dict[str, Any] = {"format": "labelled", "label": "label"}
+    labeled: dict[str, Any] = {"format": "labeled", "label": "label"}
     sets = {
         "parts of speech": ("TokenClassifier", read_conll(data / "pos_ewt/en_ewt-ud-train.conllu.gz", conllu=True)),
         "names": ("TokenClassifier", read_conll(data / "ner_wnut17/wnut17train.conll")),
-        "types of questions": ("TextClassifier", read_table(data / "trec/TREC.train", **labelled, encoding="latin-1")),
-        "sentiment": ("TextClassifier", read_table(data / "sst2/stsa.binary.train", **labelled)),
+        "types of questions": ("TextClassifier", read_table(data / "trec/TREC.train", **labeled, encoding="latin-1")),
+        "sentiment": ("TextClassifier", read_table(data / "sst2/stsa.binary.train", **labeled)),
     }
     rows = []
     for name, (kind, (x, y)) in sets.items():

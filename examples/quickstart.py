@@ -29,7 +29,7 @@ from lmzoo.serving.server import running_server
 PRESET = "bert_nano_en_uncased"
 DATA = Path(__file__).parent / "data"
 REVIEWS = DATA / "reviews.csv"
-LABELLED = 100  # reviews to learn from; those after them chose the learning rates
+LABELED = 100  # reviews to learn from; those after them chose the learning rates
 RATES = {True: 1e-4, False: 1e-3}  # of 1e-4, 3e-4 and 1e-3, the best for the preset's and for random weights
 QUIET = {"verbose": 1 if sys.stdout.isatty() else 0}  # progress bars only on terminals
 KINDS = {True: "pre-trained", False: "random weights"}
@@ -120,7 +120,7 @@ def main() -> None:
         guesses = ", ".join(f"{g['token']} {g['score']:.2f}" for g in masked_lm.fill([text], top_k=4)[0])
         print(f"   {text:45s} -> {guesses}")
 
-    texts, labels = (part[:LABELLED] for part in read_reviews("train"))
+    texts, labels = (part[:LABELED] for part in read_reviews("train"))
     test_texts, test_labels = read_reviews("test")
     print(f"\n2. Fine-tune a sentiment classifier on {len(texts)} reviews ({REVIEWS.name}), with {len(seeds)} seeds")
     words = make_pipeline(TfidfVectorizer(ngram_range=(1, 2)), LogisticRegression(C=10)).fit(texts, labels)

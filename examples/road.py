@@ -9,7 +9,7 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 
-# name, what was new, column, row, colour
+# name, what was new, column, row, color
 MODELS = {
     "n-grams": ("1948: counts of words", 0, 2, "left"),
     "feed-forward": ("2003: vectors of words", 1, 2, "left"),
@@ -37,7 +37,7 @@ ROADS = [
     ("BERT", "ALBERT"),
     ("BERT", "DistilBERT"),
 ]
-COLOURS = {
+COLORS = {
     "left": ("#cfe3ff", "reads from left to right: generates text"),
     "both": ("#d5f2d0", "reads both sides: vectors, labels, masks"),
     "pairs": ("#ffe2b8", "reads one text, writes another: translates"),
@@ -56,11 +56,11 @@ def draw(path: Path) -> None:
         axes.annotate("", xy=(u - dx, v - dy), xytext=(x + dx, y + dy), arrowprops=arrow)
     for name, (note, _, _, kind) in MODELS.items():
         x, y = places[name]
-        box = plt.Rectangle((x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT, color=COLOURS[kind][0], ec="#b0b0b0")
+        box = plt.Rectangle((x - WIDTH / 2, y - HEIGHT / 2), WIDTH, HEIGHT, color=COLORS[kind][0], ec="#b0b0b0")
         axes.add_patch(box)
         axes.text(x, y + 0.11, name, ha="center", va="center", fontsize=12, weight="bold")
         axes.text(x, y - 0.13, note.replace(": ", "\n"), ha="center", va="center", fontsize=8, linespacing=1.3)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=colour, label=label) for colour, label in COLOURS.values()]
+    handles = [plt.Rectangle((0, 0), 1, 1, color=color, label=label) for color, label in COLORS.values()]
     axes.legend(handles=handles, loc="lower center", bbox_to_anchor=(0.5, -0.17), ncols=3, frameon=False, fontsize=9)
     axes.set(xlim=(-0.5, 4.75), ylim=(-0.34, 2.2))
     axes.set_axis_off()

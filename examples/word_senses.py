@@ -6,7 +6,7 @@ The same word is read in sentences that use it in different senses, and each lay
 each layer the script prints the mean cosine of two uses of the same sense, that of two uses of different senses, and
 their difference, the gap. It prints two other gaps to compare with: "chance" is what 95 of 100 random divisions of the
 same vectors into senses stay below; "random weights" is the gap in a model of the same shape that has learned nothing,
-but sees the same neighbouring words. Layer 0 does not see the neighbours: a gap there comes from the word's position in
+but sees the same neighboring words. Layer 0 does not see the neighbors: a gap there comes from the word's position in
 the sentence or, in a model that keeps capital letters, from "Apple" and "apple".
 
 `--preset` takes what `from_preset` takes: a name of `lmzoo presets`, a folder, `hf://google-bert/bert-base-uncased`, or

@@ -25,7 +25,7 @@ _LABEL = (
 )
 _CHOICES = "Columns of the choices, separated by commas, or one column of lists. Default: ending0 to ending3."
 _FORMAT = (
-    "Format of DATA: csv, tsv, jsonl, parquet, txt, labelled (a label, a space, a text), conll, conllu or squad. "
+    "Format of DATA: csv, tsv, jsonl, parquet, txt, labeled (a label, a space, a text), conll, conllu or squad. "
     "Default: from the suffix."
 )
 _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."

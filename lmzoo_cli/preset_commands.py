@@ -35,7 +35,7 @@ def presets() -> None:
     infos = [info for _, info in sorted(list_presets().items())]
     console = Console()
     if not console.is_terminal:
-        columns = ("name", "family", "parameters", "size_bytes", "languages", "licence", "handle")
+        columns = ("name", "family", "parameters", "size_bytes", "languages", "license", "handle")
         fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
         print_tabs([columns, *([row[column] for column in columns] for row in fields)])
         return
@@ -45,7 +45,7 @@ def presets() -> None:
         "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in infos],
         "family": [info.family for info in infos],
         "language": [", ".join(info.languages) for info in infos],
-        "licence": [info.licence for info in infos],
+        "license": [info.license for info in infos],
         "where": ["shipped" if info.shipped else info.handle for info in infos],
     }
     # Users copy the names, so they are never cut: where space is short, the last columns are left out.

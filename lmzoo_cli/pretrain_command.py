@@ -107,7 +107,7 @@ def pretrain(
     split: Split = True,
     tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Directory for TensorBoard's logs.")] = None,
     language: Annotated[str | None, typer.Option("--language", help="Language of the preset, such as en.")] = None,
-    licence: Annotated[str | None, typer.Option("--licence", help="Its licence, such as Apache-2.0.")] = None,
+    license: Annotated[str | None, typer.Option("--license", help="Its license, such as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
     weights_dtype: Annotated[
         str,
@@ -165,7 +165,7 @@ def pretrain(
             work,
             overwrite,
             [keras.callbacks.TensorBoard(tensorboard)] if tensorboard and process_index() == 0 else [],
-            _given(languages=[language] if language else None, licence=licence or None),
+            _given(languages=[language] if language else None, license=license or None),
             say=say,
             field=field,
             split=split,

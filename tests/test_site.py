@@ -52,7 +52,7 @@ def test_published_presets_are_one_table(monkeypatch):
     assert {len(row) for row in rows} == {len(titles)}
     by_name = {row[0]: dict(zip(titles, row, strict=True)) for row in rows}
     base = by_name["bert_base_en_uncased"]
-    assert base == {**base, "family": "bert", "parameters": "109M", "licence": "Apache-2.0"}
+    assert base == {**base, "family": "bert", "parameters": "109M", "license": "Apache-2.0"}
     assert base["source"] == presets["bert_base_en_uncased"].handle == "hf://google-bert/bert-base-uncased"
     assert by_name["bert_nano_en_uncased"]["source"] == "in the package"
     assert "https://huggingface.co/google-bert/bert-base-uncased" in _Table(html).links

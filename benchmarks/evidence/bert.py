@@ -170,6 +170,6 @@ sense, as the mean over both words. Each seed draws three quarters of the senten
 trained once. BERT's embeddings contain the position in the sentence, and ELMo's characters may contain a capital
 letter, so they are not at chance. The paper shows examples and does not count.""",
         reading="""With trained models the nearest use has the same sense more than four times out of five; with random
-weights, which see the same neighbours, half of the time. ELMo's first layer is as good as its second.""",
+weights, which see the same neighbors, half of the time. ELMo's first layer is as good as its second.""",
     ),
 )

@@ -119,7 +119,7 @@ def held_out_sequences(model: Any, setting: Setting) -> Any:
 def sentence_pairs(
     files: list[str], random: bool, count: int, rng: np.random.Generator
 ) -> tuple[tuple[list[str], list[str]], list[int]]:
-    """Neighbouring sentences; half of them are swapped or, with `random`, end with one of another document: label 1."""
+    """Neighboring sentences; half of them are swapped or, with `random`, end with one of another document: label 1."""
     documents = [document for document in islice(read_documents(files), count) if len(document) > 1]
     firsts, seconds, labels = [], [], []
     for number in range(count):
@@ -220,7 +220,7 @@ ones.""",
         ),
         common=COMMON,
         how=f"""{HOW} Then each model is tested on both objectives: a linear classifier on the pooled vector of the
-first token learns from 4,000 pairs of neighbouring sentences, half of which are swapped, or end with a sentence of
+first token learns from 4,000 pairs of neighboring sentences, half of which are swapped, or end with a sentence of
 another article. It is tested on 2,000 held-out pairs; by chance, half of the answers are right.""",
         limits=f"{SCALE} The paper's tasks on pairs of texts, which networks of this size do not learn, are left out.",
         reading="""No run tells the order of sentences, or next from random sentences, in more than 57% of the
@@ -250,7 +250,7 @@ objectives teach.""",
         reading="""New text lowers the loss by 0.07 nats, at equal steps; three times as many steps lower it by almost
 one nat, and find seven points more of the parts of speech. The verdict is due to SST-2: more steps make a linear
 classifier on the mean of the last layer two points worse. A likely reason: a model that has begun to look at
-neighbours is less of a bag of words, which is a good start for the sentiment of a sentence. The three seeds reach
+neighbors is less of a bag of words, which is a good start for the sentiment of a sentence. The three seeds reach
 this point at different times, which is why their losses are far apart.""",
     ),
     Claim(
@@ -302,7 +302,7 @@ are equally good with and without.""",
         run=measure,
         rule=tuple(Comparison("one to three words", "single tokens", measure_) for measure_ in (SST2, POS)),
         common=COMMON,
-        how=f"{HOW} The loss of single tokens favours the arm that was trained on them, and is not part of the rule.",
+        how=f"{HOW} The loss of single tokens favors the arm that was trained on them, and is not part of the rule.",
         limits=f"{SCALE} In the paper question answering gains most.",
         reading="""All three kinds of masks give equally good vectors, within 0.7 points, which is less than the
 seeds differ.""",
@@ -322,7 +322,7 @@ LayerNorm before its sublayers.""",
         limits=f"{SCALE} At equal tokens the left-to-right model predicts seven times as many, and learns faster.",
         reading="""At equal tokens the model that reads from left to right is far ahead, by 15 points for parts of
 speech and by two for SST-2. It predicts every token, the masked model one in seven, which has hardly begun to look at
-neighbours after 2 million tokens: three times as many bring a masked model [seven points](#more_text).""",
+neighbors after 2 million tokens: three times as many bring a masked model [seven points](#more_text).""",
     ),
     Claim(
         name="sharing",

@@ -32,7 +32,7 @@ PSEUDO_WORDS = (
 STANDS_FOR = "thing"  # what the models read instead of both words
 
 
-class Labelled(NamedTuple):
+class Labeled(NamedTuple):
     """Words to learn from and to test on: vectors, float32 (n, L, H), and a label for each."""
 
     train: np.ndarray
@@ -62,18 +62,18 @@ def vectors_of(embedder: lmzoo.models.TextEmbedder, sentences: list[list[str]]) 
 
 
 @cache
-def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labelled:
+def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labeled:
     """The words of 1,000 sentences of EWT, drawn by the seed, and of 500 of its development set."""
     (sentences, tags), (tests, right) = DATASETS["ewt"].read(setting.data)
     chosen = np.random.default_rng(seed).permutation(len(sentences))[: setting.size(1000, 30)]
     tests, right = some((tests, right), setting.size(500, 15))
     embedder, train = embedder_of(preset), [sentences[i] for i in chosen]
     labels = np.concatenate([tags[i] for i in chosen])
-    return Labelled(vectors_of(embedder, train), labels, vectors_of(embedder, tests), np.concatenate(right))
+    return Labeled(vectors_of(embedder, train), labels, vectors_of(embedder, tests), np.concatenate(right))
 
 
 @cache
-def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labelled, ...]:
+def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labeled, ...]:
     """For each pair of `PSEUDO_WORDS` uses of both, which the model reads as one word; half of them are for testing.
 
     (Gale et al., 1992, and Schütze, 1992, evaluated word sense disambiguation in this way.)
@@ -87,7 +87,7 @@ def pseudo_words(preset: str, seed: int, setting: Setting) -> tuple[Labelled, ..
         labels = np.array([label for _, _, label in uses])
         order = rng.permutation(len(uses))
         train, test = order[::2], order[1::2]
-        results.append(Labelled(vectors[train], labels[train], vectors[test], labels[test]))
+        results.append(Labeled(vectors[train], labels[train], vectors[test], labels[test]))
     return tuple(results)
 
 

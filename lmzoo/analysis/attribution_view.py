@@ -15,7 +15,7 @@ from lmzoo.analysis.page import scrolling, write_page
 def write_attributions(path: str | Path, found: Sequence[Attribution], title: str = "Contributions") -> None:
     """Writes a page that highlights, in each text, what speaks for the answer and what speaks against it.
 
-    The page is one file: it needs no network, and works with the keyboard, in light and dark. The strongest colour of a
+    The page is one file: it needs no network, and works with the keyboard, in light and dark. The strongest color of a
     text is its largest contribution; what speaks against the answer is underlined, too.
 
     Args:
@@ -73,8 +73,8 @@ def _highlighted(one: Attribution, segment: int) -> str:
         if start >= end:
             continue
         value = float(np.nan_to_num(one.values[i]))
-        kind, colour = ("for", "mark") if value >= 0 else ("against", "against")
-        shade = f"background: rgba(var(--{colour}), {0.5 * abs(value) / most:.3f})"
+        kind, color = ("for", "mark") if value >= 0 else ("against", "against")
+        shade = f"background: rgba(var(--{color}), {0.5 * abs(value) / most:.3f})"
         kind = kind if abs(value) >= most / 100 else "none"
         parts.append(html.escape(text[place:start]))
         parts.append(f'<span class="{kind}" style="{shade}">{html.escape(text[start:end])}</span>')

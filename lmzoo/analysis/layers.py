@@ -136,8 +136,8 @@ def anisotropy(
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     """The similarity of two sets of vectors of the same examples: 1 if one is a rotation of the other, possibly scaled.
 
-    Linear centred kernel alignment (Kornblith et al., 2019, https://arxiv.org/abs/1905.00414):
-    ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms, of centred columns.
+    Linear centered kernel alignment (Kornblith et al., 2019, https://arxiv.org/abs/1905.00414):
+    ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms, of centered columns.
 
     Args:
         x: float (n, H).

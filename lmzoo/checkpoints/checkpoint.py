@@ -263,7 +263,8 @@ def read_arguments(
     try:
         family.backbone.config_class(**arguments)
     except ValueError as error:
-        raise PresetError(f"{file}: {table.with_stored_keys(str(error))}") from error
+        key = table.stored_keys.get(getattr(error, "argument", None) or "")
+        raise PresetError(f"{file}: {error}{f' In the file this is {key}.' if key else ''}") from error
     except TypeError as error:  # from a comparison
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
     return arguments

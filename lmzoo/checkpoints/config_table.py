@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -127,10 +126,6 @@ class ConfigTable:
         """Our arguments -> what messages call them, the file's keys in backquotes."""
         keys = {argument: f"`{key}`" for key, argument in self.keys.items()}
         return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
-
-    def with_stored_keys(self, message: str) -> str:
-        """Replace our arguments, in backquotes, by the file's keys in an error message."""
-        return re.sub(r"`(\w+)`", lambda match: self.stored_keys.get(match[1], match[0]), message)
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
         """Return the content of a file for arguments of our configuration class; messages name the format.

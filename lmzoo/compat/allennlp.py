@@ -42,7 +42,7 @@ class Elmo(keras.layers.Layer):
         weight_file: path of an `*weights.hdf5`.
         num_output_representations: int, number of mixes to return.
         requires_grad: whether to train the language model as well.
-        do_layer_norm: whether to normalise layers before they are mixed; see `lmzoo.layers.ScalarMix`.
+        do_layer_norm: whether to normalize layers before they are mixed; see `lmzoo.layers.ScalarMix`.
         dropout: float, dropout rate of each representation in training.
         vocab_to_cache: words whose vectors are computed once, in the constructor; the first one is padding. Pass the
             ids of these words as `word_inputs`. The characters of a word whose id is not one of these are used instead.

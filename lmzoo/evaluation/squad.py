@@ -22,7 +22,7 @@ Prediction = str | Mapping[str, Any] | None  # an answer's text, or what `Questi
 
 
 class Gold(NamedTuple):
-    """A labelled answer: its text, and the character of the context at which it starts, None if unknown."""
+    """A labeled answer: its text, and the character of the context at which it starts, None if unknown."""
 
     text: str
     start: int | None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.errors import ArgumentError
 from lmzoo.layers.activations import get_activation
 
 MOST_LAYERS = 1000  # several times those of the deepest published models
@@ -54,7 +55,8 @@ class EncoderConfig:
         allowed = self.has_segments or self.num_segments == 0
         require(allowed, "num_segments", "0, since the family has no segments", self.num_segments)
         if self.hidden_dim % self.num_heads:
-            raise ValueError(f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads}).")
+            message = f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads})."
+            raise ArgumentError(message, "num_heads")
         require_share("dropout", self.dropout)
         epsilon, deviation = self.layer_norm_epsilon, self.initializer_range
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)

@@ -11,7 +11,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.inside import has_file
 
 CONFIG_FILE = "config.json"  # the backbone, serialised by Keras
-METADATA_FILE = "metadata.json"  # family, parameter count, languages, licence, versions, date
+METADATA_FILE = "metadata.json"  # family, parameter count, languages, license, versions, date
 TOKENIZER_FILE = "tokenizer.json"
 PREPROCESSOR_FILE = "preprocessor.json"
 TASK_FILE = "task.json"  # a task's head; absent from a bare backbone's preset
@@ -38,6 +38,18 @@ def read_json(directory: Path, name: str) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise PresetError(f"{Path(directory, name)} must hold a JSON object, got {type(value).__name__}.")
     return value
+
+
+def read_metadata(directory: Path) -> dict[str, Any]:
+    """Read what a preset says of itself; files of November 2026 and before have `licence` for `license`.
+
+    Raises:
+        PresetError: As `read_json`.
+    """
+    metadata = read_json(directory, METADATA_FILE)
+    if "licence" in metadata:
+        metadata.setdefault("license", metadata.pop("licence"))
+    return metadata
 
 
 def read_json_list(directory: Path, name: str) -> list[dict[str, Any]]:

@@ -35,7 +35,7 @@ class TransformerEmbedding(ConfiguredLayer):
         hidden_dim: int, H.
         max_sequence_length: int, longest sequence in tokens; None for a model without positions.
         num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
-        dropout: float, rate after the normalisation.
+        dropout: float, rate after the normalization.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initialiser.
         first_position: int, row of the position table that the first token gets. If it is not 0, padding gets the row
@@ -99,7 +99,7 @@ class TransformerEmbedding(ConfiguredLayer):
     def build(
         self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
     ) -> None:
-        """Creates the tables and the normalisation."""
+        """Creates the tables and the normalization."""
         for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
             if table is not None:
                 table.build(token_ids_shape)

@@ -23,7 +23,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Normalises `inputs`."""
+        """Normalizes `inputs`."""
         last = self.axis in ([-1], [len(inputs.shape) - 1])
         plain = last and self.scale and self.center and not self.rms_scaling
         if keras.backend.backend() != "tensorflow" or not plain:
@@ -43,9 +43,9 @@ class LayerNorm(keras.layers.LayerNormalization):
         def mean(values: Tensor) -> Tensor:
             return tf.reduce_mean(values, axis=-1, keepdims=True)  # (..., 1)
 
-        centred = x - mean(x)  # (..., H)
-        inverse = tf.math.rsqrt(mean(tf.square(centred)) + tf.cast(self.epsilon, x.dtype))  # (..., 1)
-        normal = centred * inverse  # (..., H)
+        centered = x - mean(x)  # (..., H)
+        inverse = tf.math.rsqrt(mean(tf.square(centered)) + tf.cast(self.epsilon, x.dtype))  # (..., 1)
+        normal = centered * inverse  # (..., H)
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             scaled = upstream * gamma  # (..., H)

@@ -11,7 +11,7 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 
-# What each `layer_norm` adds to the variance; None for no normalisation.
+# What each `layer_norm` adds to the variance; None for no normalization.
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
 
@@ -21,7 +21,7 @@ class ScalarMix(ConfiguredLayer):
 
     https://arxiv.org/abs/1802.05365
 
-    With `layer_norm`, each layer is first normalised by one mean and one variance over all features of all real
+    With `layer_norm`, each layer is first normalized by one mean and one variance over all features of all real
     positions of the batch, so the result of a sequence depends on the others. The original implementation leaves the
     sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13. Padding is
     mixed like other positions: mask the result.

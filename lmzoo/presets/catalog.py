@@ -15,7 +15,7 @@ from typing import cast
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, read_version, verify_once
-from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, read_json
+from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, read_json, read_metadata
 from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
@@ -32,7 +32,7 @@ class PresetInfo:
         parameters: number of parameters of the backbone.
         languages: language codes.
         size_bytes: size of its files.
-        licence: licence of the weights.
+        license: license of the weights.
         shipped: whether it came with the library.
         description: one sentence.
         handle: the source of its files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are
@@ -47,7 +47,7 @@ class PresetInfo:
     parameters: int
     languages: tuple[str, ...]
     size_bytes: int
-    licence: str
+    license: str
     shipped: bool
     description: str
     handle: str
@@ -69,7 +69,7 @@ def list_presets() -> dict[str, PresetInfo]:
     import lmzoo
 
     for name, info in lmzoo.list_presets().items():
-        print(name, info.family, info.parameters, info.licence)
+        print(name, info.family, info.parameters, info.license)
     ```
     """
     presets = {}
@@ -79,7 +79,7 @@ def list_presets() -> dict[str, PresetInfo]:
         shipped = directory.is_relative_to(_shipped_root())
         try:
             size = sum(entry["size"] for entry in read_manifest(directory).values())
-            metadata = {**read_json(directory, METADATA_FILE), "size_bytes": size, "handle": name}
+            metadata = {**read_metadata(directory), "size_bytes": size, "handle": name}
             presets[name] = _info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
@@ -227,7 +227,7 @@ def _info(name: str, metadata: PublishedPreset, shipped: bool, version: int = 1)
         parameters=metadata.get("parameter_count", 0),
         languages=tuple(metadata.get("languages", ())),
         size_bytes=metadata["size_bytes"],
-        licence=metadata.get("licence", "unknown"),
+        license=metadata.get("license", "unknown"),
         shipped=shipped,
         description=metadata.get("description", ""),
         handle=metadata["handle"],

@@ -60,7 +60,7 @@ class PublishedPreset(TypedDict, total=False):
     family: str
     parameter_count: int
     languages: list[str]
-    licence: str
+    license: str
     description: str
     size_bytes: int
     handle: str

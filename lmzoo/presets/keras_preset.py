@@ -273,7 +273,7 @@ def save_preset(
     `add_files` is called with the folder of the preset's files before it replaces `directory`, to write others there.
     With `half_precision` weights are stored as float16, in half as many bytes, except for tensors with values beyond
     its range; they are read into variables of the model's own dtype. `metadata` are additional entries of
-    `metadata.json`, such as `languages` and `licence`.
+    `metadata.json`, such as `languages` and `license`.
     """
     if preprocessor is not None:
         check_is_registered(preprocessor)

@@ -12,12 +12,12 @@ from huggingface_hub import constants
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import read_manifest, verify_manifest
-from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, PRESET_ENTRIES, TASK_FILE, read_json
+from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, TASK_FILE, read_json, read_metadata
 from lmzoo.presets.hubs import KAGGLE, while_reachable
 
 _CARD = "README.md"
-# Those of Hugging Face's names of licences that presets have had; it refuses a card with a name that it does not know.
-_LICENCES = ("apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit")
+# Those of Hugging Face's names of licenses that presets have had; it refuses a card with a name that it does not know.
+_LICENSES = ("apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit")
 _ADVICE = {
     "hf": "Check the name (hf://name/preset), run `hf auth login` with a token that may write, and unset "
     "HF_HUB_OFFLINE if it is set.",
@@ -96,13 +96,13 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
 
 def _card(folder: Path, uri: str) -> str:
     """Return a model card with the metadata, and a block that loads the preset."""
-    metadata = read_json(folder, METADATA_FILE)
+    metadata = read_metadata(folder)
     family = metadata.get("family", "unknown")
-    licence = metadata.get("licence", "not stated")
+    license = metadata.get("license", "not stated")
     kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
     data = huggingface_hub.ModelCardData(
         language=metadata.get("languages") or None,
-        license=licence.lower() if licence.lower() in _LICENCES else None,
+        license=license.lower() if license.lower() in _LICENSES else None,
         library_name="keras",
         tags=["lmzoo", family],
     )
@@ -120,5 +120,5 @@ import lmzoo
 model = lmzoo.models.{kind}.from_preset("{uri}")
 ```
 
-Licence: {licence}.
+License: {license}.
 """

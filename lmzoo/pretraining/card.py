@@ -76,9 +76,9 @@ where "{name}" is the path of this folder.
 These are the defaults of tasks that are built on this preset. They follow from the model's size; a search on your own
 data may find better ones.
 
-## Licence and limits
+## License and limits
 
-Language: {languages}. Licence of the weights: {metadata.get("licence", "not stated")}.
+Language: {languages}. License of the weights: {metadata.get("license", "not stated")}.
 
 The model repeats what is in its training text, including mistakes and prejudices. The scores say little about kinds of
 text that were not in the held-out documents. Do not use the model for decisions about people.

@@ -308,7 +308,7 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
     """Initial position embeddings, float64 (positions, width): scaled sinusoids (Vaswani et al., 2017).
 
     With random position embeddings, a small model remains a bag of words for millions of tokens before it learns to
-    look at neighbours. With these it does not. The width is even, and `deviation` the standard deviation of each
+    look at neighbors. With these it does not. The width is even, and `deviation` the standard deviation of each
     embedding.
     """
     rate = 10_000.0 ** (-2 * np.arange(width // 2) / width)

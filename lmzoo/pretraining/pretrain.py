@@ -71,7 +71,7 @@ def pretrain(
         work: folder of the run; by default `output` followed by ".work".
         overwrite: whether an existing preset may be replaced.
         callbacks: additional callbacks for `fit`.
-        metadata: entries for the preset's `metadata.json`, such as `languages` and `licence`.
+        metadata: entries for the preset's `metadata.json`, such as `languages` and `license`.
         verbose: whether to show progress.
         say: called with a line of text at each stage; by default lines are printed if `verbose`.
         field: see `lmzoo.data.corpora.read_documents`.

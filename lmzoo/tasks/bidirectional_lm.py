@@ -188,7 +188,7 @@ class BidirectionalLM(Task):
         documents = inputs.x
         if not are_documents(documents):
             return super().batches(inputs, options)
-        self.check_unlabelled(inputs.y)
+        self.check_unlabeled(inputs.y)
         if inputs.sample_weight is not None:
             raise ValueError("A document has no weight, since a batch holds parts of many.")
         size = options.batch_size or BATCH_SIZE

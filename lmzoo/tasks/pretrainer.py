@@ -33,7 +33,7 @@ class Pretrainer(MaskedTokensTask):
     another document, sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two swapped ones.
     Label 0 is "is next" or "in order", 1 "random" or "swapped".
 
-    Permutation language modelling (`"plm"`, Yang et al., 2019) masks nothing: some tokens, chosen as for a mask, are
+    Permutation language modeling (`"plm"`, Yang et al., 2019) masks nothing: some tokens, chosen as for a mask, are
     predicted in a random order, each from all tokens that are not to be predicted and from those that precede it in
     that order. It needs a backbone with a query stream, and is the only objective for one.
 
@@ -215,7 +215,7 @@ class Pretrainer(MaskedTokensTask):
             ValueError: for labels, for weights of documents, or for single sequences if there is an objective.
         """
         self.check_takes_text()
-        self.check_unlabelled(y)
+        self.check_unlabeled(y)
         weights = example_weights(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective in _PAIRED and not isinstance(x, SegmentPairs):

@@ -239,7 +239,7 @@ class TextEmbedder(Task):
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Pairs of texts, their labels, if the objective has labels, and weights."""
         self.check_takes_text()
-        self.check_unlabelled(y)
+        self.check_unlabeled(y)
         pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
         examples = Examples(pairs, self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(pairs), examples.labels, examples.weights)

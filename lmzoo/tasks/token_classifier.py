@@ -40,7 +40,7 @@ _NO_WEIGHTS = "have no weights with `crf`, whose loss is that of whole texts: pa
 
 
 class SpanAnswer(TypedDict):
-    """A labelled span of a text, `text[start:end]`, or a labelled word."""
+    """A labeled span of a text, `text[start:end]`, or a labeled word."""
 
     text: str
     label: str
@@ -184,10 +184,10 @@ class TokenClassifier(Task):
         places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]  # of words, among all tokens
         if widened:
             warn(f"{widened} spans began or ended inside a word and were widened to the whole word.")
-        labelled = numbers != IGNORED  # (W,)
-        if unread := int((labelled & ~kept).sum()):
+        labeled = numbers != IGNORED  # (W,)
+        if unread := int((labeled & ~kept).sum()):
             warn(
-                f"{unread:,} of {int(labelled.sum()):,} labelled words were truncated and count neither in "
+                f"{unread:,} of {int(labeled.sum()):,} labeled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
         of_tokens[places] = numbers[kept]
@@ -277,7 +277,7 @@ class TokenClassifier(Task):
     def tag(
         self, texts: Texts, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
     ) -> list[list[SpanAnswer]]:
-        """The spans, or the labelled words, of each text.
+        """The spans, or the labeled words, of each text.
 
         Args:
             texts: strings, or lists of words.
@@ -308,8 +308,8 @@ class TokenClassifier(Task):
             return []
         tagged: list[list[SpanAnswer]] = []
         found = list(self._places(encoded, tokens=aggregation == "simple"))
-        labelled = self._labels_at([columns for _, columns in found], encoded, batch_size, constrained)
-        for i, ((places, _), (chosen, probabilities)) in enumerate(zip(found, labelled, strict=True)):
+        labeled = self._labels_at([columns for _, columns in found], encoded, batch_size, constrained)
+        for i, ((places, _), (chosen, probabilities)) in enumerate(zip(found, labeled, strict=True)):
             labels = [self.class_names[k] for k in chosen]
             alone = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])

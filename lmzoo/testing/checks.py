@@ -111,7 +111,7 @@ def check_padding(family: Family) -> None:
     _blank(wide, 0)
     blank = _outputs(backbone, wide)
     assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
-    _close(blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding sequence changes its neighbours")
+    _close(blank["pooled_output"][1:], padded["pooled_output"][1:], "an all-padding sequence changes its neighbors")
 
 
 def check_batches(family: Family) -> None:

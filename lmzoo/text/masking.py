@@ -22,7 +22,7 @@ class Masking:
     Attributes:
         probability: share of positions to predict; special tokens count in n but are never chosen.
         whole_word: whether to choose all tokens of a word together; a word that would exceed the number is skipped.
-        ngram: maximum number of neighbouring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k words
+        ngram: maximum number of neighboring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k words
             with a probability proportional to 1/k, fewer if they would exceed the number, none if one of them has been
             chosen already. Needs `whole_word`.
         rounding: "nearest", with halves to even, or "random", up or down such that the average is exact, as in

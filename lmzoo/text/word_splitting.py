@@ -1,6 +1,6 @@
 """Splits text into words with their offsets, by a rule in the style of the Penn Treebank.
 
-The published ELMo models were trained on text that was split in this way. The rule looks only at the neighbours of a
+The published ELMo models were trained on text that was split in this way. The rule looks only at the neighbors of a
 character, so that `lmzoo.text.graphs.word_splitting` can express it in TensorFlow ops; both use the kinds of characters
 of this file.
 """

@@ -109,6 +109,8 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
         self.schedule = schedule
+        self._places: dict[int, int] = {}  # of the trainable variables in the lists of moments, by id
+        self._num_weights = 0
         self._compiled: Callable[[Sequence[Tensor]], None] | None = None
         self._rate: Tensor = 0.0
         self._sizes: tuple[Tensor, Tensor] = (0.0, 0.0)
@@ -119,6 +121,8 @@ class AdamW(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
+        self._places = {id(variable): place for place, variable in enumerate(variables)}
+        self._num_weights = sum(math.prod(variable.shape) for variable in variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
         self._decayed = [not any(part in v.path for part in self.exclude_from_decay) for v in variables]
         # [first step, warm-up steps, total steps]; zeros mean none.
@@ -161,11 +165,8 @@ class AdamW(keras.optimizers.Optimizer):
         import tensorflow as tf
 
         grads = _dense(grads)
-        whole = self.built and (
-            trainable_variables is None
-            or list(map(id, trainable_variables)) == list(map(id, self._trainable_variables))
-        )
-        large = sum(math.prod(v.shape) for v in self._trainable_variables) >= _WORTH_COMPILING
+        whole = trainable_variables is None or list(map(id, trainable_variables)) == list(self._places)
+        large = self._num_weights >= _WORTH_COMPILING
         if not (whole and large and tf.inside_function()) or tf.distribute.has_strategy():
             self._update(grads, trainable_variables)
             return
@@ -174,32 +175,6 @@ class AdamW(keras.optimizers.Optimizer):
             # the weights', so this compiles once, whatever the batches look like.
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
         self._compiled(grads)
-
-    def stateless_apply(
-        self, optimizer_variables: Sequence[Tensor], grads: Sequence[Tensor], trainable_variables: Sequence[Tensor]
-    ) -> tuple[list[Tensor], list[Tensor]]:
-        """See `keras.optimizers.Optimizer`; batches that only accumulate gradients skip the update."""
-        steps, base = self.gradient_accumulation_steps, super().stateless_apply
-        if not steps or self.use_ema or self.loss_scale_factor or keras.backend.backend() != "jax":
-            return base(optimizer_variables, grads, trainable_variables)
-        # On JAX, Keras computes the whole update for every batch, and may discard it.
-        with keras.StatelessScope(state_mapping=zip(self.variables, optimizer_variables, strict=True)) as scope:
-            last = (self._iterations + 1) % steps == 0
-            for total, grad in zip(self._accumulated_gradients, grads, strict=True):
-                total.assign_add(grad)
-            gathered = [scope.get_current_value(v) for v in self.variables]
-            count = ops.convert_to_tensor(self._iterations) + 1
-
-        def update(state: list[Tensor], weights: list[Tensor], _: Tensor) -> tuple[list[Tensor], list[Tensor], Tensor]:
-            weights, state = base(state, [ops.zeros_like(total) for total in grads], weights)
-            return state, weights, ops.zeros_like(last)
-
-        # A loop of one iteration or none: for none, a branch of `cond` would copy every weight and moment.
-        carry = gathered, list(trainable_variables), last
-        state, weights, _ = ops.while_loop(lambda *carry: carry[-1], update, carry)
-        return weights, [
-            count if v is self._iterations else value for v, value in zip(self.variables, state, strict=True)
-        ]
 
     def _update(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if not self.built:
@@ -241,7 +216,7 @@ class AdamW(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Updates one variable and its moments."""
-        index = self._get_variable_index(variable)
+        index = self._places[id(variable)]
         first, second = self._first[index], self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._sizes)
         gradient = ops.cast(gradient, variable.dtype)

@@ -17,7 +17,7 @@ IGNORED = -100  # the label of positions that do not count, as in PyTorch
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
-    """The share of labelled positions that have their label.
+    """The share of labeled positions that have their label.
 
     With weights (B, T), Keras' own metric divides what it counts in a batch by the width T, so that positions of wide
     batches count less. Here all positions of all batches count the same.
@@ -93,7 +93,7 @@ class SpanScore(keras.metrics.Metric):
         if sample_weight is not None:
             used = ops.convert_to_tensor(sample_weight) != 0
             counts &= used if len(used.shape) == 2 else used[:, None]
-        # The words that count come first, so that neighbours are next to each other.
+        # The words that count come first, so that neighbors are next to each other.
         place = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
         order = ops.argsort(ops.where(counts, place, place + ops.shape(counts)[1]), axis=1)  # (B, T)
         sides = []

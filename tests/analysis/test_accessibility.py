@@ -38,7 +38,7 @@ axe.run().then((found) => {
   result.textContent = JSON.stringify({
     passes: found.passes.map((rule) => rule.id),
     violations: found.violations.map((rule) => [rule.impact, rule.id, rule.nodes.map((node) => node.html)]),
-    colour: getComputedStyle(document.body).backgroundColor,
+    color: getComputedStyle(document.body).backgroundColor,
     lines: document.querySelectorAll("svg line, polyline").length,
     width: innerWidth,
   });
@@ -95,9 +95,9 @@ def test_a_picture_shows_what_a_token_attends_to(dark, tmp_path):
     looked_at(attention_page, dark, tmp_path, f"--screenshot={tmp_path / 'picture.png'}")
     picture = (255 * plt.imread(tmp_path / "picture.png")[:, :390, :3]).round()  # (height, 390, 3)
     assert picture[600, 5].tolist() == ([22] * 3 if dark else [255] * 3)
-    coloured = np.ptp(picture, axis=2) > 20
+    colored = np.ptp(picture, axis=2) > 20
     # The chosen token stands on the left, those it attends to on the right, and lines join them.
-    counts = [int(coloured[310:450, columns].sum()) for columns in (slice(0, 130), slice(130, 260), slice(260, 390))]
+    counts = [int(colored[310:450, columns].sum()) for columns in (slice(0, 130), slice(130, 260), slice(260, 390))]
     assert min(counts) > 200, counts
 
 
@@ -107,7 +107,7 @@ def test_axe_finds_nothing_serious(write, dark, tmp_path):
     dom = looked_at(write, dark, tmp_path, "--dump-dom")
     found = json.loads(html.unescape(re.search('<pre id="found">(.*?)</pre>', dom, re.DOTALL)[1]))
     assert found["width"] == 390
-    assert found["colour"] == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
+    assert found["color"] == ("rgb(22, 22, 22)" if dark else "rgb(255, 255, 255)")
     assert found["lines"] == (0 if write is attributions_page else 4)
     assert {"color-contrast", "html-has-lang", "document-title"} <= {*found["passes"]}
     assert [rule for rule in found["violations"] if rule[0] in ("serious", "critical")] == []

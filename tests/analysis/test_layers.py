@@ -86,10 +86,10 @@ def test_random_pairs_of_different_tokens(bert):
 def test_cka_is_that_of_gram_matrices():
     """Kornblith et al. (2019), equation 3, with the kernels of linear products."""
     x, y = RNG.normal(size=(13, 5)), RNG.normal(size=(13, 7))
-    centre = np.eye(13) - 1 / 13
+    center = np.eye(13) - 1 / 13
 
     def hsic(k, m):
-        return np.trace(k @ centre @ m @ centre)
+        return np.trace(k @ center @ m @ center)
 
     k, m = x @ x.T, y @ y.T
     assert linear_cka(x, y) == pytest.approx(hsic(k, m) / np.sqrt(hsic(k, k) * hsic(m, m)))

@@ -43,7 +43,7 @@ CONFIGS = {
     "gpt": ("OpenAIGPT", {name: value for name, value in GPT2.items() if name != "n_inner"}),
 }
 # Heads with outputs of their own number, which labels would change.
-UNLABELLED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")
+UNLABELED = ("ForQuestionAnswering", "ForMultipleChoice", "ForPreTraining")
 
 
 def peer(
@@ -68,7 +68,7 @@ def peer(
     import transformers
 
     family, common = CONFIGS[case]
-    if head in UNLABELLED or "num_labels" in settings:
+    if head in UNLABELED or "num_labels" in settings:
         common = {name: value for name, value in common.items() if name != "id2label"}
     config = getattr(transformers, f"{family}Config")(**{**common, **settings})
     torch.manual_seed(seed)

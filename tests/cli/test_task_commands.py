@@ -577,7 +577,7 @@ def test_tables_on_a_terminal(folder, fitted, monkeypatch):
         ("cola/in_domain_dev.tsv", 527, Columns("3", label="1", header=False)),
         ("mrpc/msr_paraphrase_train.decontam.txt.gz", 3938, Columns("#1 String", "#2 String", "Quality", format="tsv")),
         ("qnli/dev.open.tsv.gz", 3288, Columns("question", "sentence")),
-        ("trec/TREC.train", 5452, Columns(format="labelled", encoding="latin-1")),
+        ("trec/TREC.train", 5452, Columns(format="labeled", encoding="latin-1")),
     ],
 )
 def test_options_of_known_sets(shared, file, count, columns):

@@ -109,7 +109,7 @@ def test_words_that_are_not_cached_in_a_graph(backbone):
     inputs = keras.Input((None, 50), dtype="int32"), keras.Input((None,), dtype="int32")
     model = keras.Model(inputs, layer(*inputs)["elmo_representations"][0])
     np.testing.assert_allclose(model.predict((IDS, WORD_IDS), verbose=0), expected, atol=1e-6)
-    # Where nothing can be raised, a word without characters gets no other word's vector, and neighbours keep theirs.
+    # Where nothing can be raised, a word without characters gets no other word's vector, and neighbors keep theirs.
     blank = np.where((WORD_IDS == 9)[:, :, None], 0, IDS)
     nothing = model.predict((blank, WORD_IDS), verbose=0)
     assert np.isfinite(nothing).all()

@@ -42,7 +42,7 @@ def test_conll(write):
     words = [["EU", "rejects"], ["Peter\u00a0B"]]
     assert read_conll(write(CONLL)) == (words, [["B-ORG", "O"], ["I-PER"]])
     assert read_conll(write(CONLL), label=1)[1] == [["NNP", "VBZ"], ["NNP"]]
-    assert read_conll(write(CONLL), word=-4, labelled=False) == (words, None)
+    assert read_conll(write(CONLL), word=-4, labeled=False) == (words, None)
     assert read_conll(write(CONLL.replace("\n", "\r\n"))) == read_conll(write(CONLL))
 
 
@@ -71,11 +71,11 @@ def test_comments(write):
     words, tags = [["their", "#", "1"], ["#", "films"]], [["O", "B-CW", "I-CW"], ["O", "B-CW"]]
     assert read_conll(write(MULTICONER)) == (words, tags)
     assert read_conll(write(MULTICONER), labels=["O", "B-CW", "I-CW"]) == (words, tags)
-    assert read_conll(write(MULTICONER), labelled=False) == (words, None)
+    assert read_conll(write(MULTICONER), labeled=False) == (words, None)
     assert read_conll(write(MULTICONER.replace(" ", "\t"))) == (words, tags)
     assert read_conll(write("# id 1\n# text = #a\n-DOCSTART- O\n\n#a O\n")) == ([["#a"]], [["O"]])
     assert read_conll(write("# O\n\n# O\n")) == ([["#"], ["#"]], [["O"], ["O"]])  # nothing but words
-    assert read_conll(write("# id 1\n#\nAda\n\n# id 2\n#\n"), labelled=False) == ([["#", "Ada"], ["#"]], None)
+    assert read_conll(write("# id 1\n#\nAda\n\n# id 2\n#\n"), labeled=False) == ([["#", "Ada"], ["#"]], None)
 
 
 def test_numbered_words(write):
@@ -84,7 +84,7 @@ def test_numbered_words(write):
     assert read_conll(write(GERMEVAL)) == (words, [["O", "O"], ["B-LOC"]])
     assert read_conll(write(GERMEVAL.replace("\t", " ")), label=2)[0] == words
     assert read_conll(write(GERMEVAL), word=0, label=2)[0] == [["1", "2"], ["1"]]
-    assert read_conll(write("1\tAda\n2\tcame\n"), labelled=False)[0] == [["Ada", "came"]]
+    assert read_conll(write("1\tAda\n2\tcame\n"), labeled=False)[0] == [["Ada", "came"]]
     counting = write("1 CD O\n2 CD O\n\nAda NNP B-PER\n")
     assert read_conll(counting)[0] == [["1", "2"], ["Ada"]]
     assert read_conll(write("1 CD O\n"))[0] == [["1"]]  # too few to tell
@@ -92,7 +92,7 @@ def test_numbered_words(write):
 
 
 def test_words_alone(write):
-    assert read_conll(write("Ada\ncame\n\nHi\n"), labelled=False) == ([["Ada", "came"], ["Hi"]], None)
+    assert read_conll(write("Ada\ncame\n\nHi\n"), labeled=False) == ([["Ada", "came"], ["Hi"]], None)
 
 
 def test_conllu(write):

@@ -35,7 +35,7 @@ def test_answers_and_none(tmp_path):
 def test_without_answers(tmp_path):
     path = tmp_path / "test.json"
     path.write_text(squad([{"id": "1", "question": "Who?"}]))
-    assert read_squad(path, labelled=False) == ((["Who?"], ["Ada met Bob."]), None)
+    assert read_squad(path, labeled=False) == ((["Who?"], ["Ada met Bob."]), None)
     with pytest.raises(ValueError, match=r"test\.json is not in the format of SQuAD.*KeyError: 'answers'"):
         read_squad(path)
 

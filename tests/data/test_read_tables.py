@@ -59,7 +59,7 @@ def test_json_lines(write):
 def test_lines(write):
     assert read_table(write("A b.\n\n c\r\n", "a.txt")) == (["A b.", "", " c"], None)
     path = write("DESC:manner How ?\nNUM:x  How many ?\n", "TREC.train")
-    assert read_table(path, label="label", format="labelled") == (
+    assert read_table(path, label="label", format="labeled") == (
         ["How ?", " How many ?"],
         ["DESC:manner", "NUM:x"],
     )
@@ -186,7 +186,7 @@ def test_a_long_header_is_not_repeated_in_full(write):
 QUALITY, LATIN = {"text": "#1 String", "pair": "#2 String", "label": "Quality"}, {"encoding": "latin-1"}
 PAIR = {"text": "sentence1", "pair": "sentence2", "label": "label"}
 STSB = {"text": 0, "pair": 1, "label": 2, "label_type": float, "header": False}
-LABELLED = {"label": "label", "format": "labelled"}
+LABELED = {"label": "label", "format": "labeled"}
 NLI = {"text": "premise", "pair": "hypothesis", "label": "label"}
 
 
@@ -202,10 +202,10 @@ NLI = {"text": "premise", "pair": "hypothesis", "label": "label"}
         ("qnli/dev.open.tsv.gz", 3288, 2, {"text": "question", "pair": "sentence", "label": "label"}),
         ("stsb/stsb-en-dev.decontam.csv", 1357, None, STSB),
         ("stsb/stsb-en-train.decontam.csv.gz", 5176, None, STSB),
-        ("sst2/stsa.binary.train", 6920, 2, LABELLED),
-        ("sst2/stsa.binary.dev", 872, 2, LABELLED),
-        ("sst2/stsa.fine.train", 8544, 5, LABELLED),
-        ("trec/TREC.train", 5452, 50, {**LABELLED, **LATIN}),
+        ("sst2/stsa.binary.train", 6920, 2, LABELED),
+        ("sst2/stsa.binary.dev", 872, 2, LABELED),
+        ("sst2/stsa.fine.train", 8544, 5, LABELED),
+        ("trec/TREC.train", 5452, 50, {**LABELED, **LATIN}),
         ("nli/mnli_dev.open.csv.gz", 15698, 3, NLI),
         ("nli/snli_dev.open.csv.gz", 7804, 3, NLI),
     ],

@@ -99,7 +99,7 @@ def test_columns_that_a_parquet_file_lacks(tmp_path):
             list(TableStream(tmp_path / "a.parquet").select_columns(["text", name]))
 
 
-@pytest.mark.parametrize("name", ["quotes.csv", "plain.tsv", "none.tsv", "lines.txt", "trec.labelled"])
+@pytest.mark.parametrize("name", ["quotes.csv", "plain.tsv", "none.tsv", "lines.txt", "trec.labeled"])
 def test_what_lists_hold(tmp_path, name):
     """The same cells as `read_table` reads."""
     text = {
@@ -107,10 +107,10 @@ def test_what_lists_hold(tmp_path, name):
         "plain.tsv": '\ufeffid\ttext\tlabel\n1\t"so\t0\n',
         "none.tsv": "1\tA b.\tx\n2\tC d.\ty",
         "lines.txt": "A b.\n\n c\r\n",
-        "trec.labelled": "x A b.\ny C\n",
+        "trec.labeled": "x A b.\ny C\n",
     }[name]
     (tmp_path / name).write_text(text, "utf-8", newline="")
-    header, format = name != "none.tsv", "labelled" if name.endswith("labelled") else None
+    header, format = name != "none.tsv", "labeled" if name.endswith("labeled") else None
     columns = ("text", "label") if header else (1, 2)
     label = None if name == "lines.txt" else columns[1]
     x, y = read_table(tmp_path / name, columns[0], label=label, header=header, format=format)

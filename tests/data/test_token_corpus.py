@@ -340,7 +340,7 @@ def test_no_corpus(corpus, tmp_path):
         ("{", "does not describe a corpus"),
         ("[]", "does not describe a corpus"),
         (json.dumps({**stored, "format": 2}), "is of format 2, this lmzoo reads format 1"),
-        (json.dumps({**stored, "colour": "red"}), "does not describe a corpus"),
+        (json.dumps({**stored, "color": "red"}), "does not describe a corpus"),
     ):
         path.write_text(content)
         with pytest.raises(ValueError, match=message):

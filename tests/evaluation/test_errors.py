@@ -91,8 +91,8 @@ def test_slices(report):
         add_slices(report, {"n": [1, 2, 3]})
     with pytest.raises(ValueError, match="The column 'n' has 7 values for 6 examples"):
         add_slices(report, {"n": range(7)})
-    unlabelled = replace(report.judged, count=7)  # the last text has no answer
-    assert len(add_slices(Report(judged=unlabelled), {"n": range(7)}).tables["by n"][1]) == 6
+    unlabeled = replace(report.judged, count=7)  # the last text has no answer
+    assert len(add_slices(Report(judged=unlabeled), {"n": range(7)}).tables["by n"][1]) == 6
     with pytest.raises(ValueError, match="no answers that are right or wrong"):
         add_slices(Report(), {"n": []})
 

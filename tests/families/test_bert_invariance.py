@@ -61,7 +61,7 @@ def test_each_row_alone_and_unpadded_gives_the_same(backbone, outputs):
         agree(alone, keras.tree.map_structure(lambda a, row=row: a[row : row + 1], outputs), rows=(length,))
 
 
-def test_order_of_the_rows_and_new_neighbours_change_nothing(backbone, outputs):
+def test_order_of_the_rows_and_new_neighbors_change_nothing(backbone, outputs):
     batch, others = padded_batch(), padded_batch((5, 13), width=19, seed=31)
     order = [2, 0, 1]
     mixed = {name: np.concatenate([others[name], array[order]]) for name, array in batch.items()}

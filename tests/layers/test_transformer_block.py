@@ -22,9 +22,9 @@ def block_and_input(**arguments):
     return block, rng.normal(size=(B, T, H)).astype("float32")
 
 
-def normalised(layer, x):
-    centred = x - x.mean(-1, keepdims=True)
-    x = centred / np.sqrt((centred**2).mean(-1, keepdims=True) + 1e-5)
+def normalized(layer, x):
+    centered = x - x.mean(-1, keepdims=True)
+    x = centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5)
     return x * to_numpy(layer.gamma) + to_numpy(layer.beta)
 
 
@@ -36,11 +36,11 @@ def feed_forward(block, x):
 def test_where_the_norms_are(mask):
     block, x = block_and_input(norm="post", mask=mask)
     first, second = block.attention_layer_norm, block.output_layer_norm
-    a = normalised(first, x + to_numpy(block.attention(x, RIGHT_PADDED)))
-    assert difference(to_numpy(block(x, RIGHT_PADDED)), normalised(second, a + feed_forward(block, a))) <= 1e-4
+    a = normalized(first, x + to_numpy(block.attention(x, RIGHT_PADDED)))
+    assert difference(to_numpy(block(x, RIGHT_PADDED)), normalized(second, a + feed_forward(block, a))) <= 1e-4
     before, _ = block_and_input(norm="pre", mask=mask)
-    a = x + to_numpy(block.attention(normalised(first, x), RIGHT_PADDED))
-    assert difference(to_numpy(before(x, RIGHT_PADDED)), a + feed_forward(block, normalised(second, a))) <= 1e-4
+    a = x + to_numpy(block.attention(normalized(first, x), RIGHT_PADDED))
+    assert difference(to_numpy(before(x, RIGHT_PADDED)), a + feed_forward(block, normalized(second, a))) <= 1e-4
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -53,7 +53,7 @@ def test_queries_give_the_vectors_that_were_asked_for(norm):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_attention_scores_are_those_of_what_attention_gets(norm):
     block, x = block_and_input(norm=norm)
-    inputs = x if norm == "post" else normalised(block.attention_layer_norm, x)
+    inputs = x if norm == "post" else normalized(block.attention_layer_norm, x)
     expected = to_numpy(block.attention.scores(inputs, RIGHT_PADDED))
     assert difference(to_numpy(block.attention_scores(x, RIGHT_PADDED)), expected) <= 1e-5
 

@@ -17,7 +17,7 @@ METADATA = {
     "family": "bert",
     "parameter_count": 4_386_178,
     "languages": ["en", "de"],
-    "licence": "CC0-1.0",
+    "license": "CC0-1.0",
     "description": "A small one.",
     "lmzoo_version": "0.1.0",
     "keras_version": "3.15.1",
@@ -59,7 +59,7 @@ def test_list(shipped):
         parameters=4_386_178,
         languages=("en", "de"),
         size_bytes=size,
-        licence="CC0-1.0",
+        license="CC0-1.0",
         shipped=True,
         description="A small one.",
         handle="bert_nano_en_uncased",
@@ -92,7 +92,14 @@ def test_saved_presets_need_not_say_everything(tmp_path, monkeypatch):
     (directory / "metadata.json").write_text('{"parameter_count": 7}')
     monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
     info = list_presets()["mine"]
-    assert (info.parameters, info.licence, info.languages) == (7, "unknown", ())
+    assert (info.parameters, info.license, info.languages) == (7, "unknown", ())
+
+
+def test_the_license_in_older_files(tmp_path, monkeypatch):
+    directory = make(tmp_path / "more", "bert", "mine")
+    (directory / "metadata.json").write_text('{"licence": "MIT"}')
+    monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path / "more"))
+    assert list_presets()["mine"].license == "MIT"
 
 
 @pytest.mark.parametrize("broken", ["metadata.json", "manifest.json"])

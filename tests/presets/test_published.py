@@ -30,7 +30,7 @@ HANDLE = re.compile(
 
 
 def block(width, intermediate):
-    """Parameters of a Transformer's layer: attention, feed-forward network, two layer normalisations."""
+    """Parameters of a Transformer's layer: attention, feed-forward network, two layer normalizations."""
     return 4 * (width**2 + width) + 2 * width * intermediate + intermediate + width + 4 * width
 
 
@@ -66,7 +66,7 @@ def gpt():
 
 
 def marian(vocabulary):
-    """Both sides: 6 layers of width 512. A decoder's layer has a second attention, and a layer normalisation for it."""
+    """Both sides: 6 layers of width 512. A decoder's layer has a second attention, and a layer normalization for it."""
     attention = 4 * (512**2 + 512) + 2 * 512
     return vocabulary * 512 + 12 * block(512, 2048) + 6 * attention
 
@@ -198,7 +198,7 @@ def test_entry(name):
         assert entry["languages"] == ["mul"]
     else:
         assert entry["languages"] == [{"zh": "zh", "multi": "mul"}[language[1]] if language else "en"]
-    assert entry["licence"] in {"Apache-2.0", "MIT", "NOASSERTION"}
+    assert entry["license"] in {"Apache-2.0", "MIT", "NOASSERTION"}
     assert entry["description"].endswith(".")
     assert re.fullmatch("[0-9a-f]{40}", entry.get("revision", "0" * 40))
     files = entry.get("files", {})

@@ -79,7 +79,7 @@ def test_a_run_and_one_that_is_interrupted(text, tmp_path):
     assert "| TokenClassifier | 0.003 | 6 | 32 | - |" in card
     assert f"| steps | {steps} |" in card
     assert f"{keras.backend.backend()} backend on " in card
-    assert "Licence of the weights: not stated." in card
+    assert "License of the weights: not stated." in card
     assert "![Loss over tokens seen](loss.png)" in card
     assert (tmp_path / "whole/loss.png").read_bytes()[1:4] == b"PNG"
     assert lmzoo.models.MaskedLM.from_preset(tmp_path / "whole").fill(["The [MASK] left."], top_k=1)[0][0]["token"]
@@ -478,7 +478,7 @@ def test_command_line(text, tmp_path, monkeypatch):
     documents = text.read_text("utf-8").split("\n\n")
     path.write_text("".join(json.dumps({"body": document}) + "\n" for document in documents), "utf-8")
     options = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
-    asked = ["--objective=none", "--static", "--language=en", "--licence=MIT", "--tensorboard", tmp_path / "board"]
+    asked = ["--objective=none", "--static", "--language=en", "--license=MIT", "--tensorboard", tmp_path / "board"]
     command = [path, "--field=body", "-o", tmp_path / "it", *options]
     for owner, name, by, code, where in (
         (encoders, "write_corpus", [signal.SIGINT], 130, ""),
@@ -498,7 +498,7 @@ def test_command_line(text, tmp_path, monkeypatch):
     assert names == {"loss", "accuracy", "loss_at_23", "accuracy_at_23"}
     stored = json.loads((tmp_path / "it/metadata.json").read_text("utf-8"))
     assert stored["languages"] == ["en"]
-    assert "Language: en. Licence of the weights: MIT." in (tmp_path / "it/README.md").read_text("utf-8")
+    assert "Language: en. License of the weights: MIT." in (tmp_path / "it/README.md").read_text("utf-8")
     assert any((tmp_path / "board").rglob("events*"))
     task = lmzoo.models.Pretrainer.from_preset(tmp_path / "it")
     assert (task.objective, task.masking.dynamic) == (None, False)

@@ -30,9 +30,9 @@ def dense(x: np.ndarray, w: Weights, name: str) -> np.ndarray:
 
 
 def layer_norm(x: np.ndarray, w: Weights, name: str, epsilon: float) -> np.ndarray:
-    centred = x - x.mean(-1, keepdims=True)
-    variance = (centred**2).mean(-1, keepdims=True)  # biased
-    return centred / np.sqrt(variance + epsilon) * w[f"{name}/LayerNorm/gamma"] + w[f"{name}/LayerNorm/beta"]
+    centered = x - x.mean(-1, keepdims=True)
+    variance = (centered**2).mean(-1, keepdims=True)  # biased
+    return centered / np.sqrt(variance + epsilon) * w[f"{name}/LayerNorm/gamma"] + w[f"{name}/LayerNorm/beta"]
 
 
 def softmax(x: np.ndarray) -> np.ndarray:

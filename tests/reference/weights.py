@@ -62,11 +62,11 @@ MASKED_LM = {
 
 
 def randomise(model: keras.Model, seed: int = 17) -> None:
-    """Fills every weight; biases and normalisations too, which would hide mistakes at 0 and 1."""
+    """Fills every weight; biases and normalizations too, which would hide mistakes at 0 and 1."""
     rng = np.random.default_rng(seed)
     for weight in model.weights:
-        centre = 1.0 if weight.path.endswith("gamma") else 0.0
-        weight.assign(rng.normal(centre, 0.2, weight.shape).astype("float32"))
+        center = 1.0 if weight.path.endswith("gamma") else 0.0
+        weight.assign(rng.normal(center, 0.2, weight.shape).astype("float32"))
 
 
 def tiny_backbone(seed: int = 17, **overrides: Any) -> BertBackbone:

@@ -53,7 +53,7 @@ def test_answers_are_well_formed(task, tiny):
     assert not all(allowed[step] for row in logits for step in itertools.pairwise(row.tolist()))
 
 
-def test_neighbours_and_padding_change_nothing(task, tiny):
+def test_neighbors_and_padding_change_nothing(task, tiny):
     randomize(task)
     texts = tiny.texts(4, longest=25)
     together, alone = task.tag(texts), [task.tag([text])[0] for text in texts]

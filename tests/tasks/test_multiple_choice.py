@@ -53,7 +53,7 @@ def test_logits_are_scores_of_pairs(family):
 
 
 @pytest.mark.parametrize("family", ["bert", "elmo"])
-def test_neighbours_and_order_do_not_matter(family):
+def test_neighbors_and_order_do_not_matter(family):
     task = tiny_task(MultipleChoice, families()[family])
     x, _ = tiny_examples(task, 9)
     together = task.predict(x, verbose=0)

@@ -419,7 +419,7 @@ def test_every_family_answers_with_parts_of_the_text(family):
     golds = [[answer | {"answer_start": answer["start"]} for answer in answers if answer["text"]] for answers in found]
     # RoBERTa's answers may end at the edge of a window with a part of an emoji. Their text has the whole emoji, and no
     # window might hold it all; none of these answers is one.
-    # What is labelled as the model answers is what its windows point at.
+    # What is labeled as the model answers is what its windows point at.
     _, positions, _ = task.encode_examples((questions, contexts), golds)
     for row, (first, last) in enumerate(positions):
         answers = golds[encoded.examples[row]]

@@ -346,7 +346,7 @@ def test_words_that_are_not_read_are_counted(task):
     read = sum(int((row != IGNORED).sum()) for row in rows)
     assert 1 < read < 61
     assert notices[-1].startswith(
-        f"{61 - read} of 61 labelled words were truncated and count neither in the loss nor in metrics"
+        f"{61 - read} of 61 labeled words were truncated and count neither in the loss nor in metrics"
     )
 
 

@@ -115,7 +115,7 @@ def test_rows_of_all_lengths(rounding: str) -> None:
     limit = np.rint(lengths * 0.15) if rounding == "nearest" else np.ceil(lengths * 0.15)
     assert (picked.sum(axis=1) <= np.maximum(1, limit)).all()
     assert 0.14 < picked.sum() / lengths.sum() < 0.155
-    # Neighbouring words are chosen together: twice as often as without n-grams.
+    # Neighboring words are chosen together: twice as often as without n-grams.
     single = Masking(whole_word=True, rounding=rounding).choose(candidates, lengths, starts, rng)
     alone = np.zeros_like(candidates)
     alone[np.nonzero(single[1])[0], single[0][single[1]]] = True

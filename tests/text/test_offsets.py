@@ -26,7 +26,7 @@ def groups(pieces: list[TokenSpan]) -> Iterator[list[TokenSpan]]:
 
 
 def is_reordered_mark(token: str) -> bool:
-    """Whether normalisation may have moved the piece within a run of combining marks (Mc with a class of its own)."""
+    """Whether normalization may have moved the piece within a run of combining marks (Mc with a class of its own)."""
     return any(unicodedata.combining(c) for c in token)
 
 

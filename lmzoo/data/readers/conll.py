@@ -28,7 +28,7 @@ def read_conll(
     path: Source,
     word: int | str | None = None,
     label: int | str | None = None,
-    labelled: bool = True,
+    labeled: bool = True,
     labels: Sequence[str] | None = None,
     conllu: bool | None = None,
     encoding: str = "utf-8",
@@ -47,7 +47,7 @@ def read_conll(
             first column, the second one if the first one numbers the words of each sentence, as in GermEval's files, or
             FORM in CoNLL-U.
         label: column of the labels, by default the last one, or UPOS in CoNLL-U.
-        labelled: False to read words only.
+        labeled: False to read words only.
         labels: the allowed labels; None to allow any.
         conllu: whether the file is CoNLL-U; by default decided by its suffix.
         encoding: encoding of the file.
@@ -81,19 +81,19 @@ def read_conll(
     rows = _group_rows(lines, keep, None if conllu else _DOCUMENT)
     if not rows:
         raise NoExamplesError(f"{name} holds no words.")
-    if labelled and word == label:
+    if labeled and word == label:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
     for number, cells in itertools.chain(*rows):
         if len(cells) != width:
             raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
-    if word is None and not conllu and width > 1 + labelled and _is_numbered(rows):
+    if word is None and not conllu and width > 1 + labeled and _is_numbered(rows):
         word = 1
     word = _number(word, "form" if conllu else 0, conllu)
-    for column in {word, label} if labelled else {word}:
+    for column in {word, label} if labeled else {word}:
         if not -width <= column < width:
             raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
     sentences = [[cells[word] for _, cells in of_sentence] for of_sentence in rows]
-    if not labelled:
+    if not labeled:
         return sentences, None
     if word % width == label % width:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")

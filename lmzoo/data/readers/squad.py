@@ -16,12 +16,12 @@ class Answer(TypedDict):
     answer_start: int
 
 
-def read_squad(path: Source, labelled: bool = True) -> tuple[tuple[list[str], list[str]], list[list[Answer]] | None]:
+def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], list[str]], list[list[Answer]] | None]:
     """Reads questions, contexts and answers from a file in the format of SQuAD 1.1 or 2.0.
 
     Args:
         path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
-        labelled: False to read no answers; the file may lack them then.
+        labeled: False to read no answers; the file may lack them then.
 
     Returns:
         `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
@@ -48,7 +48,7 @@ def read_squad(path: Source, labelled: bool = True) -> tuple[tuple[list[str], li
     try:
         articles = json.loads(text)["data"]
         rows: list[Any] = [
-            (entry["question"], paragraph["context"], _answers(entry) if labelled else None)
+            (entry["question"], paragraph["context"], _answers(entry) if labeled else None)
             for article in articles
             for paragraph in article["paragraphs"]
             for entry in paragraph["qas"]
@@ -61,7 +61,7 @@ def read_squad(path: Source, labelled: bool = True) -> tuple[tuple[list[str], li
     if not rows:
         raise NoExamplesError(f"{name} holds no questions.")
     questions, contexts, answers = ([row[i] for row in rows] for i in range(3))
-    return (questions, contexts), answers if labelled else None
+    return (questions, contexts), answers if labeled else None
 
 
 def _answers(entry: dict[str, Any]) -> list[Answer]:

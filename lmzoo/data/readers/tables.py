@@ -23,7 +23,7 @@ from lmzoo.data.readers.text_files import (
 )
 from lmzoo.errors import ArgumentError, NoExamplesError
 
-FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labelled")
+FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labeled")
 SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
 _KEYED = ("jsonl", "parquet")  # whose rows are dicts
 _LONGEST = 1 << 28  # characters of a cell: a document may be longer than the csv module's limit of 128 KiB
@@ -52,7 +52,7 @@ def read_table(
     * `"jsonl"`: one object per line, whose keys are the columns.
     * `"parquet"`: Apache Parquet, which `pip install 'lmzoo[parquet]'` reads.
     * `"txt"`: one text per line, in the column `text`.
-    * `"labelled"`: a label, a space and a text per line, in the columns `label` and `text`.
+    * `"labeled"`: a label, a space and a text per line, in the columns `label` and `text`.
 
     Args:
         path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
@@ -264,7 +264,7 @@ def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[st
     """The names of the columns, None if they have only numbers; takes the header off numbered rows, if there is one."""
     if rows and header and format in ("csv", "tsv"):
         return rows.pop(0)[1]
-    return {"txt": ["text"], "labelled": ["label", "text"]}.get(format)
+    return {"txt": ["text"], "labeled": ["label", "text"]}.get(format)
 
 
 def check_width(where: str, row: Collection[Any], first: Collection[Any], format: str) -> None:
@@ -322,5 +322,5 @@ _SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
     "tsv": lambda file, name: ((number, line.split("\t")) for number, line in numbered_lines(file) if line),
     "jsonl": lambda file, name: ((number, line) for number, line in numbered_lines(file) if line.strip()),
     "txt": lambda file, name: ((number, [line]) for number, line in numbered_lines(file)),
-    "labelled": lambda file, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(file) if line),
+    "labeled": lambda file, name: ((number, line.split(" ", 1)) for number, line in numbered_lines(file) if line),
 }

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import keras
 
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
+from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.transformer import TransformerBackbone
@@ -44,9 +45,8 @@ class AlbertConfig(EncoderConfig):
         super().__post_init__()
         require_positive(self, "embedding_dim", "num_groups", "num_inner_repetitions")
         if self.num_layers % self.num_groups:
-            raise ValueError(
-                f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
-            )
+            message = f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
+            raise ArgumentError(message, "num_groups")
         if self.embedding_projection is None:
             object.__setattr__(self, "embedding_projection", self.embedding_dim != self.hidden_dim)
         if not self.embedding_projection and self.embedding_dim != self.hidden_dim:

@@ -201,7 +201,7 @@ def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Te
     """The outputs of the backbone, from the language model's layers with markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
-    # AllenNLP's normalisation includes the markers.
+    # AllenNLP's normalization includes the markers.
     mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)
     sequence = mixed * real
     return {

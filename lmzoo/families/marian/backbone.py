@@ -11,6 +11,7 @@ from keras import ops
 
 from lmzoo.common.arguments import require, require_share
 from lmzoo.common.tensor_types import Features, Tensor
+from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig, require_positive
 from lmzoo.families.plain_embeddings import plain_embeddings
@@ -65,9 +66,8 @@ class MarianConfig(EncoderConfig):
         super().__post_init__()
         require_positive(self, "decoder_layers", "decoder_heads", "decoder_intermediate_dim")
         if self.hidden_dim % self.decoder_heads:
-            raise ValueError(
-                f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `decoder_heads` ({self.decoder_heads})."
-            )
+            message = f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `decoder_heads` ({self.decoder_heads})."
+            raise ArgumentError(message, "decoder_heads")
         require_share("attention_dropout", self.attention_dropout)
         require(isinstance(self.scale_embeddings, bool), "scale_embeddings", "True or False", self.scale_embeddings)
 

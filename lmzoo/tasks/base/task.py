@@ -404,12 +404,12 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             TypeError: naming the position of an entry that is not text.
             ValueError: for labels that are missing, too few, or unknown to the model.
         """
-        self.check_unlabelled(y)
+        self.check_unlabeled(y)
         examples = Examples(self.encode_inputs(x), self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(examples.encoded), examples.labels, examples.weights)
         return examples
 
-    def check_unlabelled(self, y: Labels | None) -> None:
+    def check_unlabeled(self, y: Labels | None) -> None:
         """Check that a task that takes no labels gets none.
 
         Raises:

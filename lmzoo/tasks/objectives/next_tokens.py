@@ -162,7 +162,7 @@ class NextTokensTask(Task):
             ValueError: for labels, for weights of documents, or if there is no text.
         """
         self.check_takes_text()
-        self.check_unlabelled(y)
+        self.check_unlabeled(y)
         weights = example_weights(sample_weight)
         if not isinstance(x, EncodedTexts):
             if weights is not None:

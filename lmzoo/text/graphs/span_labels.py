@@ -1,4 +1,4 @@
-"""`lmzoo.text.span_labels` as TensorFlow ops: turns word logits into labelled spans."""
+"""`lmzoo.text.span_labels` as TensorFlow ops: turns word logits into labeled spans."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """How a WordPiece tokenizer changes each code point, as a small table that a graph can hold.
 
-The table is measured by running the tokenizer's own normaliser and word splitter on every code point, so that it always
+The table is measured by running the tokenizer's own normalizer and word splitter on every code point, so that it always
 follows their version of Unicode.
 """
 
@@ -16,7 +16,7 @@ from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
 RANK_UNIT = 1 << 21  # more than any code point; a combining mark has this added once per rank
 NOTHING = -1
 BLOCKER = 0  # replaces a dropped character that combining marks do not move across
-PRIVATE_USE = 0xE000  # the first of the private-use characters, which the normaliser drops
+PRIVATE_USE = 0xE000  # the first of the private-use characters, which the normalizer drops
 _SPACE, _SEPARATOR = 0x20, 0x30  # "0": no character becomes a digit, and a digit is a word character
 _LAST_MARK = 0x345  # the combining mark that sorts after all others
 
@@ -45,7 +45,7 @@ def character_map(
 ) -> CharacterMap:
     """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
-    Without `split_punctuation`, it is the map of the normaliser alone.
+    Without `split_punctuation`, it is the map of the normalizer alone.
 
     Example:
 
@@ -80,7 +80,7 @@ def character_map(
         there = column < lengths
         table[there, column] = values[index[there] + column]
 
-    if normalize("é") != "é":  # accents are stripped: the normaliser decomposes characters and sorts marks
+    if normalize("é") != "é":  # accents are stripped: the normalizer decomposes characters and sorts marks
         marks, ranks = _ranked_marks(seen)
         is_mark = np.isin(table, marks)
         table[is_mark] += ranks[np.searchsorted(marks, table[is_mark])] * RANK_UNIT
@@ -113,7 +113,7 @@ def _codes(text: str) -> np.ndarray:
 
 
 def _ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combining marks that survive accent stripping, and the order in which normalisation sorts adjacent ones.
+    """Combining marks that survive accent stripping, and the order in which normalization sorts adjacent ones.
 
     Returns:
         `marks` (M,), rising, and `ranks` (M,), from 1; marks of equal rank keep their order.

@@ -27,7 +27,7 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     """
     starts, kinds = character_kinds()
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-    # The space separates texts where neighbours matter, also the last from the first, which are neighbours for tf.roll.
+    # The space separates texts where neighbors matter, also the last from the first, which are neighbors for tf.roll.
     codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
     flat = codes.values  # (c,)
     kinds = tf.gather(kinds, tf.searchsorted(starts, flat, side="right") - 1)  # (c,)
@@ -73,7 +73,7 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     in_clitic = _at(-1, short) | _at(-1, long) | _at(-2, long)
     after_clitic = _at(-2, short) | _at(-3, long)
 
-    # Characters that join their neighbours on both sides.
+    # Characters that join their neighbors on both sides.
     lone = letter & ~_at(-1, in_word) & ~_at(1, in_word)
     joint = one_of(HYPHENS + APOSTROPHES) & _at(-1, word_so_far) & _at(1, letter_or_digit)
     joint |= one_of(".,") & _at(-1, kinds == DIGIT) & _at(1, kinds == DIGIT)

@@ -51,13 +51,13 @@ class CleanWordsGraph(CutTextsGraph):
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
 
-        They are normalised; those that are too long are a private-use character.
+        They are normalized; those that are too long are a private-use character.
         """
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
         """See `words`; also their letters, int32 (m, None), and the characters that these came from, int32 (l, 2)."""
-        # The space separates texts where neighbours matter.
+        # The space separates texts where neighbors matter.
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8", errors="replace")
         start = indices_in_rows(codes) - 1  # (c,)
         codes, source = _normalize(self._map, codes)

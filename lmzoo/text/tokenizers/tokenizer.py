@@ -289,7 +289,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text. Offsets count characters (code points) of the
-            string as it was passed, before any normalisation.
+            string as it was passed, before any normalization.
         """
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Token]], np.ndarray]:
@@ -306,7 +306,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Token ids of each word as it is tokenized after a space; every word has at least one.
 
         Returns:
-            One list of ids per word; the unknown token for a word that normalisation removes.
+            One list of ids per word; the unknown token for a word that normalization removes.
         """
         unique, space = list(dict.fromkeys(words)), self.space_of_words
         found = self.tokenize([space + word for word in unique])

@@ -46,7 +46,7 @@ MARKS = (
 LETTERS = ["a", "é", "ß", "İ", "\U00010400", "\u0301", "\u302e", "я", "각", "가"]
 
 
-def around_the_longest_word(rng: random.Random) -> str:  # counted in characters after normalisation
+def around_the_longest_word(rng: random.Random) -> str:  # counted in characters after normalization
     count = rng.choice([33, 34, 49, 50, 51, 99, 100, 101, 201])
     return rng.choice(["", "x "]) + rng.choice([*LETTERS, symbol(rng)]) * count + rng.choice(["", "!", "b", " y"])
 

@@ -63,7 +63,7 @@ def test_every_code_point(model: bytes, codes: list[str], lowercase: bool, keep_
     assert [(t, a) for t, a in zip(texts, found, strict=True) if a != clean(t, characters)] == []
 
 
-def test_neighbours_do_not_matter(strings: list[str]) -> None:
+def test_neighbors_do_not_matter(strings: list[str]) -> None:
     """Cleaning character by character is what Hugging Face's steps do to the whole text."""
     from tokenizers import normalizers as n
 

@@ -45,7 +45,7 @@ def test_ids_equal_the_reference(tokenizer: SentencePieceTokenizer, strings: lis
     characters = character_map(lowercase=True, keep_accents=False)
     unlike = {c for c in set("".join(strings)) if not c.isspace() and characters[ord(c)] != plain(c)}
     assert len(unlike) < 300
-    unlike |= {"Σ"}  # Python's lower() looks at its neighbours
+    unlike |= {"Σ"}  # Python's lower() looks at its neighbors
     texts = [text for text in strings if unlike.isdisjoint(text) and not any(token in text for token in SPECIAL)]
     assert len(texts) > 0.67 * len(strings)
     found = tokenizer.tokenize(texts)
