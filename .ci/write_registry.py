@@ -139,7 +139,7 @@ def task_table() -> str:
     """Return the table of tasks, what they predict and their methods."""
     rows = []
     for task in package_tasks():
-        answers = f"`{task.verb}`: {summary(getattr(task, task.verb))}" if task.verb else ""
+        answers = f"`{task.verb}`: {summary(getattr(task, task.verb)).removeprefix('Return ')}" if task.verb else ""
         rows.append((f"`{task.__name__}`", summary(sys.modules[task.__module__]), task.predicts, answers))
     return table(("task", "what it is for", "`predict` returns", "the method that returns answers"), rows)
 

@@ -33,7 +33,7 @@ def films(data: Path, work: Path) -> list[str]:
 
 
 def unlabeled(data: Path, work: Path) -> list[str]:
-    """The training sentences of SST-2 without their labels."""
+    """Return the training sentences of SST-2 without their labels."""
     file = work / "sentences.txt"
     if not file.exists():
         (sentences, _), _ = DATASETS["sst2"].read(data)
@@ -46,7 +46,7 @@ TITLES = {"": "preset as it is", "films": "and text about films", "unlabeled": "
 
 
 def main() -> None:
-    """Does the missing runs and prints the table."""
+    """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")

@@ -28,7 +28,7 @@ MEASURES = ("compile s", "train step s")
 
 
 def model_of(peer: str, size: str) -> Any:
-    """The classifier, without `compile`."""
+    """Return the classifier, without `compile`."""
     layers, heads, width, inner = SIZES[size]
     shape = {
         "vocabulary_size": VOCABULARY,
@@ -51,7 +51,7 @@ def model_of(peer: str, size: str) -> Any:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Imports the peer and returns the round."""
+    """Import the peer and return the round."""
     import keras
 
     rng = np.random.default_rng(1)

@@ -28,7 +28,7 @@ LABELS = ("negative", "positive")
 
 
 def saved_model(path: Path) -> Answer:
-    """The answers of a SavedModel: class numbers."""
+    """Return the answers of a SavedModel: class numbers."""
     import tensorflow as tf
     import tensorflow_text  # noqa: F401 - the tokenizer's ops
 
@@ -39,7 +39,7 @@ def saved_model(path: Path) -> Answer:
 
 
 def onnx_file(path: Path, preprocessor: Any) -> Answer:
-    """The answers of an ONNX file."""
+    """Return the answers of an ONNX file."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -50,7 +50,7 @@ def onnx_file(path: Path, preprocessor: Any) -> Answer:
 
 
 def litert_file(path: Path, preprocessor: Any) -> Answer:
-    """The answers of a LiteRT file."""
+    """Return the answers of a LiteRT file."""
     import tensorflow as tf
 
     with warnings.catch_warnings():
@@ -60,7 +60,7 @@ def litert_file(path: Path, preprocessor: Any) -> Answer:
 
 
 def build(preset: Path, folder: Path) -> dict[str, tuple[int, Answer]]:
-    """Writes every artifact, and returns the size in bytes and the answers of each."""
+    """Write every artifact, and return the size in bytes and the answers of each."""
     found = {}
 
     def load(**arguments: Any) -> Any:

@@ -76,7 +76,7 @@ class Worker:
         )
 
     def answer(self) -> dict[str, Any]:
-        """The next reply of the process; `{"skip": reason}` if it has died."""
+        """Return the next reply of the process; `{"skip": reason}` if it has died."""
         line = self.process.stdout.readline()
         if line:
             return json.loads(line)
@@ -86,7 +86,7 @@ class Worker:
         return {"skip": f"exit status {self.process.returncode}: " + "\n".join(lines[-12:])}
 
     def round(self) -> dict[str, Any]:
-        """Requests a round and waits for its numbers."""
+        """Request a round and wait for its numbers."""
         try:
             self.process.stdin.write("go\n")
             self.process.stdin.flush()
@@ -95,7 +95,7 @@ class Worker:
         return self.answer()
 
     def close(self) -> None:
-        """Ends the process."""
+        """End the process."""
         self.process.stdin.close()
         try:
             self.process.wait(30)
@@ -107,7 +107,7 @@ class Worker:
 def interleave(
     module: str, peers: dict[str, dict[str, str]], options: dict[str, Any], rounds: int, fresh: bool = False
 ) -> Rows:
-    """Runs `rounds` rounds of each peer, one peer after the other within a round, and returns all their numbers.
+    """Run `rounds` rounds of each peer, one peer after the other within a round, and return all their numbers.
 
     Peers that cannot start, or fail, are left out with a message. With `fresh` every round has a new process, for peers
     that do not fit into memory together.
@@ -172,7 +172,7 @@ def summarise(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, fl
 
 
 def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict[str, Any]:
-    """Prints a table of medians and ratios for each measure, and returns their content."""
+    """Print a table of medians and ratios for each measure, and return their content."""
     summaries = {}
     for measure in measures:
         summaries[measure] = summary = summarise(rows, measure, skip)
@@ -189,7 +189,7 @@ def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict
 
 
 def machine() -> dict[str, Any]:
-    """The processor and the versions that the numbers depend on."""
+    """Return the processor and the versions that the numbers depend on."""
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
     names = [line.split(":")[1].strip() for line in lines if line.startswith("model name")]
@@ -205,7 +205,7 @@ def machine() -> dict[str, Any]:
 
 
 def save(name: str, options: dict[str, Any], **results: Any) -> None:
-    """Writes `results/<name>.json`: the options, all rows, the summary and the machine."""
+    """Write `results/<name>.json`: the options, all rows, the summary and the machine."""
     RESULTS.mkdir(exist_ok=True)
     date = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     content = {"benchmark": name, "date": date, "machine": machine(), "options": options, **results}
@@ -225,20 +225,20 @@ def ready(*paths: Path) -> bool:
 
 
 def warn_if_busy() -> None:
-    """Prints a warning if something else is using the machine."""
+    """Print a warning if something else is using the machine."""
     if (load := os.getloadavg()[0]) > 0.5:
         console.print(f"[yellow]The load average is {load:.1f}: the machine is not quiet.[/]")
 
 
 def timed(call: Callable[[], Any]) -> float:
-    """The seconds that a call takes."""
+    """Return the seconds that a call takes."""
     start = time.perf_counter()
     call()
     return time.perf_counter() - start
 
 
 def _serve() -> None:
-    """The worker's side: replies go to the real standard output, the output of libraries goes to the log."""
+    """Run the worker's side: replies go to the real standard output, the output of libraries goes to the log."""
     module, peer, options = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     out = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)

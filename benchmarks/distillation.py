@@ -65,7 +65,7 @@ def sequences(model: MaskedLM, data: Path, files: list[str], tokens: float) -> A
 
 
 def student_of(teacher: MaskedLM, kind: Student) -> MaskedLM:
-    """The model of an arm before its training."""
+    """Return the model of an arm before its training."""
     if kind.begin is None:
         return teacher
     student = smaller(teacher)
@@ -108,7 +108,7 @@ def measure(kind: Student, seed: int, options: argparse.Namespace) -> dict[str, 
 
 
 def show(rows: dict[str, list[dict[str, Any]]]) -> None:
-    """Prints the table."""
+    """Print the table."""
 
     def mean(found: list[dict[str, Any]], name: str, factor: int, digits: int) -> str:
         values = [factor * row[name] for row in found]

@@ -41,7 +41,7 @@ def sentences(count: int) -> list[list[str]]:
 
 
 def straightforward(size: str, dtype: str) -> Any:
-    """The model with `keras.layers.RNN`: a function from characters (B, T, 50) to the top layer, (B, T, 2P)."""
+    """Return the model with `keras.layers.RNN`: a function from characters (B, T, 50) to the top layer, (B, T, 2P)."""
     import keras
     from keras import ops
 
@@ -107,7 +107,7 @@ def straightforward(size: str, dtype: str) -> Any:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model, runs every shape once, and returns the round."""
+    """Build the model, run every shape once, and return the round."""
     import keras
 
     from lmzoo.models import ElmoBackbone

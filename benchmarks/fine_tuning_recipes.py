@@ -46,7 +46,7 @@ Settings = dict[str, Any]  # of a run: learning_rate, epochs and, if the head po
 
 
 def read_texts(folder: Path) -> tuple[Examples, Examples]:
-    """The sentences of SST-2, to fill in words; the labels are not used."""
+    """Return the sentences of SST-2, to fill in words; the labels are not used."""
     examples = read_table(folder / "sst2/stsa.binary.train", format="labeled", label="label", label_type=int)
     return examples, ([], [])
 
@@ -85,7 +85,7 @@ SEARCHES = {
 
 
 def run(preset: str, search: Search, train: Examples, validation: Examples, settings: Settings) -> Settings:
-    """The settings with the score that they lead to on the validation examples; None if the training diverged."""
+    """Return settings with the score that they lead to on the validation examples; None if the training diverged."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(0)
     arguments = {name: value for name, value in search.dataset.arguments.items() if name != "pooling"}
@@ -106,7 +106,7 @@ def run(preset: str, search: Search, train: Examples, validation: Examples, sett
 
 
 def find(search: Search, done: list[Settings], once: Callable[[Settings], None]) -> Settings:
-    """Does the missing runs of a search, and returns the best settings."""
+    """Do the missing runs of a search, and return the best settings."""
     best: Settings = {"learning_rate": search.rates[0], "epochs": search.epochs[0]}
     if search.poolings:
         best["pooling"] = search.poolings[0]
@@ -131,7 +131,7 @@ def score_of(settings: Settings, done: list[Settings]) -> float:
 def search_all(
     names: list[str], presets: list[str], folder: Path, rates: Sequence[float]
 ) -> dict[str, dict[str, list[Settings]]]:
-    """Does the missing runs; returns the runs by data set and preset."""
+    """Do the missing runs, and return the runs by data set and preset."""
     path = RESULTS / "fine_tuning_recipes.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     for name in names:
@@ -158,7 +158,7 @@ def search_all(
 
 
 def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
-    """The scores of all runs; the best of each search is bold."""
+    """Return the scores of all runs; the best of each search is bold."""
     names = ["data set", "preset", "epochs", "pooling", *(f"{rate:g}" for rate in RATES)]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, presets in rows.items():
@@ -174,7 +174,7 @@ def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
 
 
 def recipes_of(preset: str, rows: dict[str, dict[str, list[Settings]]]) -> dict[str, FineTuningRecipe]:
-    """The best settings for each kind of head that the preset's family supports."""
+    """Return the best settings for each kind of head that the preset's family supports."""
     family = families()[lmzoo.list_presets()[preset].family]
     found = {}
     for name, search in SEARCHES.items():
@@ -194,7 +194,7 @@ def best_of(done: list[Settings]) -> FineTuningRecipe:
 
 
 def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
-    """What was best on the validation examples of `quality`, which tries two rates for each data set."""
+    """Return what was best on the validation examples of `quality`, which tries two rates for each data set."""
     rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
     runs = [
         (row["validation"], FineTuningRecipe(row["rate"], DATASETS[name].epochs, DATASETS[name].batch_size))
@@ -206,7 +206,7 @@ def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
 
 
 def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
-    """Puts recipes into a shipped preset: its configuration, its card, its manifest."""
+    """Put recipes into a shipped preset: its configuration, its card, its manifest."""
     folder = open_preset(preset)
     config = read_json(folder, CONFIG_FILE)
     config["config"]["fine_tuning"] = stored_recipes(recipes)
@@ -224,7 +224,7 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
 
 
 def main() -> None:
-    """Does the missing runs, prints the table, and writes the recipes if asked to."""
+    """Do the missing runs, print the table, and write the recipes if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))

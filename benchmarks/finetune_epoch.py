@@ -41,7 +41,7 @@ def read(part: str, limit: int | None = None) -> tuple[list[str], np.ndarray]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model; a round is one epoch. Its time does not include measuring the accuracy."""
+    """Build the model; a round is one epoch. Its time does not include measuring the accuracy."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     texts, labels = read("train", options["sentences"])
     dev, dev_labels = read("dev", options["dev"])

@@ -24,7 +24,7 @@ MEASURES = (*(f"{run} ms" for run in RUNS), *(f"{run} overhead %" for run in RUN
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds texts of one length, so that every batch has the same shape, and both ways of training on them."""
+    """Build texts of one length, so that every batch has the same shape, and both ways of training on them."""
     words = [f"w{i}" for i in range(997)]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]
     rng = random.Random(1)

@@ -28,7 +28,7 @@ MEASURES = ("ms per token", "first call s", "peak memory GiB")
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model and generates once, which compiles."""
+    """Build the model and generates once, which compiles."""
     build = _transformers if peer == "transformers-torch" else _lmzoo if peer.startswith("lmzoo") else _keras_hub
     generate = build(options)
     first = timed(generate)

@@ -27,14 +27,14 @@ Step = Callable[[], object]
 
 
 def flops(size: str, length: int, batch_size: int) -> float:
-    """The floating-point operations of a step."""
+    """Return the floating-point operations of a step."""
     layers, _, width, inner = SIZES[size]
     of_token = 6 * layers * (4 * width**2 + 2 * width * inner) + 12 * layers * length * width
     return of_token * length * batch_size
 
 
 def arrays(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """A batch without padding, and its labels."""
+    """Return a batch without padding, and its labels."""
     rng = np.random.default_rng(1)
     shape = (batch_size, length)
     ids = rng.integers(1000, VOCABULARY, shape).astype("int32")
@@ -43,7 +43,7 @@ def arrays(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndar
 
 
 def keras_step(peer: str, size: str, length: int, batch_size: int, dropout: float) -> Step:
-    """A step of lmzoo or KerasHub."""
+    """Return a step of lmzoo or KerasHub."""
     import keras
 
     features, labels = arrays(length, batch_size)
@@ -60,7 +60,7 @@ def keras_step(peer: str, size: str, length: int, batch_size: int, dropout: floa
 
 
 def torch_step(size: str, length: int, batch_size: int, dropout: float, device: str) -> Step:
-    """A step of transformers."""
+    """Return a step of transformers."""
     import torch
 
     model = transformers_classifier(size, VOCABULARY, dropout).to(device)
@@ -86,7 +86,7 @@ def torch_step(size: str, length: int, batch_size: int, dropout: float, device: 
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model, runs three steps, which compile, and returns the round."""
+    """Build the model, run three steps, which compile, and return the round."""
     size, length, batch_size = options["case"].split(":")
     shape = (size, int(length), int(batch_size), options["dropout"])
     step = torch_step(*shape, options["device"]) if peer == "transformers-torch" else keras_step(peer, *shape)
@@ -107,7 +107,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def measure(options: dict[str, Any]) -> Rows:
-    """The rounds of all peers for a case; they start, and compile, at the same time."""
+    """Return the rounds of all peers for a case; they start, and compile, at the same time."""
     rows: Rows = {}
     workers = {peer: Worker("gpu_step", peer, options, PEERS[peer]) for peer in options["peers"]}
     try:

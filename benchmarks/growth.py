@@ -33,7 +33,7 @@ SECONDS, MEMORY = "seconds", "peak memory GiB"
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model, takes two steps, of which the first compiles, and returns the round."""
+    """Build the model, take two steps, of which the first compiles, and return the round."""
     axis, value = peer.split()
     size = {**MIDDLE, axis: int(value)}
     step = predicting(size) if size["texts"] else training(size)
@@ -43,7 +43,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
-    """The model of this size."""
+    """Return the model of this size."""
     import lmzoo
 
     backbone = lmzoo.models.BertBackbone(
@@ -57,7 +57,7 @@ def classifier(size: dict[str, int], preprocessor: Any = None) -> Any:
 
 
 def training(size: dict[str, int]) -> Callable[[], object]:
-    """A train step."""
+    """Return a train step."""
     model = classifier(size)
     rng = np.random.default_rng(1)
     shape = size["batch"], size["length"]
@@ -68,7 +68,7 @@ def training(size: dict[str, int]) -> Callable[[], object]:
 
 
 def predicting(size: dict[str, int]) -> Callable[[], object]:
-    """A prediction for texts of 5 to 60 words."""
+    """Return a prediction for texts of 5 to 60 words."""
     from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 
@@ -81,13 +81,13 @@ def predicting(size: dict[str, int]) -> Callable[[], object]:
 
 
 def slope(points: dict[int, float]) -> float:
-    """The slope of the line through the logarithms of some points."""
+    """Return the slope of the line through the logarithms of some points."""
     x, y = np.log([*points]), np.log([*points.values()])
     return float(np.polyfit(x, y, 1)[0])
 
 
 def by_axis(rows: Rows, measure: str) -> dict[str, dict[int, float]]:
-    """The median of a measure at each value of each axis."""
+    """Return the median of a measure at each value of each axis."""
     found: dict[str, dict[int, float]] = {}
     for peer, rounds in rows.items():
         axis, value = peer.split()

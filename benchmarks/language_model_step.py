@@ -31,7 +31,7 @@ MEASURES = ("train step s", "peak memory GiB")
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model, takes two steps, of which the first compiles, and returns the round."""
+    """Build the model, take two steps, of which the first compiles, and return the round."""
     shape = options["batch_size"], options["length"] + 1
     ids = np.random.default_rng(1).integers(1000, options["vocabulary_size"], shape).astype("int32")  # (B, T + 1)
     build = _torch if peer == "torch" else _lmzoo if peer.startswith("lmzoo") else _keras

@@ -42,14 +42,14 @@ HEADS = 4
 
 
 def recurrent(cell: str) -> Callable[[int, int], Backbone]:
-    """Builds a model of two recurrent layers from the size of the vocabulary and the width."""
+    """Build a model of two recurrent layers from the size of the vocabulary and the width."""
     return lambda size, width: lmzoo.models.LstmLmBackbone(
         vocabulary_size=size, num_layers=2, hidden_dim=width, cell=cell
     )
 
 
 def feed_forward(size: int, width: int) -> Backbone:
-    """The model of Bengio et al. (2003) with direct connections."""
+    """Return the model of Bengio et al. (2003) with direct connections."""
     return lmzoo.models.FfnnLmBackbone(
         vocabulary_size=size, window=5, hidden_dim=width, intermediate_dim=2 * width, direct=True
     )
@@ -101,7 +101,7 @@ def _documents(files: str, characters: int) -> list[str]:
 
 
 def width_for(parameters: int, count: Callable[[int], int]) -> int:
-    """The width, a multiple of the number of heads, whose number of parameters is nearest."""
+    """Return the width, a multiple of the number of heads, whose number of parameters is nearest."""
     low, high = 1, 2
     while count(HEADS * high) < parameters:
         low, high = high, 2 * high
@@ -112,7 +112,7 @@ def width_for(parameters: int, count: Callable[[int], int]) -> int:
 
 
 def counted(build: Callable[[int], keras.Model]) -> Callable[[int], int]:
-    """Counts the parameters of the models of any width, without making values for them."""
+    """Count the parameters of the models of any width, without making values for them."""
 
     @cache
     def count(width: int) -> int:
@@ -125,7 +125,7 @@ def counted(build: Callable[[int], keras.Model]) -> Callable[[int], int]:
 
 
 def run_ngrams(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """The n-gram model; the seed is that of its sample."""
+    """Return the n-gram model; the seed is that of its sample."""
     model = NgramLM(options.order, texts.tokenizer)
     begun = time.perf_counter()
     model.fit([[text] for text in texts.train], verbose=False)
@@ -136,7 +136,7 @@ def run_ngrams(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str
 
 
 def run_causal(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """A neural model from left to right."""
+    """Return a neural model from left to right."""
     build, size = CAUSAL[name], texts.tokenizer.vocabulary_size
     width = width_for(options.parameters, counted(lambda width: build(size, width)))
     keras.utils.set_random_seed(seed)
@@ -175,7 +175,7 @@ def run_bilm(texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, 
 
 
 def row(nats: float, parameters: int, seconds: float, sample: str | None) -> dict[str, Any]:
-    """A row of the results."""
+    """Return a row of the results."""
     sample = None if sample is None else PROMPT + sample
     return {"perplexity": math.exp(nats), "parameters": parameters, "seconds": seconds, "sample": sample}
 
@@ -188,12 +188,12 @@ def run(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict
 
 
 def by_model(rows: dict[str, dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    """The rows of each model, in the order of `MODELS`."""
+    """Return the rows of each model, in the order of `MODELS`."""
     return {name: found for name in MODELS if (found := [r for r in rows.values() if r["model"] == name])}
 
 
 def show(rows: dict[str, dict[str, Any]]) -> None:
-    """Prints the table."""
+    """Print the table."""
     table = Table("model", "perplexity", "parameters", "seconds", "sample")
     for name, found in by_model(rows).items():
         values = [r["perplexity"] for r in found]

@@ -25,7 +25,7 @@ PEERS = {
 
 
 def write_checkpoint(folder: Path, layers: int) -> None:
-    """Saves a BERT of `layers` layers with random weights as transformers does."""
+    """Save a BERT of `layers` layers with random weights as transformers does."""
     import transformers
 
     transformers.BertModel(transformers.BertConfig(num_hidden_layers=layers)).save_pretrained(folder)
@@ -34,7 +34,7 @@ def write_checkpoint(folder: Path, layers: int) -> None:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Imports the library; a round loads the model."""
+    """Import the library; a round loads the model."""
     folder = options["folder"]
     if peer == "transformers":
         import torch

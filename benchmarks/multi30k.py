@@ -38,7 +38,7 @@ def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[st
 
 
 def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) -> MarianTokenizer:
-    """The tokenizer of an earlier part of the run, or a new one."""
+    """Return the tokenizer of an earlier part of the run, or a new one."""
     folder = work / "tokenizer"
     if folder.exists():
         tokenizer = MarianTokenizer()

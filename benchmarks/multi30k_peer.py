@@ -39,7 +39,7 @@ Ids = list[torch.Tensor]
 
 
 def untrained(preset: Path, initial: str) -> tuple[MarianMTModel, Any]:
-    """A model of the preset's shape with the initial weights of one of the libraries, and the preset's tokenizer."""
+    """Return a model of the preset's shape with one of the libraries' initial weights, and the preset's tokenizer."""
     trained = lmzoo.models.Seq2SeqLM.from_preset(str(preset))
     backbone = type(trained.backbone).from_config(trained.backbone.get_config())
     task = lmzoo.models.Seq2SeqLM(backbone, trained.preprocessor)
@@ -55,7 +55,7 @@ def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
 
 
 def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> list[np.ndarray]:
-    """The rows of the batches of an epoch."""
+    """Return the rows of the batches of an epoch."""
     order, found = rng.permutation(len(sources)), []
     for start in range(0, len(order), GROUP * size):
         rows = sorted(order[start : start + GROUP * size], key=lambda row: (len(sources[row]), len(targets[row])))
@@ -119,7 +119,7 @@ def train(
 
 @torch.inference_mode()
 def translate(model: MarianMTModel, sources: Ids, tokenizer: Any) -> list[str]:
-    """Translations by beam search."""
+    """Return translations by beam search."""
     model.eval()
     pad, found = model.config.pad_token_id, []
     for start in range(0, len(sources), 32):

@@ -39,7 +39,7 @@ def rows_needed(lengths: np.ndarray) -> int:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model; a round is one epoch."""
+    """Build the model; a round is one epoch."""
     from lmzoo.tasks.base.examples import BatchOptions
     from lmzoo.tasks.inputs import read_inputs
 

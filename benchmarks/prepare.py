@@ -54,7 +54,7 @@ def padding(sequences: EncodedTexts, length: int) -> float:
 
 
 def measure(call: Callable[[], Any]) -> tuple[Any, float, float]:
-    """The result of a call, its seconds, and its seconds of processor time."""
+    """Return the result of a call, its seconds, and its seconds of processor time."""
     wall, processor = time.perf_counter(), time.process_time()
     result = call()
     return result, time.perf_counter() - wall, time.process_time() - processor

@@ -36,14 +36,14 @@ Round = Callable[[], float]  # trains, and returns the number of real tokens
 
 
 def paragraphs(options: dict[str, Any]) -> list[str]:
-    """The first paragraphs of a training file, as many as the options say."""
+    """Return the first paragraphs of a training file, as many as the options say."""
     documents = read_documents(DATA / options["file"], split=False)
     found = (paragraph for document in documents for paragraph in document)
     return [next(found) for _ in range(options["paragraphs"])]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model and the sequences; a round is `options["steps"]` steps."""
+    """Build the model and the sequences; a round is `options["steps"]` steps."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     build = {"l": _lmzoo, "k": _keras_hub, "t": _transformers}[peer[0]]
     train = build(peer, options, vocabulary, paragraphs(options))
@@ -120,7 +120,7 @@ def _keras_hub(peer: str, options: dict[str, Any], vocabulary: list[str], texts:
 
 
 def _cut(texts: list[str], tokenizer: Any, tokens: int) -> Iterator[str]:
-    """The words of the texts, joined to texts of about `tokens` tokens."""
+    """Yield the words of the texts, joined to texts of about `tokens` tokens."""
     words, count = [], 0
     for text in texts:
         for word, ids in zip(text.split(), tokenizer(text.split()), strict=True):

@@ -57,7 +57,7 @@ RECIPE = Recipe(tokens=8_000_000, sequence_length=128, positions=128, objective=
 
 
 def times(weights: dict[str, float], names: tuple[str, ...], factor: float) -> dict[str, float]:
-    """The weights with those of some texts multiplied."""
+    """Return the weights with those of some texts multiplied."""
     return {
         name: weight * (factor if name in names else 1)
         for name, weight in weights.items()

@@ -66,7 +66,7 @@ class Dataset(NamedTuple):
 
 
 def take(examples: Examples, indices: Sequence[int]) -> Examples:
-    """The examples with these indices."""
+    """Return the examples with these indices."""
     x, y = examples
     if isinstance(x, tuple):
         return tuple([part[i] for i in indices] for part in x), [y[i] for i in indices]
@@ -149,7 +149,7 @@ def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
 def tables(
     train: str, dev: str, count: int | None = None, **arguments: Any
 ) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Reads two tables with the same columns; `count` rows of the first one."""
+    """Read two tables with the same columns; `count` rows of the first one."""
     return lambda folder: (
         some(read_table(folder / train, **arguments), count),
         read_table(folder / dev, **arguments),
@@ -160,7 +160,7 @@ def tables(
 
 
 def classes(task: Any, x: Any) -> np.ndarray:
-    """The most probable class of each example, int (N,)."""
+    """Return the most probable class of each example, int (N,)."""
     return task.predict(x, verbose=0).argmax(-1)
 
 
@@ -222,7 +222,7 @@ def terms(texts: Sequence[str]) -> TfidfVectorizer:
 
 
 def linear(features: Any, labels: Any, inverse_penalty: float = 10) -> LogisticRegression:
-    """A fitted logistic regression."""
+    """Return a fitted logistic regression."""
     return LogisticRegression(C=inverse_penalty, max_iter=3000).fit(features, labels)
 
 
@@ -248,7 +248,7 @@ def words_classifier(score: Callable[[Any, Any, Any], Scores]) -> Callable[[Exam
 
 
 def cosine(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """The cosine of the two texts' TF-IDF vectors."""
+    """Return the cosine of the two texts' TF-IDF vectors."""
     vectorizer = TfidfVectorizer(sublinear_tf=True).fit(joined(train[0]))
     first, second = map(vectorizer.transform, dev[0])
     found = np.asarray(first.multiply(second).sum(axis=1)).ravel()
@@ -279,7 +279,7 @@ def spans_of_words(train: Examples, dev: Examples) -> tuple[str, Scores]:
 
 
 def nearest_sentence(train: Examples, dev: Examples) -> tuple[str, Scores]:
-    """The context's sentence that shares most words with the question."""
+    """Return the context's sentence that shares most words with the question."""
 
     def words(text: str) -> set[str]:
         return {word.strip(".,;:?!\"'()") for word in text.lower().split()}
@@ -451,7 +451,7 @@ def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int,
 
 
 def split(examples: Examples) -> list[Examples]:
-    """The training examples, and the validation examples, which choose the rate."""
+    """Return the training examples, and the validation examples, which choose the rate."""
     order = np.random.default_rng(0).permutation(len(examples[1]))
     count = min(VALIDATION, len(order) // 10)
     return [take(examples, np.sort(order[count:])), take(examples, np.sort(order[:count]))]
@@ -466,7 +466,7 @@ def compare(
     weights: dict[str, bool] = WEIGHTS,
     rates: Sequence[float] = RATES,
 ) -> None:
-    """Adds the missing runs of a data set."""
+    """Add the missing runs of a data set."""
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
@@ -495,13 +495,13 @@ def compare(
 
 
 def best_rate(rows: list[dict]) -> float:
-    """The rate whose first run is best on the validation examples."""
+    """Return the rate whose first run is best on the validation examples."""
     first = [row for row in rows if row["seed"] == SEEDS[0]]
     return max(first, key=lambda row: np.nan_to_num(row["validation"], nan=-np.inf))["rate"]  # NaN if constant
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:
-    """The table of the documentation: mean and standard deviation of each data set's first score, in per cent."""
+    """Return the documentation's table: mean and standard deviation of each data set's first score, in per cent."""
     presets = list(dict.fromkeys(key.split(" ")[1] for key in rows if not key.endswith("baseline")))
     names = ["data set", "examples", "score", "no network", *presets]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
@@ -520,7 +520,7 @@ def markdown(rows: dict[str, list[dict]]) -> str:
 
 
 def at_best_rate(rows: list[dict]) -> list[dict]:
-    """The runs at the best rate."""
+    """Return the runs at the best rate."""
     return [row for row in rows if row["rate"] == best_rate(rows)] if rows else []
 
 
@@ -533,7 +533,7 @@ def spread(rows: list[dict], measure: str) -> str:
 
 
 def main() -> None:
-    """Does the missing runs and prints the table."""
+    """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])

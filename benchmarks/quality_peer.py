@@ -49,7 +49,7 @@ class Peer(torch.nn.Module):
         torch.nn.init.zeros_(self.head.bias)
 
     def forward(self, texts: tuple[list[str], ...]) -> torch.Tensor:
-        """Outputs (B, `outputs`) of texts or pairs."""
+        """Return outputs (B, `outputs`) of texts or pairs."""
         length = self.encoder.config.max_position_embeddings
         features = self.tokenizer(*texts, padding=True, truncation=True, max_length=length, return_tensors="pt")
         hidden = self.encoder(**features).last_hidden_state  # (B, T, H)
@@ -84,14 +84,14 @@ class Peer(torch.nn.Module):
 
     @torch.inference_mode()
     def predict(self, x: Any, verbose: int = 0) -> np.ndarray:
-        """Outputs, float32 (n, `outputs`)."""
+        """Return outputs, float32 (n, `outputs`)."""
         self.eval()
         columns = _columns(x)
         starts = range(0, len(columns[0]), 64)
         return np.concatenate([self(tuple(column[i : i + 64] for column in columns)).numpy() for i in starts])
 
     def score(self, x: Any) -> list[float]:  # type: ignore[override]
-        """Outputs of a regressor."""
+        """Return outputs of a regressor."""
         return self.predict(x)[:, 0].tolist()
 
 

@@ -36,7 +36,7 @@ Texts = list[str]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Reads the data, and loads the embedder; classifiers are loaded in each round."""
+    """Read the data, and load the embedder; classifiers are loaded in each round."""
     return (_similarity if options["task"] == "similarity" else _classifier)(peer, options)
 
 

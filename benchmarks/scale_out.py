@@ -35,7 +35,7 @@ TEXTS = SHARED / "data/pretrain"
 
 
 def write_files(folder: Path, count: int, characters: int, sentences: int) -> None:
-    """Writes `count` files of documents, and as many of sentences, in JSON lines."""
+    """Write `count` files of documents, and as many of sentences, in JSON lines."""
     for kind in ("documents", "sentences"):
         (folder / kind).mkdir()
     documents = itertools.cycle(read_documents(sorted(TEXTS.glob("*train*")))) if TEXTS.exists() else iter(())
@@ -84,7 +84,7 @@ def run(command: list[str]) -> dict[str, float]:
 
 
 def measure(folder: Path, what: str, peer: str, counts: list[int]) -> dict[str, float]:
-    """The start, the seconds for a file, and the memory of a command."""
+    """Return the start, the seconds for a file, and the memory of a command."""
     few, many = (
         run(_command(folder, what, count, Path(tempfile.mkdtemp(dir=folder)), PEERS[peer])) for count in counts
     )

@@ -45,7 +45,7 @@ Answer = Callable[[list[str]], list[Any]]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds and loads the model; a round is some requests of each size."""
+    """Build and load the model; a round is some requests of each size."""
     texts = [line.split(" ", 1)[1] for line in SENTENCES.read_text("utf-8").splitlines()]
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     build = {"lmzoo": _lmzoo, "keras_hub": _keras_hub, "transformers": _transformers, "onnxruntime": _onnx}

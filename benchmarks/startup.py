@@ -39,7 +39,7 @@ VOCABULARY = 30_522
 
 
 def write_presets(size: str, folder: Path) -> None:
-    """Saves the same architecture as a preset of both libraries."""
+    """Save the same architecture as a preset of both libraries."""
     words = [f"w{i}" for i in range(VOCABULARY - 10)]
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "quiet", ",", "lovely", "film", *words]
     lmzoo_classifier(size, VOCABULARY, vocabulary=vocabulary).save_to_preset(folder / "lmzoo")
@@ -50,7 +50,7 @@ def write_presets(size: str, folder: Path) -> None:
 
 
 def start(peer: str, folder: str) -> dict[str, float] | None:
-    """The seconds that a process takes; None if it failed."""
+    """Return the seconds that a process takes; None if it failed."""
     environment, code = PEERS[peer]
     began = time.perf_counter()
     done = subprocess.run(

@@ -25,7 +25,7 @@ _CHUNK = 1000  # texts that are generated at once
 
 
 def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, words: int) -> int:
-    """Writes JSON lines of random words, a label to each; returns the number of rows."""
+    """Write JSON lines of random words, a label to each, and return the number of rows."""
     rng, count = np.random.default_rng(0), 0
     for number in range(files):
         with (folder / f"{number:03d}.jsonl").open("w") as file:
@@ -47,7 +47,7 @@ def start_peak() -> None:
 
 
 def memory(name: str) -> float:
-    """A number of bytes from the process's status, in MB: "VmRSS" now, "VmHWM" at the peak."""
+    """Return a number of bytes from the process's status, in MB: "VmRSS" now, "VmHWM" at the peak."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return int(status[name].split()[0]) / 1024
 

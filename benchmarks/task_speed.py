@@ -34,7 +34,7 @@ Steps = tuple[Callable[[], Any], Callable[[], Any]]
 
 
 def read(task: str, count: int) -> tuple[Any, Any]:
-    """The first examples, as lists; of the answers to a question only the first one."""
+    """Return the first examples, as lists; of the answers to a question only the first one."""
     if task == "tagging":
         x, y = read_conll(WORDS)
         return x[:count], y[:count]
@@ -44,7 +44,7 @@ def read(task: str, count: int) -> tuple[Any, Any]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model; a round is one epoch and one prediction of the same examples."""
+    """Build the model; a round is one epoch and one prediction of the same examples."""
     vocabulary = VOCABULARY.read_text("utf-8").split("\n")[:-1]
     x, y = read(options["task"], options["examples"])
     build = _lmzoo if peer.startswith("lmzoo") else _transformers
@@ -177,7 +177,7 @@ def _encode_questions(tokenizer: Any, x: Any, y: Any, labels: list[str]) -> list
 
 
 def _decode_questions(rows: list[dict], results: list[Any], x: Any, labels: list[str]) -> list[Any]:
-    """The best pair in the windows of each question, from the twenty best starts and ends of each window."""
+    """Return the best pair in the windows of each question, from the twenty best starts and ends of each window."""
     best: dict[int, tuple[float, int, int]] = {}
     for index, output in results:
         starts, ends = output.start_logits.numpy(), output.end_logits.numpy()

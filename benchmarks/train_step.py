@@ -33,7 +33,7 @@ MEASURES = ("train step s", "forward s")
 
 
 def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """A batch without padding, and its labels."""
+    """Return a batch without padding, and its labels."""
     rng = np.random.default_rng(1)
     shape = (options["batch_size"], options["length"])
     ids = rng.integers(1000, VOCABULARY, shape).astype("int32")
@@ -42,7 +42,7 @@ def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray]:
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model, runs both functions once or twice, and returns the round."""
+    """Build the model, run both functions once or twice, and return the round."""
     features, labels = arrays(options)
     build = _torch_steps if peer == "transformers-torch" else _keras_steps
     train, forward = build(peer, options, features, labels)

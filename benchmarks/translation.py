@@ -29,7 +29,7 @@ Steps = tuple[Callable[[], object], Callable[[], object]]
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the model, translates and trains twice, which compiles, and returns the round."""
+    """Build the model, translate and train twice, which compiles, and return the round."""
     translate, train = (_transformers if peer == "transformers-torch" else _lmzoo)(options)
     for _ in range(2):
         translate()
@@ -44,7 +44,7 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
 
 
 def _batch(options: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Sources, and targets after the token that they begin with."""
+    """Return sources, and targets after the token that they begin with."""
     shape = options["batch_size"], options["length"]
     source, target = np.random.default_rng(1).integers(10, SIZES[options["size"]][-1] - 1, (2, *shape)).astype("int32")
     mask = np.ones(shape, "int32")

@@ -53,7 +53,7 @@ def bytes_sent(program: str) -> dict[str, float]:
 
 
 def _group_size(line: str) -> int:
-    """The number of devices that compute together; XLA writes it in three ways."""
+    """Return the number of devices that compute together; XLA writes it in three ways."""
     if listed := re.search(r"replica_groups=\{\{([\d,]+)\}", line):
         return listed[1].count(",") + 1
     if sized := re.search(r"replica_groups=\[\d+,(\d+)\]", line):

@@ -34,7 +34,7 @@ Steps = dict[str, Callable[[], object]]
 
 
 def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, dict[str, np.ndarray], np.ndarray]:
-    """A batch without padding and its labels; what permutation language modeling adds, and its targets."""
+    """Return a batch without padding and its labels; what permutation language modeling adds, and its targets."""
     from lmzoo.text import Masking
     from lmzoo.text.permutation import factorization_order
 
@@ -52,7 +52,7 @@ def arrays(options: dict[str, Any]) -> tuple[dict[str, np.ndarray], np.ndarray, 
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Builds the models, runs all functions twice, and returns the round."""
+    """Build the models, run all functions twice, and return the round."""
     steps = (_torch_steps if peer == "transformers-torch" else _keras_steps)(peer, options)
     for _ in range(2):  # the first call compiles; the second may compile again, since the optimizer has its state
         for step in steps.values():

@@ -22,7 +22,7 @@ PARTS = (1, 4, 16)  # all of the text, a quarter, a sixteenth
 
 
 def draw_samplers() -> plt.Figure:
-    """The figure of the most probable next tokens at three temperatures."""
+    """Return the figure of the most probable next tokens at three temperatures."""
     model = lmzoo.models.CausalLM.from_preset("gpt2_nano_en")
     tokenizer = model.preprocessor.tokenizer
     logits = keras.ops.convert_to_numpy(model(model.preprocessor([PROMPT])))[0]  # (T, V)
@@ -45,7 +45,7 @@ def draw_samplers() -> plt.Figure:
 
 
 def draw_orders() -> plt.Figure:
-    """The figure of the perplexity of n-gram models by their order and the size of the text."""
+    """Return the figure of the perplexity of n-gram models by their order and the size of the text."""
     # English text that every installation has.
     documents = [str(thing.__doc__).split("\n\n") for name, thing in sorted(vars(np).items()) if thing.__doc__]
     documents = [documents[i] for i in np.random.default_rng(0).permutation(len(documents))]

@@ -18,7 +18,7 @@ COLORS = {"known": "#cfe3ff", "predicted before": "#ffe2b8"}
 
 
 def draw(path: Path, seed: int = 9) -> None:
-    """Writes the figure."""
+    """Write the figure."""
     known = np.ones((1, len(WORDS)), bool)
     known[0, PREDICTED] = False
     order = factorization_order(known, np.array([len(WORDS)]), np.random.default_rng(seed), parts=1)[0]

@@ -37,14 +37,14 @@ COLORS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporatio
 
 
 def fitted(name: str, train: tuple[Any, Any], epochs: int, held_out: Any = None, **arguments: Any) -> tuple[Any, Any]:
-    """A trained task, and the history of its training."""
+    """Draw a trained task, and the history of its training."""
     task = getattr(lmzoo.models, name).from_preset(PRESET, **arguments)
     history = task.fit(*train, validation_data=held_out, epochs=epochs, batch_size=32, seed=0, verbose=2).history
     return task, history
 
 
 def classify(data: Path, path: Path) -> None:
-    """The learning curve and the confusion matrix of a sentiment classifier."""
+    """Draw the learning curve and the confusion matrix of a sentiment classifier."""
     names = ["negative", "positive"]
     (x, y), (dev, expected) = (
         read_table(data / f"sst2/stsa.binary.{part}", label="label", label_type=int, format="labeled")
@@ -99,7 +99,7 @@ def bars(axes: plt.Axes, names: list[str], values: list[float]) -> None:
 
 
 def tagger(data: Path) -> Any:
-    """A tagger of names, trained on WNUT-17."""
+    """Draw a tagger of names, trained on WNUT-17."""
     train, held_out = (read_conll(data / f"ner_wnut17/{name}.conll") for name in ("wnut17train", "emerging.dev"))
     labels = sorted({label for part in (train, held_out) for labels in part[1] for label in labels})
     return fitted("TokenClassifier", train, 8, held_out, labels=labels)[0]
@@ -140,7 +140,7 @@ def draw_spans(axes: plt.Axes, texts: list[str], spans: list[list[dict[str, Any]
 
 
 def answer(data: Path, path: Path) -> None:
-    """The answers to questions in their texts: the memorised example of the guide."""
+    """Draw the answers to questions in their texts: the memorised example of the guide."""
     contexts = [
         "Ada Byron was born in London in 1815. She met Charles Babbage when she was seventeen.",
         "The bridge is 512 metres long. It was opened in 1934, two years late.",
@@ -161,7 +161,7 @@ def answer(data: Path, path: Path) -> None:
 
 
 def score(data: Path, path: Path) -> None:
-    """The scores of held-out sentences, for each of the annotators' five grades."""
+    """Draw the scores of held-out sentences, for each of the annotators' five grades."""
     train, (texts, grades) = (
         read_table(data / f"sst2/stsa.fine.{part}", label="label", label_type=float, format="labeled")
         for part in ("train", "dev")
@@ -178,7 +178,7 @@ def score(data: Path, path: Path) -> None:
 
 
 def choose(data: Path, path: Path) -> None:
-    """The probabilities of the choices for two prompts: the memorised example of the guide."""
+    """Draw the probabilities of the choices for two prompts: the memorised example of the guide."""
     examples = [
         ("The kettle whistles. She", ["pours the tea.", "paints it green.", "files a report."]),
         ("The bus has left. He", ["swims after it.", "waits for the next one."]),
@@ -194,7 +194,7 @@ def choose(data: Path, path: Path) -> None:
 
 
 def fill(data: Path, path: Path) -> None:
-    """The most probable words for a mask."""
+    """Draw the most probable words for a mask."""
     task = lmzoo.models.MaskedLM.from_preset(PRESET)
     texts = ["She opened the [MASK] and went in.", "They sailed across the [MASK] ."]
     figure, panels = plt.subplots(1, 2, figsize=(8, 2.6), layout="constrained")
@@ -205,7 +205,7 @@ def fill(data: Path, path: Path) -> None:
 
 
 def vectors(data: Path, path: Path) -> None:
-    """The vectors of "bank" in sentences that use it in four senses."""
+    """Draw the vectors of "bank" in sentences that use it in four senses."""
     embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
     texts = [text for sentences in word_senses.SENTENCES["bank"].values() for text in sentences]
     labels = [sense for sense, sentences in word_senses.SENTENCES["bank"].items() for _ in sentences]
@@ -215,7 +215,7 @@ def vectors(data: Path, path: Path) -> None:
 
 
 def attention(data: Path, path: Path) -> None:
-    """What "it" attends to in a sentence, in every head of the preset."""
+    """Draw what "it" attends to in a sentence, in every head of the preset."""
     embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
     found = lmzoo.analysis.join_words(lmzoo.analysis.attention(embedder, [SENTENCE])[0])
     layers, heads = found.scores.shape[:2]
@@ -263,7 +263,7 @@ def surprisal(data: Path, path: Path) -> None:
 
 @cache
 def reviewer() -> Any:
-    """The classifier of the quickstart, trained on a hundred reviews."""
+    """Draw the classifier of the quickstart, trained on a hundred reviews."""
     texts, labels = (part[: quickstart.LABELED] for part in quickstart.read_reviews("train"))
     return quickstart.fine_tune(texts, labels, pretrained=True, seed=0, epochs=10)
 
@@ -336,7 +336,7 @@ def mix(data: Path, path: Path) -> None:
 
 
 def keep(figure: Any, path: Path) -> None:
-    """Writes a figure without the date, so that the same figure gives the same file."""
+    """Write a figure without the date, so that the same figure gives the same file."""
     figure.savefig(path, metadata={"Date": None})
     plt.close(figure)
     print(f"written to {path}")

@@ -95,17 +95,17 @@ def tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
 
 
 def accuracy(predicted: list[str], labels: list[str]) -> float:
-    """The share of equal entries."""
+    """Return the share of equal entries."""
     return float(np.mean(np.array(predicted) == np.array(labels)))
 
 
 def predict(classifier: lmzoo.models.TextClassifier, texts: list[str]) -> list[str]:
-    """The label of each text."""
+    """Return the label of each text."""
     return [answer["label"] for answer in classifier.classify(texts)]
 
 
 def main() -> None:
-    """Runs the tour."""
+    """Run the tour."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--output", type=Path, default=Path("quickstart_output"), help="where files go")
     parser.add_argument("--epochs", type=int, default=10, help="epochs of fine-tuning")

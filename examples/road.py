@@ -46,7 +46,7 @@ WIDTH, HEIGHT = 0.88, 0.56
 
 
 def draw(path: Path) -> None:
-    """Writes the picture."""
+    """Write the picture."""
     figure, axes = plt.subplots(figsize=(10, 3.5), layout="constrained")
     places = {name: (1.06 * column, 0.92 * row) for name, (_, column, row, _) in MODELS.items()}
     for start, end in ROADS:

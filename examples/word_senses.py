@@ -93,7 +93,7 @@ ROUNDS = 1000  # random divisions into senses
 
 
 def uses_of(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarray, np.ndarray]:
-    """The word's vectors in every layer, float (n, L, H), and the number of the sense of each use, int (n,)."""
+    """Return the word's vectors in every layer, float (n, L, H), and the number of the sense of each use, int (n,)."""
     senses = SENTENCES[word]
     texts = [text for sentences in senses.values() for text in sentences]
     found = embedder.embed(texts, level="word", layers="all")
@@ -103,14 +103,14 @@ def uses_of(word: str, embedder: lmzoo.models.TextEmbedder) -> tuple[np.ndarray,
 
 
 def mean_cosines(cosines: np.ndarray, senses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The mean cosines of each layer within and between senses, two arrays (L,); `cosines` is (L, n, n)."""
+    """Return the mean cosines of each layer within and between senses, two arrays (L,); `cosines` is (L, n, n)."""
     same = senses[:, None] == senses
     others = ~np.eye(len(senses), dtype=bool)
     return cosines[:, same & others].mean(axis=1), cosines[:, ~same].mean(axis=1)
 
 
 def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
-    """Computes `within`, `between`, `gap` and `chance`, each (L,), from vectors (n, L, H)."""
+    """Compute `within`, `between`, `gap` and `chance`, each (L,), from vectors (n, L, H)."""
     unit = vectors / np.linalg.norm(vectors, axis=-1, keepdims=True)
     cosines = np.einsum("ilh,jlh->lij", unit, unit)  # (L, n, n)
     within, between = mean_cosines(cosines, senses)

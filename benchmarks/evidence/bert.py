@@ -34,7 +34,7 @@ def wikigold(setting: Setting) -> tuple[Examples, Examples]:
 
 @cache
 def wikigold_vectors(setting: Setting) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """The vectors of their words in every layer: float32 (w, L, H) each."""
+    """Return the vectors of their words in every layer: float32 (w, L, H) each."""
     embedder = embedder_of(PRESET)
     return tuple(
         [found.vectors for found in embedder.embed(x, level="word", layers="all")] for x, _ in wikigold(setting)
@@ -51,7 +51,7 @@ def entities(layers: tuple[int, ...] | None, seed: int, setting: Setting) -> dic
     numbers = {tag: i for i, tag in enumerate(labels)}
 
     def batches(vectors: list[np.ndarray], y: list[list[str]]) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Padded batches of about the same length: float (b, w, K·H), int (b, w)."""
+        """Return padded batches of about the same length: float (b, w, K·H), int (b, w)."""
         order = np.argsort([len(tags) for tags in y], kind="stable")
         groups = np.split(order, range(BATCH, len(order), BATCH))
         results = []
@@ -93,7 +93,7 @@ class Layer(NamedTuple):
 
 @cache
 def uses(preset: str, pretrained: bool, seed: int) -> dict[str, Any]:
-    """The vectors of the uses of "bank" and "apple" in every layer, and their senses; random weights differ by seed."""
+    """Return the vectors of "bank" and "apple" in every layer, and their senses; random weights differ by seed."""
     embedder: lmzoo.models.TextEmbedder = embedder_of(preset, pretrained)
     return {word: EXAMPLE["uses_of"](word, embedder) for word in EXAMPLE["SENTENCES"]}
 

@@ -25,7 +25,7 @@ class Setting(NamedTuple):
     trial: bool = False
 
     def size(self, full: int, trial: int) -> int:
-        """The number of examples, steps or tokens: a small one for a trial."""
+        """Return the number of examples, steps or tokens: a small one for a trial."""
         return trial if self.trial else full
 
 
@@ -93,7 +93,7 @@ def lower_is_better(measure: str) -> bool:
 
 
 def spread(rows: list[Row], arm: str, measure: str) -> Spread | None:
-    """A measure of an arm; None if it has not been run."""
+    """Return a measure of an arm; None if it has not been run."""
     values = [row[measure] for row in rows if row["arm"] == arm and measure in row]
     if not values:
         return None

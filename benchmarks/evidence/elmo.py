@@ -20,7 +20,7 @@ BATCH = 16
 
 
 def probe_layer(layer: int, seed: int, setting: Setting) -> dict[str, float]:
-    """What a linear classifier finds in a layer: parts of speech, and which of two words a made-up one stands for."""
+    """Return what a linear classifier finds in a layer: parts of speech, and which of two words a made-up one is."""
     senses = [words.accuracy(layer) for words in pseudo_words(PRESET, seed, setting)]
     return {POS: parts_of_speech(PRESET, seed, setting).accuracy(layer), SENSES: statistics.mean(senses)}
 
@@ -34,7 +34,7 @@ class Half(NamedTuple):
 
 
 def probe_direction(half: Half, seed: int, setting: Setting) -> dict[str, float]:
-    """The same of some columns of the last layer: the first half is of the forward direction."""
+    """Return the same of some columns of the last layer: the first half is of the forward direction."""
     columns, dims = slice(half.begin, half.end), half.components
     senses = [words.accuracy(-1, columns, dims) for words in pseudo_words(PRESET, seed, setting)]
     speech = parts_of_speech(PRESET, seed, setting).accuracy(-1, columns, dims)
@@ -51,7 +51,7 @@ class Tagging(NamedTuple):
 
 
 def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
-    """The accuracy of the paper's kind of tagger, LSTMs in both directions, for parts of speech."""
+    """Return the accuracy of the paper's kind of tagger, LSTMs in both directions, for parts of speech."""
     (x, y), dev = DATASETS["ewt"].read(setting.data)
     labels, dev = sorted({tag for tags in y for tag in tags}), some(dev, setting.size(1000, 10))
     chosen = np.random.default_rng(seed).permutation(len(x))[: setting.size(arm.sentences, 20)]

@@ -57,7 +57,7 @@ def shown(rows: list[Row], arm: str, measure: str) -> str:
 
 
 def measures_of(claim: Claim, rows: list[Row]) -> list[str]:
-    """The measures of the rule, and then the others."""
+    """Return the measures of the rule, and then the others."""
     of_rule = dict.fromkeys(comparison.measure for comparison in claim.rule)
     return [
         *of_rule,
@@ -70,7 +70,7 @@ def _is_other(name: str, value: object) -> bool:
 
 
 def summary(claims: Sequence[Claim]) -> str:
-    """The table that opens the page."""
+    """Return the table that opens the page."""
     lines = ["| claim | source | arms, mean ± deviation | verdict |", "|---|---|---|---|"]
     for claim in claims:
         rows = stored_rows(claim)
@@ -87,7 +87,7 @@ def summary(claims: Sequence[Claim]) -> str:
 
 
 def section(claim: Claim) -> str:
-    """What was done and found for a claim."""
+    """Return what was done and found for a claim."""
     rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
     text.append(f"**What was done.** {_flat(claim.how)}")
@@ -115,7 +115,7 @@ def section(claim: Claim) -> str:
 
 
 def page(claims: Sequence[Claim]) -> str:
-    """The whole page."""
+    """Return the whole page."""
     own = [row for claim in claims for row in stored_rows(claim) if "from" not in row]
     minutes = {"minutes": _minutes(own, gpu=False), "on_gpu": _minutes(own, gpu=True)}
     parts = [INTRODUCTION.format(table=summary(claims), **minutes).rstrip()]
@@ -126,7 +126,7 @@ def page(claims: Sequence[Claim]) -> str:
 
 
 def write(claims: Sequence[Claim]) -> None:
-    """Writes the page and a picture for each claim that has been run."""
+    """Write the page and a picture for each claim that has been run."""
     PAGE.parent.mkdir(exist_ok=True)
     PAGE.write_text(page(claims), "utf-8")
     for claim in claims:
@@ -177,7 +177,7 @@ def _time(claim: Claim, rows: list[Row]) -> str:
 
 
 def _minutes(rows: list[Row], gpu: bool) -> float:
-    """The minutes of the runs on a GPU, or of the others."""
+    """Return the minutes of the runs on a GPU, or of the others."""
     return sum(row["seconds"] for row in rows if ("machine" in row) == gpu) / 60
 
 

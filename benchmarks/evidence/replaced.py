@@ -20,7 +20,7 @@ BUDGETS = {"small": 2_000_000, "large": 6_000_000}  # tokens that the masked lan
 
 
 def flops_of_token(config: ElectraConfig, replaced: bool) -> float:
-    """The floating-point operations of a token in training, three times those of the forward pass.
+    """Return the floating-point operations of a token in training, three times those of the forward pass.
 
     They are those of products of matrices: a product with a weight counts two for each of its entries. (Clark et al.,
     2020, appendix F, count the same, and the rest, which is little.)
@@ -33,14 +33,14 @@ def flops_of_token(config: ElectraConfig, replaced: bool) -> float:
 
 
 def _encoder(config: Any) -> float:
-    """The entries of a model's kernels, and what attention multiplies for a token."""
+    """Return the entries of a model's kernels, and what attention multiplies for a token."""
     width, embedded = config.hidden_dim, config.embedding_dim
     block = 4 * width**2 + 2 * width * config.intermediate_dim + 2 * LENGTH * width
     return config.num_layers * block + (embedded * width if embedded != width else 0)
 
 
 def _fill(config: Any) -> float:
-    """The entries of the kernels that predict a masked token."""
+    """Return the entries of the kernels that predict a masked token."""
     return config.hidden_dim * config.embedding_dim + config.embedding_dim * config.vocabulary_size
 
 
@@ -58,13 +58,13 @@ def arms() -> dict[str, Training]:
 
 
 def fine_tune_best(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """The scores after fine-tuning, of the best of three learning rates of the pre-training."""
+    """Return the scores after fine-tuning, of the best of three learning rates of the pre-training."""
     scores = [fine_tune(dataclasses.replace(arm, learning_rate=rate), seed, setting) for rate in RATES]
     return {name: max(score[name] for score in scores) for name in scores[0]}
 
 
 def fine_tune(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """The accuracies of a classifier and of a tagger with the preset's recipes, on examples that the seed draws."""
+    """Return the accuracies of a classifier and a tagger with the preset's recipes, on examples drawn by the seed."""
     preset, found = str(train(arm, seed, setting)), {}
     for name, kind, count in (("sst2", "TextClassifier", 4000), ("ewt", "TokenClassifier", 1000)):
         (texts, labels), dev = DATASETS[name].read(setting.data)

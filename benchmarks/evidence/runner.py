@@ -16,13 +16,13 @@ from benchmarks.evidence.claim import SEEDS, Claim, Row, Setting
 
 
 def stored_rows(claim: Claim) -> list[Row]:
-    """The finished runs of a claim."""
+    """Return the finished runs of a claim."""
     file = common.RESULTS / f"evidence_{claim.name}.json"
     return json.loads(file.read_text("utf-8"))["rows"] if file.exists() else []
 
 
 def run_missing(claims: Iterable[Claim], known: Iterable[Claim], setting: Setting) -> None:
-    """Adds the missing rows of claims, seed by seed; for a trial those of the first seed.
+    """Add the missing rows of claims, seed by seed; for a trial those of the first seed.
 
     A run that another one of the `known` claims has made already is taken from its rows.
     """
@@ -59,7 +59,7 @@ def _run(claim: Claim, changes: Any, seed: int, setting: Setting) -> Row:
 
 
 def _shared(claim: Claim, changes: Any, seed: int, known: list[Claim]) -> Row | None:
-    """The row of an equal run of another claim, without the name of its arm."""
+    """Return the row of an equal run of another claim, without the name of its arm."""
     for other in known:
         if other is claim or other.run is not claim.run:
             continue

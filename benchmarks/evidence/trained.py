@@ -44,7 +44,7 @@ class Training:
     documents: int | None = None
 
     def recipe(self, seed: int, setting: Setting) -> Recipe:
-        """The recipe, smaller for a trial."""
+        """Return the recipe, smaller for a trial."""
         fields = {key: value for key, value in dataclasses.asdict(self).items() if key != "documents"}
         fields |= {"tokens": setting.size(self.tokens, 4000), "vocabulary_size": setting.size(VOCABULARY, 500)}
         if family_named(self.family).backbone.causal:
@@ -59,7 +59,7 @@ class Training:
 
 
 def train(arm: Training, seed: int, setting: Setting) -> Path:
-    """The preset that the arm makes, trained now unless it is there; a run that was stopped continues."""
+    """Return the preset that the arm makes, trained now unless it is there; a run that was stopped continues."""
     family_named(arm.family)
     folder = setting.work / f"{arm.folder}_{seed}"
     preset, own = folder / "preset", folder / "run"
@@ -79,7 +79,7 @@ def train(arm: Training, seed: int, setting: Setting) -> Path:
 
 
 def prepared(arm: Training, setting: Setting) -> Path:
-    """The vocabulary and tokenized texts of all arms with this kind of tokenizer, made by a training of one step."""
+    """Return the vocabulary and tokenized texts of all arms with this tokenizer, from a training of one step."""
     family = family_named(arm.family)
     folder = setting.work / f"texts_{family.tokenizer.__name__}{'_causal' * family.backbone.causal}"
     if not folder.exists():
@@ -97,7 +97,7 @@ def prepared(arm: Training, setting: Setting) -> Path:
 
 
 def measure(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """The loss on held-out text, with the same masked tokens for all arms, and what linear classifiers find."""
+    """Return the loss on held-out text, with the same masked tokens for all arms, and what linear classifiers find."""
     preset, found = str(train(arm, seed, setting)), {}
     if not family_named(arm.family).backbone.causal:
         model = lmzoo.models.MaskedLM.from_preset(preset, masking=Masking(dynamic=False))
@@ -137,7 +137,7 @@ def sentence_pairs(
 
 
 def judge_pairs(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
-    """What a linear classifier on the first token's vector knows of pairs of segments, by either objective."""
+    """Return what a linear classifier on the first token's vector knows of pairs of segments, by either objective."""
     preset, found = str(train(arm, seed, setting)), {}
     for name in (NEXT, ORDER):
         task = lmzoo.models.TextClassifier.from_preset(preset, num_classes=2, pooling="first")

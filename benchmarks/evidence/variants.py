@@ -25,7 +25,7 @@ class SharingBlock(TransformerBlock):
     """A block that may have sublayers of another one."""
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the weights of the sublayers that have none yet."""
+        """Create the weights of the sublayers that have none yet."""
         for layer in (self.attention, self.attention_layer_norm, self.intermediate_dense, self.output_layer_norm):
             if not layer.built:
                 layer.build(input_shape)
@@ -42,13 +42,13 @@ class PartlySharedBackbone(AlbertBackbone):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> Any:
-        """Builds the graph."""
+        """Build the graph."""
         cls.first = None
         return super().assemble(config, dtype)
 
     @classmethod
     def make_block(cls, config: Any, dtype: keras.DTypePolicy, name: str) -> SharingBlock:
-        """A block with the sublayers of the first one."""
+        """Return a block with the sublayers of the first one."""
         block = SharingBlock(*config.block_arguments, dtype=dtype, name=name)
         cls.first = cls.first or block
         for part in cls.shared if cls.first is not block else ():
@@ -75,7 +75,7 @@ MASKS = {"whole_words": Masking(whole_word=True), "ngrams": Masking(whole_word=T
 
 
 def family_named(name: str) -> Family:
-    """A family of the library, or a variant, which is registered with its first use."""
+    """Return a family of the library, or a variant, which is registered with its first use."""
     if name not in families():
         register_family(_variant(name, *VARIANTS[name]))
     return families()[name]

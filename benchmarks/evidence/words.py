@@ -41,7 +41,7 @@ class Labeled(NamedTuple):
     right: np.ndarray
 
     def accuracy(self, layer: int, columns: slice = slice(None), components: int | None = None) -> float:
-        """The accuracy of logistic regression on a layer, or on some columns or principal components of it."""
+        """Return the accuracy of logistic regression on a layer, or on some columns or principal components of it."""
         train, test = (vectors[:, layer, columns] for vectors in (self.train, self.test))
         scaler = StandardScaler().fit(train)
         train, test = scaler.transform(train), scaler.transform(test)
@@ -52,18 +52,18 @@ class Labeled(NamedTuple):
 
 
 def embedder_of(preset: str, pretrained: bool = True) -> lmzoo.models.TextEmbedder:
-    """The model whose layers are looked at; without pre-training, its weights are those of the random seed."""
+    """Return the model whose layers are looked at; without pre-training, its weights are those of the random seed."""
     return lmzoo.models.TextEmbedder.from_preset(preset, load_weights=pretrained)
 
 
 def vectors_of(embedder: lmzoo.models.TextEmbedder, sentences: list[list[str]]) -> np.ndarray:
-    """The vectors of all words of some sentences, float32 (n, L, H)."""
+    """Return the vectors of all words of some sentences, float32 (n, L, H)."""
     return np.concatenate([found.vectors for found in embedder.embed(sentences, level="word", layers="all")])
 
 
 @cache
 def parts_of_speech(preset: str, seed: int, setting: Setting) -> Labeled:
-    """The words of 1,000 sentences of EWT, drawn by the seed, and of 500 of its development set."""
+    """Return the words of 1,000 sentences of EWT, drawn by the seed, and of 500 of its development set."""
     (sentences, tags), (tests, right) = DATASETS["ewt"].read(setting.data)
     chosen = np.random.default_rng(seed).permutation(len(sentences))[: setting.size(1000, 30)]
     tests, right = some((tests, right), setting.size(500, 15))

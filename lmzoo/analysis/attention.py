@@ -62,7 +62,7 @@ class HeadStatistics(NamedTuple):
 def attention(
     model: Task | Backbone, texts: Any, batch_size: int = 8, preprocessor: Preprocessor | None = None
 ) -> list[Attention]:
-    """The attention of every head while a model reads texts (Vaswani et al., 2017).
+    """Return the attention of every head while a model reads texts (Vaswani et al., 2017).
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
@@ -110,7 +110,7 @@ class _Scores(keras.layers.Layer):
         self.scores = scores
 
     def call(self, inputs: Features) -> Tensor:
-        """Computes the hidden states, and the scores from these."""
+        """Compute the hidden states, and the scores from these."""
         return ops.stack([ops.cast(x, "float32") for x in self.scores(inputs)], axis=1)
 
     def compute_output_spec(self, inputs: Features) -> keras.KerasTensor:
@@ -120,7 +120,7 @@ class _Scores(keras.layers.Layer):
 
 
 def join_words(found: Attention) -> Attention:
-    """The attention between words: a word pays the mean of what its tokens pay, and gets the sum of what they get.
+    """Return the attention between words, which pay the mean of what their tokens pay and get the sum of what they get.
 
     Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens stay as they are, and
     tokens that belong to no word as well.
@@ -165,7 +165,7 @@ def join_words(found: Attention) -> Attention:
 
 
 def head_statistics(found: Sequence[Attention], special: str | None = None) -> HeadStatistics:
-    """What each head does on average: how far it looks, how spread its attention is, what special tokens get.
+    """Return what each head does on average: how far it looks, how spread its attention is, what special tokens get.
 
     Args:
         found: what `attention` returned for texts.

@@ -14,7 +14,7 @@ _TOKENS = 256  # more in one text cannot be looked at
 
 
 def write_attention(path: str | Path, found: Sequence[Attention], title: str = "Attention") -> None:
-    """Writes a page that shows what each token attends to, in a layer and a head that the reader chooses.
+    """Write a page that shows what each token attends to, in a layer and a head that the reader chooses.
 
     Tokens and whole words can be shown. The page is one file: it needs no network, and works with the keyboard, in
     light and dark. It has at most 2 MB, which 58 tokens fill in a model of 12 layers with 12 heads. For longer texts,

@@ -51,7 +51,7 @@ class Attribution(NamedTuple):
 def integrated_gradients(
     task: Explained, texts: Any, target: str | int | None = None, steps: int = 32, word: str | int | None = None
 ) -> list[Attribution]:
-    """What each token contributes to an answer, by integrated gradients (Sundararajan et al., 2017).
+    """Return what each token contributes to an answer, by integrated gradients (Sundararajan et al., 2017).
 
     https://arxiv.org/abs/1703.01365. The embeddings of a text are faded in from those of a text of mask tokens, or of
     padding if the family has no mask token; the gradients of the score along the way, times the difference, are summed.
@@ -134,7 +134,7 @@ def leave_out(
     batch_size: int = 32,
     word: str | int | None = None,
 ) -> list[Attribution]:
-    """What each word contributes to an answer: how much the score falls if the word is left out (Li et al., 2016).
+    """Return how much the score of an answer falls if each word is left out (Li et al., 2016).
 
     https://arxiv.org/abs/1612.08220. A text of n words costs n forward passes. Contributions need not add up. The word
     that has a label, and the words of an answer to a question, are not left out: without them there is no such score.
@@ -173,14 +173,14 @@ def leave_out(
 
 
 def _blank_id(task: Explained) -> int:
-    """The token of a text that says nothing."""
+    """Return the token of a text that says nothing."""
     tokenizer = task.text_preprocessor.tokenizer
     return tokenizer.pad_id if tokenizer.mask_token is None else tokenizer.mask_id
 
 
 @contextlib.contextmanager
 def _replaced(layer: keras.layers.Layer, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Outputs of a layer are replaced in the body of a `with` statement.
+    """Replace outputs of a layer in the body of a `with` statement.
 
     The graph of a Functional model has no place to put embeddings in, whichever task is around it.
     """
@@ -205,7 +205,7 @@ def _embedded(task: keras.Model, layer: keras.layers.Layer, features: Features) 
 
 
 def _gradient_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """The gradient of a number that depends on a tensor, as a function of the tensor."""
+    """Return the gradient of a number that depends on a tensor, as a function of the tensor."""
     if keras.backend.backend() == "jax":
         import jax
 

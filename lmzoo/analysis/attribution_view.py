@@ -13,7 +13,7 @@ from lmzoo.analysis.page import scrolling, write_page
 
 
 def write_attributions(path: str | Path, found: Sequence[Attribution], title: str = "Contributions") -> None:
-    """Writes a page that highlights, in each text, what speaks for the answer and what speaks against it.
+    """Write a page that highlights, in each text, what speaks for the answer and what speaks against it.
 
     The page is one file: it needs no network, and works with the keyboard, in light and dark. The strongest color of a
     text is its largest contribution; what speaks against the answer is underlined, too.

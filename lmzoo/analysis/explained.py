@@ -60,7 +60,7 @@ class LeftOut(NamedTuple):
 
 
 def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
-    """Checks that answers of a task can be explained.
+    """Check that answers of a task can be explained.
 
     Raises:
         TypeError: for another task, or texts that are none.
@@ -86,7 +86,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
 
 
 def questions(task: Explained, texts: Any, target: str | int | None, word: str | int | None) -> Iterator[Question]:
-    """What is asked about each text."""
+    """Return what is asked about each text."""
     reader = Reader.of(task, None)
     if isinstance(task, TokenClassifier):
         return _about_tags(task, reader, texts, target, word)
@@ -147,7 +147,7 @@ def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: s
 def _question(
     reader: Reader, read: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
-    """The score is the sum of the outputs at indices."""
+    """Return the score is the sum of the outputs at indices."""
 
     def score(outputs: Tensor) -> Tensor:
         return sum(outputs[(slice(None), *index)] for index in indices)
@@ -163,7 +163,7 @@ def _question(
 def left_out(
     task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
 ) -> Iterator[LeftOut]:
-    """The scores without each word of each text."""
+    """Return the scores without each word of each text."""
     if isinstance(task, TokenClassifier):
         return _tags_without(task, texts, target, word, batch_size)
     if isinstance(task, QuestionAnswerer):
@@ -227,12 +227,12 @@ def _answers_without(
 
 
 def class_name(task: Any, column: int) -> str:
-    """What a column of the outputs stands for."""
+    """Return what a column of the outputs stands for."""
     return "score" if isinstance(task, TextRegressor) else task.class_names[column]
 
 
 def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
-    """The column of the outputs (n, C) to explain, for each text."""
+    """Return the column of the outputs (n, C) to explain, for each text."""
     if isinstance(task, TextRegressor):
         require(target is None, "target", "None for a TextRegressor, which gives one number", target)
         return [0] * len(outputs)
@@ -247,7 +247,7 @@ def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[i
 
 
 def _parts(target: str | int | None) -> tuple[int, ...]:
-    """The columns of a QuestionAnswerer's outputs."""
+    """Return the columns of a QuestionAnswerer's outputs."""
     parts: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
     require(target in parts, "target", '"start", "end" or None for both, of an answer', target)
     return parts[target]
@@ -256,7 +256,7 @@ def _parts(target: str | int | None) -> tuple[int, ...]:
 def _answer_scores(
     task: QuestionAnswerer, encoded: EncodedWindows, spans: np.ndarray, parts: Sequence[int], batch_size: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The score of each answer, float64 (n,), its window, int (n,), and the places of answers in all windows (w, 2).
+    """Return answers' scores, float64 (n,), and windows, int (n,), and the places of answers in all windows (w, 2).
 
     As the task ranks them: the best window that holds the answer or, for no answer, the one with the lowest score. NaN
     if leaving out a word has moved the answer to where no window holds it.
@@ -276,7 +276,7 @@ def _by_example(encoded: EncodedWindows) -> list[np.ndarray]:
 
 
 def _number_of(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
-    """The number of the word to explain among those of text i."""
+    """Return the number of the word to explain among those of text i."""
     names = [name for name, _, _ in words]
     if isinstance(word, str) and word in names:
         return names.index(word)
@@ -322,7 +322,7 @@ def _without(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
 
 
 def _dropped(text: _Text, start: int, end: int) -> tuple[int, int]:
-    """The characters that go with a word: its own and a space next to it, unless that would join two words.
+    """Return the characters that go with a word: its own and a space next to it, unless that would join two words.
 
     Two spaces, or one at the start or the end of a text, are a token of their own for byte-level tokenizers.
     """

@@ -97,7 +97,7 @@ def layer_changes(
 def anisotropy(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None, seed: int = 0
 ) -> np.ndarray:
-    """The mean cosine of the vectors of two random tokens in every layer, float64 (L + 1,): 0 for random directions.
+    """Return the mean cosine of two random tokens' vectors in every layer, float64 (L + 1,): 0 for random directions.
 
     Ethayarajh (2019), https://aclanthology.org/D19-1006: in BERT, GPT-2 and ELMo all vectors of upper layers lie in a
     narrow cone.
@@ -134,7 +134,7 @@ def anisotropy(
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """The similarity of two sets of vectors of the same examples: 1 if one is a rotation of the other, possibly scaled.
+    """Return the similarity of two sets of vectors of the same examples: 1 if one is the other, rotated and scaled.
 
     Linear centered kernel alignment (Kornblith et al., 2019, https://arxiv.org/abs/1905.00414):
     ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms, of centered columns.

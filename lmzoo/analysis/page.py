@@ -14,7 +14,7 @@ _BYTES = 2_000_000
 
 
 def write_page(path: str | Path, title: str, body: str, style: str = "", script: str = "", data: Any = None) -> None:
-    """Writes a page.
+    """Write a page.
 
     Args:
         path: the file to write; an existing one is replaced.

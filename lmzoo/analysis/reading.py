@@ -66,7 +66,7 @@ class Reader:
 
     @classmethod
     def of(cls, model: Task | Backbone, preprocessor: Preprocessor | None) -> Reader:
-        """The backbone of a task and its preprocessor; a backbone alone needs one.
+        """Return the backbone of a task and its preprocessor; a backbone alone needs one.
 
         Raises:
             TypeError: for anything else, in place of the preprocessor, too.
@@ -90,7 +90,7 @@ class Reader:
         return cls(backbone, fit_preprocessor(backbone, found))
 
     def read(self, texts: Any) -> tuple[list[ReadText], EncodedTexts]:
-        """The tokens of texts or pairs, and the packed sequences.
+        """Return the tokens of texts or pairs, and the packed sequences.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -120,13 +120,13 @@ class Reader:
         return found, encoded
 
     def special(self) -> list[list[TokenSpan]]:
-        """The special tokens at the start of a sequence, between two texts and at the end."""
+        """Return the special tokens at the start of a sequence, between two texts and at the end."""
         name = self.preprocessor.tokenizer.id_to_token
         ids = self.preprocessor.special_ids()
         return [[TokenSpan(i, str(name(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
 
     def outputs(self, model: keras.Model, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, Tensors]]:
-        """Iterates over the outputs of a model with the backbone's inputs for each sequence: its number, and arrays.
+        """Iterate over the outputs of a model with the backbone's inputs for each sequence: its number, and arrays.
 
         Sequences of similar length share a batch. Outputs for padding are still there.
         """
@@ -146,7 +146,7 @@ class Reader:
 def hidden_states(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None
 ) -> tuple[list[ReadText], list[np.ndarray]]:
-    """The vectors of the tokens of texts in every layer.
+    """Return the vectors of the tokens of texts in every layer.
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
@@ -184,7 +184,7 @@ def hidden_states(
 
 
 def text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
-    """The mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
+    """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
     means = []
     for text, values in zip(read, states, strict=True):
         chosen = text.segments != SPECIAL

@@ -23,7 +23,7 @@ Range = tuple[float, float]
 
 
 def write_report(path: str | Path, report: Report, title: str = "Report") -> None:
-    """Writes a page with the scores and the tables of a report, and pictures of those that can be drawn.
+    """Write a page with the scores and the tables of a report, and pictures of those that can be drawn.
 
     The page is one file: it needs no network, and works with the keyboard, in light and dark. Texts longer than 2,000
     characters are cut there, and tables after 1,000 rows.
@@ -83,7 +83,7 @@ def _section(name: str, table: Cells) -> str:
 
 
 def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:
-    """The cells of a row; counts up to `most` get darker as they grow."""
+    """Return the cells of a row; counts up to `most` get darker as they grow."""
     parts = []
     for i, cell in enumerate(row):
         text = f"{cell:.4f}" if isinstance(cell, float) else str(cell)
@@ -98,7 +98,7 @@ def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:
 
 
 def _curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """A chart for the loss and each metric: of the training and, if there is one, of the validation set."""
+    """Return a chart for the loss and each metric: of the training and, if there is one, of the validation set."""
     epochs, *columns = ([float(cell) for cell in column] for column in zip(*rows, strict=True))
     values = dict(zip(titles[1:], columns, strict=True))
     charts = []

@@ -64,7 +64,7 @@ def senses(
     groups: int = 2,
     batch_size: int = 32,
 ) -> list[Sense]:
-    """The occurrences of a word in texts, grouped by the similarity of their vectors.
+    """Return the occurrences of a word in texts, grouped by the similarity of their vectors.
 
     In one text "bank" is where money lies, in another one the edge of a river: contextual vectors differ (Peters et
     al., 2018, table 4). Groups are found by average linkage of cosines (scikit-learn's agglomerative clustering).
@@ -129,7 +129,7 @@ def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size:
 def surprisal(
     model: CausalLM | MaskedLM | BidirectionalLM, texts: Sequence[Text], batch_size: int = 32
 ) -> list[list[WordSurprisal]]:
-    """The surprisal of each word of texts: the sum of the negative log-probabilities of its tokens.
+    """Return the surprisal of each word of texts: the sum of the negative log-probabilities of its tokens.
 
     For a `CausalLM` given what comes before (Hale, 2001, https://aclanthology.org/N01-1021); for a `MaskedLM` given all
     other tokens, those of the same word included; for a `BidirectionalLM` the mean of both directions, one given the
@@ -189,7 +189,7 @@ def _of_both_directions(model: BidirectionalLM, texts: list[str], batch_size: in
 
 
 def _of_tokens(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
-    """The surprisal of each token of a text, float64 (T,): NaN for those that have no score, as the first of GPT."""
+    """Return the surprisal of each token, float64 (T,): NaN for those without a score, such as GPT's first."""
     values, left = np.full(len(spans), np.nan), [*scores]
     for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of one character share their place
         if left and (left[-1]["start"], left[-1]["end"]) == (span.start, span.end):

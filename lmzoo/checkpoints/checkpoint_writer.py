@@ -128,7 +128,7 @@ def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
 
 
 def _check_head(task: HasHead, to: str, activation: str | None) -> None:
-    """Checks that the head's arguments are those that other libraries always use: their files cannot hold others."""
+    """Check that the head's arguments are those that other libraries always use: their files cannot hold others."""
     given, model = task.get_config(), task.backbone.config
     fixed = {
         "pooling": "first",
@@ -150,7 +150,7 @@ def _check_head(task: HasHead, to: str, activation: str | None) -> None:
 
 
 def _config(layout: Layout, config: Any) -> Arguments:
-    """The configuration to write, after a check that reading it gives back ours."""
+    """Return the configuration to write, after a check that reading it gives back ours."""
     ours = dataclasses.asdict(config)
     stored = layout.config.write(ours, layout.name)
     omitted = {name: ours[name] for name in layout.config.omitted}
@@ -195,7 +195,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 
 
 def _write_generation(target: Path, model: Any) -> Arguments:
-    """Writes how a model from sequence to sequence generates; returns the ids that its configuration holds, too."""
+    """Write how a model from sequence to sequence generates, and return the ids that its configuration holds, too."""
     tokenizer, (end,) = model.preprocessor.tokenizer, model.preprocessor.special_ids()[2]
     ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end}
     settings = {

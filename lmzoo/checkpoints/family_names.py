@@ -48,7 +48,7 @@ class Names:
         return self.architectures.get(kind or "", usual)
 
     def kind(self, architecture: str) -> str | None:
-        """The kind of head that a class of models has; None for no head or an unknown one."""
+        """Return the kind of head that a class of models has; None for no head or an unknown one."""
         usual = {kind: name for kind, name in ARCHITECTURES.items() if kind not in self.architectures}
         known = {**self.architectures, **usual}
         ending = architecture.partition("For")[2]

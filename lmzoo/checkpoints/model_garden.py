@@ -28,7 +28,7 @@ def is_model_garden(checkpoint: TensorFile) -> bool:
 
 
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
-    """The tensors under the original names, with heads and their columns as one axis; other tensors keep their names.
+    """Return the tensors under the original names, with heads and their columns as one axis, and the others unchanged.
 
     Raises:
         PresetError: naming the file and the tensor with another number of heads.
@@ -38,7 +38,7 @@ def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
 
 
 def _heads_axis(name: str) -> int | None:
-    """The axis of the heads in a tensor; None if it has no heads."""
+    """Return the axis of the heads in a tensor; None if it has no heads."""
     if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _original_name(name)):
         return 1 if match[1] == "kernel" else 0
     return 0 if _original_name(name).endswith("/attention/output/dense/kernel") else None

@@ -22,7 +22,7 @@ def is_number(value: object, least: float = -math.inf, most: float = math.inf) -
 
 
 def require(condition: object, name: str, allowed: str, value: object, advice: str = "") -> None:
-    """Raises a ValueError that says what is allowed for an argument, unless `condition` holds.
+    """Raise a ValueError that says what is allowed for an argument, unless `condition` holds.
 
     Args:
         condition: whether the value is allowed.
@@ -36,7 +36,7 @@ def require(condition: object, name: str, allowed: str, value: object, advice: s
 
 
 def require_share(name: str, value: object) -> None:
-    """Raises a ValueError unless an argument is a number in [0, 1), such as the rate of a dropout."""
+    """Raise a ValueError unless an argument is a number in [0, 1), such as the rate of a dropout."""
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
 
 
@@ -56,7 +56,7 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
 
 
 def stop_strings(stop: Any) -> list[str]:
-    """The strings that end a generated text, checked: `stop` is one, several or None.
+    """Return the strings that end a generated text, checked: `stop` is one, several or None.
 
     Raises:
         ValueError: for anything else, and for empty strings.

@@ -19,12 +19,12 @@ class Advance(Protocol):
     """What `progress_bar` yields: it is called with the units done since the last call, and perhaps a note."""
 
     def __call__(self, count: float, note: str = "") -> None:
-        """Moves the bar."""
+        """Move the bar."""
 
 
 @contextmanager
 def progress_bar(description: str, total: float | None = None, unit: str = "", shown: bool = True) -> Iterator[Advance]:
-    """Shows on standard error how far the work in a `with` block has come.
+    """Show on standard error how far the work in a `with` block has come.
 
     Nothing is shown in the first second, nor where standard error is not a terminal.
 
@@ -73,7 +73,7 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
 def progress_over(
     items: Iterable[_Item], description: str, unit: str = "items", shown: bool = True
 ) -> Iterator[Iterator[_Item]]:
-    """Yields an iterator over items, and shows how many a `with` block has iterated over; see `progress_bar`."""
+    """Yield an iterator over items, and show how many a `with` block has iterated over; see `progress_bar`."""
     with progress_bar(description, len(items) if isinstance(items, Sized) else None, unit, shown) as advance:
 
         def counted() -> Iterator[_Item]:
@@ -92,7 +92,7 @@ class _Counts(ProgressColumn):
         self.scale, self.digits, self.unit = (1e-6, 1, "MB") if unit == "bytes" else (1.0, 0, unit)
 
     def render(self, task: Task) -> Text:
-        """The text of the column."""
+        """Return the text of the column."""
         done, total, speed = (
             None if number is None else f"{number * self.scale:,.{self.digits}f}"
             for number in (task.completed, task.total, task.finished_speed or task.speed)

@@ -112,21 +112,21 @@ class Elmo(keras.layers.Layer):
         self._cache = None if vocab_to_cache is None else self._vectors_of(list(vocab_to_cache))
 
     def _vectors_of(self, words: list[str]) -> np.ndarray:
-        """The vectors of words, float (n, P); the first one is zero."""
+        """Return the vectors of words, float (n, P); the first one is zero."""
         parts = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(part)) for part in parts])
         vectors[0] = 0
         return vectors
 
     def build(self, inputs_shape: Shape | None = None, word_inputs_shape: Shape | None = None) -> None:
-        """Creates the scalars of the mixes."""
+        """Create the scalars of the mixes."""
         layers = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
         for mix in self.scalar_mixes:
             mix.build(layers)
         self.built = True
 
     def call(self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False) -> Representations:
-        """Computes the representations."""
+        """Compute the representations."""
         if word_inputs is not None and self._cache is None:
             warnings.warn("`word_inputs` needs `vocab_to_cache`; the characters are used instead.", stacklevel=2)
             word_inputs = None
@@ -150,7 +150,7 @@ class Elmo(keras.layers.Layer):
         return {"elmo_representations": representations, "mask": ops.reshape(shown, (*leading, ops.shape(shown)[1]))}
 
     def _word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
-        """The backbone's inputs for the words of the cache, and from characters for those that are not in it."""
+        """Return the backbone's inputs for the words of the cache, and from characters for those that are not in it."""
         check_like("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
         characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B T, 50)
@@ -195,7 +195,7 @@ class Elmo(keras.layers.Layer):
         return self.backbone.config.hidden_dim
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, with the backbone instead of its files."""
+        """Return the constructor's arguments, with the backbone instead of its files."""
         return {
             **super().get_config(),
             "num_output_representations": len(self.scalar_mixes),
@@ -209,7 +209,7 @@ class Elmo(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Elmo:
-        """Builds the layer, without cached words: their vectors depend on weights that are loaded later."""
+        """Build the layer, without cached words: their vectors depend on weights that are loaded later."""
         return cls(**{**config, "module": keras.saving.deserialize_keras_object(config["module"])})
 
 

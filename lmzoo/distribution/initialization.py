@@ -29,7 +29,7 @@ def initialize(
     process_id: int | None = None,
     timeout: float = 60,
 ) -> None:
-    """Connects the processes of a run, as `keras.distribution.initialize` does, and checks that they match.
+    """Connect the processes of a run, as `keras.distribution.initialize` does, and check that they match.
 
     Call it in every process before anything is computed. The devices of `keras.distribution.list_devices()` are then
     those of all processes. In addition to Keras' function, it gives up when the others cannot be reached, notices

@@ -80,7 +80,7 @@ def calibration(probability: Any, right: Any, bins: int = _BINS) -> Calibration:
 
 
 def add_errors(report: Report, texts: Sequence[str]) -> Report:
-    """A report with the score `ece` and the tables "calibration", "worst" and "by length".
+    """Return a report with the score `ece` and the tables "calibration", "worst" and "by length".
 
     Args:
         report: with the answers that it compared.
@@ -102,7 +102,7 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
 
 
 def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
-    """A report with a table of scores by the values of each column: numbers in quarters, if there are many.
+    """Return a report with a table of scores by the values of each column: numbers in quarters, if there are many.
 
     Args:
         report: with the answers that it compared.
@@ -138,12 +138,12 @@ def check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
 
 
 def add_learning_curve(report: Report, history: Any) -> Report:
-    """A report with a `learning_curve`."""
+    """Return a report with a `learning_curve`."""
     return replace(report, tables={**report.tables, CURVE: learning_curve(history)})
 
 
 def learning_curve(history: Any) -> Cells:
-    """A table of the loss and the metrics of each epoch.
+    """Return a table of the loss and the metrics of each epoch.
 
     Args:
         history: what `fit` returned, or its `history`: lists of numbers by name.
@@ -210,7 +210,7 @@ def _calibration_table(found: Calibration) -> Cells:
 
 
 def _worst(judged: Judged, texts: Sequence[str]) -> Cells:
-    """The wrong answers with the highest probability, or the numbers that are furthest off."""
+    """Return the wrong answers with the highest probability, or the numbers that are furthest off."""
     certain = np.zeros(len(judged.error)) if judged.probability is None else np.nan_to_num(judged.probability)
     order = np.lexsort((-certain, -judged.error))
     rows: list[list[Cell]] = []
@@ -264,7 +264,7 @@ def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _number(value: Any) -> float:
-    """The number that a value is, or that a string holds, as in CSV files; else NaN."""
+    """Return the number that a value is, or that a string holds, as in CSV files; else NaN."""
     try:
         return float(value)
     except (TypeError, ValueError):

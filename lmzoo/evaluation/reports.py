@@ -99,7 +99,7 @@ class Report:
 
 
 def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequence[str]) -> Report:
-    """Computes accuracy, macro F1, Matthews' correlation for two classes, scores by class, and the confusion matrix.
+    """Compute accuracy, macro F1, Matthews' correlation for two classes, scores by class, and the confusion matrix.
 
     Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
 
@@ -132,7 +132,7 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
 def compare_label_sets(
     actual: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
 ) -> Report:
-    """Computes micro and macro F1, the share of examples whose labels are all right, and scores by class.
+    """Compute micro and macro F1, the share of examples whose labels are all right, and scores by class.
 
     Arguments, macro F1 and undefined scores are as in `compare_classes`, but an example has any number of classes.
     """
@@ -164,7 +164,7 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
 
 
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
-    """Computes accuracy over words, and precision, recall and F1 of spans, or of labels if these do not mark spans.
+    """Compute accuracy over words, and precision, recall and F1 of spans, or of labels if these do not mark spans.
 
     Each text has a list of its words' labels; a predicted "" stands for no label. `labels` are all those of the model.
     """
@@ -193,7 +193,7 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
 
 
 def shortened(text: str, length: int) -> str:
-    """A text on one line, with an ellipsis if it is longer than `length`."""
+    """Return a text on one line, with an ellipsis if it is longer than `length`."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
@@ -206,7 +206,7 @@ def _text(rows: Sequence[Sequence[Cell]]) -> str:
 
 
 def _table(title: str, names: Sequence[str], columns: Sequence[np.ndarray]) -> Cells:
-    """Makes rows of scikit-learn's precision, recall, F1 and count by class."""
+    """Make rows of scikit-learn's precision, recall, F1 and count by class."""
     *scores, counts = (column.tolist() for column in columns)
     rows: list[list[Cell]] = [[*row, int(count)] for *row, count in zip(names, *scores, counts, strict=True)]
     return [title, "precision", "recall", "f1", "count"], rows

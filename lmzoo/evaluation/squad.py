@@ -32,7 +32,7 @@ class Gold(NamedTuple):
 
 
 def read_golds(y: Any) -> list[list[Gold]]:
-    """Reads the answers of each example, in any of the usual forms.
+    """Read the answers of each example, in any of the usual forms.
 
     Args:
         y: for each example `{"text": str, "answer_start": int}`, a list of these, `{"text": [...], "answer_start":
@@ -80,7 +80,7 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
 
 
 def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
-    """Converts columns to a list of dicts."""
+    """Convert columns to a list of dicts."""
     if "text" not in columns or not all(map(is_column, columns.values())):
         raise TypeError(f'`{place}` must hold lists of "text" and "answer_start", got {columns!r:.60}.')
     names = [name for name in ("text", "answer_start") if name in columns]
@@ -91,7 +91,7 @@ def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
 
 
 def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
-    """Finds the start and end of an answer in its context; None if the context has something else there.
+    """Find the start and end of an answer in its context; None if the context has something else there.
 
     White space within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number. None is also
     returned if the answer's start is unknown.
@@ -109,7 +109,7 @@ def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
 
 
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
-    """Finds the first answer of each example in its context, and checks the positions of the others.
+    """Find the first answer of each example in its context, and check the positions of the others.
 
     Returns:
         int64 (n, 2), start and end in characters of the context; zeros for an example without an answer.
@@ -144,7 +144,7 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
 
 
 def normalize_answer(text: str) -> str:
-    """Normalizes an answer as the official script does: lower case, no ASCII punctuation, articles or extra spaces."""
+    """Normalize an answer as the official script does: lower case, no ASCII punctuation, articles or extra spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split())
 
 
@@ -163,7 +163,7 @@ def token_f1(prediction: str, gold: str) -> float:
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """The best score of a prediction against several answers; if there are none, the right prediction is ""."""
+    """Return the best score of a prediction against several answers; if there are none, the right prediction is ""."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
@@ -220,7 +220,7 @@ def _text_of(prediction: Prediction, position: int) -> str:
 
 
 def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
-    """Finds the threshold with the highest mean score; the lowest one if there are several.
+    """Find the threshold with the highest mean score; the lowest one if there are several.
 
     Args:
         differences: float (n,), the null score minus the best answer's; above the threshold no answer is given.

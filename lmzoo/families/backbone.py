@@ -117,7 +117,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         self.fine_tuning = read_recipes(fine_tuning)
 
     def __getattr__(self, name: str) -> Any:
-        """Looks up attributes of the configuration that the model itself does not have."""
+        """Look up attributes of the configuration that the model itself does not have."""
         config = self.__dict__.get("config")  # missing while the model is built
         if name.startswith("_") or not hasattr(config, name):
             return super().__getattr__(name)
@@ -125,7 +125,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph; returns its layers by attribute name, its symbolic inputs and its outputs."""
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
@@ -275,7 +275,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return resized
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments, including the dtype policies of quantised layers, and the frozen layers."""
+        """Return the constructor's arguments, the dtype policies of quantized layers, and the frozen layers."""
         dtype = self.dtype_policy
         quantized = {layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None}
         if quantized:
@@ -298,7 +298,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
-        """Builds a backbone from `get_config`'s output."""
+        """Build a backbone from `get_config`'s output."""
         config = dict(config)
         frozen = set(config.pop("frozen", ()))
         lora = config.pop("lora", None)
@@ -314,7 +314,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     def from_preset(
         cls, preset: str | Path, load_weights: bool = True, family: str | None = None, **config_overrides: Any
     ) -> Backbone:
-        """Loads a backbone from a preset.
+        """Load a backbone from a preset.
 
         `Backbone` takes presets of any family, a family's class only those of the family.
 
@@ -339,7 +339,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Writes the backbone as a preset: KerasHub's file layout with a manifest of checksums.
+        """Write the backbone as a preset: KerasHub's file layout with a manifest of checksums.
 
         Args:
             directory: the directory to write. A failure leaves an existing one untouched.
@@ -373,7 +373,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @classmethod
     def list_presets(cls) -> dict[str, PresetInfo]:
-        """The presets that this class can load, by name."""
+        """Return the presets that this class can load, by name."""
         if cls is Backbone:
             return list_presets()
         name = family_of(cls).name

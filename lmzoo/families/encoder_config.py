@@ -44,7 +44,7 @@ class EncoderConfig:
         return *sizes, self.activation, self.dropout, self.layer_norm_epsilon, self.initializer_range
 
     def __post_init__(self) -> None:
-        """Checks every field.
+        """Check every field.
 
         Raises:
             ValueError: naming the field, its value and what is allowed.
@@ -87,14 +87,14 @@ class DecoderConfig(EncoderConfig):
     has_segments = False
 
     def __post_init__(self) -> None:
-        """Sets the default of `intermediate_dim`, and checks every field."""
+        """Set the default of `intermediate_dim`, and check every field."""
         if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
             object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
         super().__post_init__()
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Raises a ValueError unless the fields with these names are positive integers, and depths small ones."""
+    """Raise a ValueError unless the fields with these names are positive integers, and depths small ones."""
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)

@@ -9,7 +9,7 @@ from lmzoo.common.tensor_types import Tensor, Tensors
 
 
 def known_values(x: Tensor) -> np.ndarray | None:
-    """The values of `x`, or None while a graph is built."""
+    """Return the values of `x`, or None while a graph is built."""
     if isinstance(x, keras.KerasTensor):
         return None
     if keras.backend.backend() == "jax":
@@ -28,7 +28,7 @@ def known_values(x: Tensor) -> np.ndarray | None:
 
 
 def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
-    """Checks one of a backbone's inputs, (B, T) or (B, T, W); while a graph is built, only that it is a tensor.
+    """Check one of a backbone's inputs, (B, T) or (B, T, W); while a graph is built, only that it is a tensor.
 
     Ids are 0 to `size` - 1, in at least `rank` axes.
 
@@ -52,7 +52,7 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
 
 
 def check_like(name: str, value: Tensors, spec: Tensors) -> None:
-    """Checks that nested tensors have the structure and shapes of nested dicts and tuples of `keras.KerasTensor`.
+    """Check that nested tensors have the structure and shapes of nested dicts and tuples of `keras.KerasTensor`.
 
     Raises:
         ValueError: with both structures of shapes.

@@ -33,7 +33,7 @@ class LeftToRightConfig:
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Checks the fields; integers are sizes, which must be positive.
+        """Check the fields; integers are sizes, which must be positive.
 
         Raises:
             ValueError: naming the field, its value and what is allowed.
@@ -66,16 +66,16 @@ class LeftToRightBackbone(Backbone):
     @classmethod
     @abstractmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """The family's own layers, by attribute name."""
+        """Return the family's own layers, by attribute name."""
 
     @classmethod
     @abstractmethod
     def hidden_layers(cls, config: Any, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """The hidden states after the embeddings, float (B, T, H), in training with dropout between the layers."""
+        """Return hidden states after the embeddings, float (B, T, H), in training with dropout between the layers."""
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph."""
+        """Build the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
             "embeddings": plain_embeddings(config, dtype),
@@ -94,11 +94,11 @@ class LeftToRightBackbone(Backbone):
 
     @abstractmethod
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """A cache for `call_with_cache`, with room for `length` positions of `batch` sequences."""
+        """Return a cache for `call_with_cache`, with room for `length` positions of `batch` sequences."""
 
     @abstractmethod
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
-        """The last hidden states of new tokens, which follow those that the cache holds.
+        """Return the last hidden states of new tokens, which follow those that the cache holds.
 
         Args:
             token_ids: int (B, S), the new tokens.

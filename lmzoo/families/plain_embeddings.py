@@ -12,7 +12,7 @@ from lmzoo.layers import TransformerEmbedding
 def plain_embeddings(
     config: Any, dtype: keras.DTypePolicy, positions: int | None = None, **arguments: Any
 ) -> TransformerEmbedding:
-    """The embeddings of a family, of the sizes in its configuration.
+    """Return the embeddings of a family, of the sizes in its configuration.
 
     Args:
         config: `vocabulary_size`, `hidden_dim`, `dropout` and `initializer_range` are read.

@@ -106,7 +106,7 @@ class TransformerBackbone(Backbone):
     def make_embeddings(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:
-        """The embedding layer, of width H by default."""
+        """Return the embedding layer, of width H by default."""
         return TransformerEmbedding(
             config.vocabulary_size,
             width or config.hidden_dim,
@@ -129,7 +129,7 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
-        """A block."""
+        """Return a block."""
         return TransformerBlock(
             *config.block_arguments,
             mask="causal" if cls.causal else "padding",
@@ -139,7 +139,7 @@ class TransformerBackbone(Backbone):
         )
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """The attention probabilities of every block, outside of training.
+        """Return the attention probabilities of every block, outside of training.
 
         Args:
             inputs: the backbone's inputs, a dict of (B, T) tensors.
@@ -166,11 +166,11 @@ class TransformerBackbone(Backbone):
         return [block.attention_scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """A cache for `call_with_cache`: of each block, keys and values for `length` positions of `batch` sequences."""
+        """Return a cache for `call_with_cache`: keys and values of each block for `batch` sequences of `length`."""
         return [block.attention.empty_cache(batch, length) for block in self.blocks]
 
     def call_with_cache(self, token_ids: Tensor, cache: list[Cache], index: int | Tensor) -> tuple[Tensor, list[Cache]]:
-        """The last hidden states of new tokens of a causal model, which see what the cache holds before them.
+        """Return the last hidden states of new tokens of a causal model, which see what the cache holds before them.
 
         Args:
             token_ids: int (B, S), the new tokens.
@@ -216,6 +216,6 @@ class TransformerBackbone(Backbone):
 
 
 def inputs_of(config: EncoderConfig) -> Features:
-    """The symbolic inputs, int32 (B, T): `token_ids`, `padding_mask` and, with several segments, `segment_ids`."""
+    """Return symbolic inputs, int32 (B, T): `token_ids`, `padding_mask` and, with several segments, `segment_ids`."""
     names = ("token_ids", "padding_mask", "segment_ids")[: 3 if config.num_segments > 1 else 2]
     return {name: keras.Input((None,), dtype="int32", name=name) for name in names}

@@ -25,7 +25,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 def check_path(path: object) -> None:
-    """Checks that an argument is the path of a file or directory.
+    """Check that an argument is the path of a file or directory.
 
     Raises:
         TypeError: if it is something else.
@@ -35,7 +35,7 @@ def check_path(path: object) -> None:
 
 
 def check_room(directory: Path, size: int) -> None:
-    """Checks that a file of `size` bytes can be written.
+    """Check that a file of `size` bytes can be written.
 
     It is for writers that cannot fail: HDF5's library crashes the process when it closes a file on a full disk.
 
@@ -63,7 +63,7 @@ def _local(path: str | os.PathLike[str]) -> Path:
 
 @contextlib.contextmanager
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary path with the same suffixes, which replaces `path` when the `with` block succeeds.
+    """Yield a temporary path with the same suffixes, which replaces `path` when the `with` block succeeds.
 
     After a failure `path` is unchanged, and the temporary file is gone. A killed process leaves a hidden file,
     `.<random>.<name>`, which the next one that writes `path` removes, unless somebody else is writing in the folder. On
@@ -112,7 +112,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
 def atomic_directory(
     path: str | os.PathLike[str], *, marker: str, owns: Collection[str], overwrite: bool = True
 ) -> Iterator[Path]:
-    """Yields a temporary directory, which replaces `path` when the `with` block succeeds.
+    """Yield a temporary directory, which replaces `path` when the `with` block succeeds.
 
     After a failure `path` is unchanged, and the temporary directory is gone. On Linux and macOS, the old and the new
     directory are swapped in one step if the file system supports it: even if the process is killed, `path` is one or
@@ -193,7 +193,7 @@ def atomic_directory(
 
 @contextlib.contextmanager
 def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
-    """Holds a lock that all who write in a folder share; if nobody else holds it, cleans up before.
+    """Hold a lock that all who write in a folder share; if nobody else holds it, cleans up before.
 
     The system releases the lock of a killed process. So while nobody writes, all that is unfinished was left by killed
     ones.
@@ -215,12 +215,12 @@ def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
 
 
 def _siblings(target: Path, pattern: str) -> list[Path]:
-    """The entries next to `target` whose names match a pattern."""
+    """Return the entries next to `target` whose names match a pattern."""
     return [target.with_name(name) for name in os.listdir(target.parent) if re.fullmatch(pattern, name)]
 
 
 def _heal(target: Path, owns: Collection[str]) -> None:
-    """Removes what killed processes left of a directory, and returns what only that holds."""
+    """Remove what killed processes left of a directory, and return what only that holds."""
     # `.tmp` is from earlier versions, where it could hold the only copy of others' entries after the swap.
     for left in _siblings(target, rf"\.{re.escape(target.name)}\.[0-9a-f]{{8}}\.(new|old|tmp)"):
         with contextlib.suppress(OSError):
@@ -257,7 +257,7 @@ def link_or_copy(source: str | Path, to: str | Path) -> None:
 
 
 def _return_foreign(old: Path, target: Path, owns: Collection[str]) -> None:
-    """Moves the entries that are not ours to `target`, unless it has such ones."""
+    """Move the entries that are not ours to `target`, unless it has such ones."""
     for entry in old.iterdir():
         if entry.name not in owns and not os.path.lexists(target / entry.name):
             entry.rename(target / entry.name)
@@ -271,7 +271,7 @@ def _make_directory(directory: Path) -> None:
 
 
 def _name_target(error: BaseException, target: Path, temporary: Path) -> None:
-    """Makes an error of the system name the path that the caller knows, and say what to do if there is no room."""
+    """Make an error of the system name the path that the caller knows, and say what to do if there is no room."""
     if not isinstance(error, OSError):
         return
     within = isinstance(error.filename, (str, os.PathLike)) and Path(error.filename).is_relative_to(temporary)
@@ -297,7 +297,7 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swaps two directories in one step; returns False if the system or the file system cannot."""
+    """Swap two directories in one step; return False if the system or the file system cannot."""
     libc, swap = ctypes.CDLL(None), 2
     try:
         if sys.platform == "darwin":
@@ -314,7 +314,7 @@ def _copy_mode(source: Path, to: Path) -> None:
 
 
 def _sync(path: Path) -> None:
-    """Waits until the file or directory is on the disk, if the file system supports it."""
+    """Wait until the file or directory is on the disk, if the file system supports it."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

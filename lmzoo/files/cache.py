@@ -22,13 +22,13 @@ from lmzoo.files.preset_files import MANIFEST_FILE
 
 
 def cache_directory() -> Path:
-    """The directory of downloads: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
+    """Return the directory of downloads: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.environ.get("LMZOO_CACHE") or f"{caches}/lmzoo").expanduser().resolve()
 
 
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
-    """Returns a directory of the cache with these files; downloads them if they are not there yet, unpacks archives.
+    """Return a directory of the cache with these files; downloads them if they are not there yet, unpacks archives.
 
     `label` begins the directory's name. Files called .zip, .tar.gz or .tgz are archives.
 

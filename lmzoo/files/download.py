@@ -38,7 +38,7 @@ class RemoteFile:
 
 
 def download(path: Path, file: RemoteFile) -> None:
-    """Downloads a file, or the rest that an earlier attempt left, and verifies it.
+    """Download a file, or the rest that an earlier attempt left, and verify it.
 
     `<path>.etag` records which version of the file it is.
 
@@ -64,7 +64,7 @@ def _size(path: Path) -> int:
 
 
 def _request(path: Path, file: RemoteFile) -> None:
-    """Requests the file, or its rest if a part is there, and writes the answer."""
+    """Request the file, or its rest if a part is there, and write the answer."""
     have, tag_file = _size(path), path.with_name(f"{path.name}.etag")
     if have and have == file.size:
         return

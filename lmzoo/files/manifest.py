@@ -29,7 +29,7 @@ class ManifestEntry(TypedDict):
 
 
 def write_manifest(directory: str | os.PathLike[str], version: int | None = None) -> None:
-    """Writes manifest.json, which lists every file in `directory` except itself and hidden files.
+    """Write manifest.json, which lists every file in `directory` except itself and hidden files.
 
     Args:
         directory: the preset.
@@ -65,7 +65,7 @@ def write_manifest(directory: str | os.PathLike[str], version: int | None = None
 
 
 def read_version(directory: Path) -> int:
-    """The version of a preset, 1 if its manifest says nothing else or is missing.
+    """Return the version of a preset, 1 if its manifest says nothing else or is missing.
 
     Raises:
         PresetError: if the manifest cannot be read, or its version is no number.
@@ -81,7 +81,7 @@ def read_version(directory: Path) -> int:
 
 
 def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
-    """Reads the manifest's entries by their paths relative to the directory, with slashes.
+    """Read the manifest's entries by their paths relative to the directory, with slashes.
 
     Raises:
         PresetError: if the manifest is missing or malformed, or a path in it leads out of the directory.
@@ -99,7 +99,7 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
 
 
 def verify_manifest(directory: str | os.PathLike[str]) -> bool:
-    """Checks every file of a preset against its manifest.
+    """Check every file of a preset against its manifest.
 
     Files that the manifest does not list are ignored, unless a preset is read from them (config.json, assets/...).
 
@@ -132,7 +132,7 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
 
 
 def listed_files(directory: Path) -> dict[str, str]:
-    """What is quickly known of each file of a preset: its size, and its digest if the preset has a manifest."""
+    """Return what is quickly known of each file of a preset: its size, and its digest if the preset has a manifest."""
     if (directory / MANIFEST_FILE).is_file():
         return {
             name: f"{entry['size']} bytes, sha256 {entry['sha256']}" for name, entry in read_manifest(directory).items()
@@ -150,7 +150,7 @@ def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> 
 
 
 def verify_once(directory: Path) -> bool:
-    """Runs `verify_manifest`, unless this process has already checked these files and they have not changed since."""
+    """Run `verify_manifest`, unless this process has already checked these files and they have not changed since."""
     if not (directory / MANIFEST_FILE).is_file():
         return False
     stats = [(name, (directory / name).stat()) for name in _files(directory)]
@@ -163,7 +163,7 @@ def verify_once(directory: Path) -> bool:
 
 
 def _files(directory: Path) -> Iterator[str]:
-    """Yields the files below `directory` as sorted relative paths, without hidden ones (.git, .DS_Store)."""
+    """Yield the files below `directory` as sorted relative paths, without hidden ones (.git, .DS_Store)."""
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (

@@ -32,17 +32,17 @@ def is_url(path: str | Path) -> bool:
 
 
 def absolute(path: str | Path) -> str:
-    """The path without links and "~", as a process with another working directory knows it; a URL as it is."""
+    """Return the path without links and "~", as a process with another working directory knows it; a URL as it is."""
     return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
 
 def inside(folder: str | Path, name: str) -> str:
-    """The path of a file in a folder, or its URL."""
+    """Return the path of a file in a folder, or its URL."""
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
 
 
 def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
-    """Lists the files that a path stands for, in the order of their names.
+    """List the files that a path stands for, in the order of their names.
 
     Args:
         path: a file; a folder, whose accepted files are listed, including those in its subfolders; or a pattern such as
@@ -99,7 +99,7 @@ def exists(path: str | Path) -> bool:
 
 
 def size_of(path: str | Path) -> int:
-    """The size of a file in bytes."""
+    """Return the size of a file in bytes."""
     if not is_url(path):
         return os.path.getsize(path)
     system, place = _system(os.fspath(path))
@@ -107,7 +107,7 @@ def size_of(path: str | Path) -> int:
 
 
 def remove(path: str | Path) -> None:
-    """Removes a file, if it is there."""
+    """Remove a file, if it is there."""
     if not is_url(path):
         Path(path).unlink(missing_ok=True)
     elif exists(path):
@@ -116,7 +116,7 @@ def remove(path: str | Path) -> None:
 
 
 def remove_folder(path: str | Path) -> None:
-    """Removes a folder with all that is in it, if it is there."""
+    """Remove a folder with all that is in it, if it is there."""
     if not is_url(path):
         shutil.rmtree(path, ignore_errors=True)
     elif exists(path):
@@ -125,7 +125,7 @@ def remove_folder(path: str | Path) -> None:
 
 
 def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
-    """Copies the files of a folder, each as by `whole_file`, and `last` after all others: where it is, they are, too.
+    """Copy the files of a folder, each as by `whole_file`, and `last` after all others: where it is, they are, too.
 
     Raises:
         FileNotFoundError: if there is no such folder.
@@ -137,7 +137,7 @@ def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
 
 
 def open_to_read(path: str | Path) -> io.BufferedReader:
-    """Opens a file in binary mode.
+    """Open a file in binary mode.
 
     Raises:
         FileNotFoundError: naming the file, if there is none.
@@ -152,7 +152,7 @@ def open_to_read(path: str | Path) -> io.BufferedReader:
 
 
 def source_of(path: str | Path) -> Path | NamedBytes:
-    """What readers take for a file: the path, or the content of a URL."""
+    """Return what readers take for a file: the path, or the content of a URL."""
     if not is_url(path):
         return Path(path)
     with open_to_read(path) as file:
@@ -161,7 +161,7 @@ def source_of(path: str | Path) -> Path | NamedBytes:
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[BinaryIO]:
-    """Yields a file to write, which appears under its name when the `with` block succeeds.
+    """Yield a file to write, which appears under its name when the `with` block succeeds.
 
     A local file is written as by `lmzoo.files.atomic.atomic_file`. For a URL this is a transaction of fsspec: stores of
     objects show an object when its upload is complete, other systems rename.
@@ -187,19 +187,19 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
 
 
 def load_json(path: str | Path) -> Any:
-    """Reads a file of JSON."""
+    """Read a file of JSON."""
     with open_to_read(path) as file:
         return json.load(file)
 
 
 def save_json(path: str | Path, content: Any) -> None:
-    """Writes a file of JSON, as `whole_file` does."""
+    """Write a file of JSON, as `whole_file` does."""
     with whole_file(path) as file:
         file.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
 def _system(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path in it."""
+    """Return the file system of a URL, and the path in it."""
     from fsspec.core import url_to_fs
 
     return url_to_fs(url)

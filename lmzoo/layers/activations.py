@@ -49,7 +49,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """The function called `name`, from a float tensor to one of the same shape.
+    """Return the function called `name`, from a float tensor to one of the same shape.
 
     Names are `"gelu"` (exact, erf), `"gelu_tanh"` (Hendrycks & Gimpel, 2016, the tanh approximation), `"relu"`,
     `"swish"`, also called SiLU (Ramachandran et al., 2017), `"tanh"`.

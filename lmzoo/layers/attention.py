@@ -197,13 +197,13 @@ class SelfAttention(ConfiguredLayer):
         self.joined_kernels: JoinedKernels | None = None
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the four projections."""
+        """Create the four projections."""
         for dense in (self.query, self.key, self.value, self.output_dense):
             dense.build(input_shape)
         self.built = True
 
     def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
-        """The outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
+        """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
 
         `join` copies the kernels into one. For one token at a time that takes longer than the products.
         """
@@ -282,17 +282,17 @@ class SelfAttention(ConfiguredLayer):
         return output if cache is None else (output, cache)
 
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
-        """The output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
+        """Return the output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
         context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
-        """What `attend` needs to know of `inputs`, float (B, T, H): keys and values, float (B, N, T, D)."""
+        """Return what `attend` needs to know of `inputs`, float (B, T, H): keys and values, float (B, N, T, D)."""
         key, value = self._heads(inputs, self.key, self.value)
         return key, value
 
     def attend(self, queries: Tensor, held: Cache, padding_mask: Tensor) -> Tensor:
-        """What `call` returns outside of training for `queries`, float (B, S, H), of inputs that were read before.
+        """Return what `call` returns for `queries`, float (B, S, H), of inputs that were read before, without dropout.
 
         Args:
             queries: float (B, S, H).
@@ -312,12 +312,12 @@ class SelfAttention(ConfiguredLayer):
             raise ValueError(f"{new} positions from {first} on do not fit into a cache of {room}.")
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """A cache for `call`: keys and values, float (B, N, T, D), zeros, with room for T = `length` positions."""
+        """Return a cache for `call`: keys and values, float (B, N, T, D), zeros, for T = `length` positions."""
         shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def scores(self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None) -> Tensor:
-        """The attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
+        """Return the attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
         if queries is not None:
             (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
             return attention_probabilities(query, key, padding_mask)
@@ -332,7 +332,7 @@ class SelfAttention(ConfiguredLayer):
         queries_shape: Shape | None = None,
         cache_shape: tuple[Shape, Shape] | None = None,
     ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
-        """The shape of the queries, and that of the cache if there is one."""
+        """Return the shape of the queries, and that of the cache if there is one."""
         return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
 
 

@@ -32,14 +32,14 @@ class HashedWordEmbedding(ConfiguredLayer):
         self.embedding_dim = embedding_dim
 
     def build(self, ids_shape: Shape) -> None:
-        """Creates the table."""
+        """Create the table."""
         initializer = keras.initializers.RandomNormal(stddev=0.1)
         shape = (self.buckets, self.embedding_dim)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
         self.built = True
 
     def call(self, ids: Tensor) -> Tensor:
-        """Looks up the words."""
+        """Look up the words."""
         if len(ids.shape) == 3:
             # Powers of the multiplier in 32 bits, one for each column of a word; products wrap around as in C.
             powers = [pow(_MULTIPLIER, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _LONGEST_WORD))]
@@ -48,7 +48,7 @@ class HashedWordEmbedding(ConfiguredLayer):
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:
-        """A vector for each word."""
+        """Return a vector for each word."""
         return (*ids_shape[:2], self.embedding_dim)
 
 
@@ -87,13 +87,13 @@ class BiLSTMEncoder(ConfiguredLayer):
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
     def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
-        """Creates the table and the LSTMs."""
+        """Create the table and the LSTMs."""
         self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
         self.built = True
 
     def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
-        """Encodes the sequence."""
+        """Encode the sequence."""
         if sequence.shape[0] == 0:  # in eager code, Keras' LSTM takes matrices without rows for biases
             return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
         x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
@@ -103,5 +103,5 @@ class BiLSTMEncoder(ConfiguredLayer):
         return self.dropout(x * ops.cast(mask, x.dtype)[:, :, None], training=training)
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> Shape:
-        """The result's shape, which JAX cannot derive while W is unknown."""
+        """Return the result's shape, which JAX cannot derive while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)

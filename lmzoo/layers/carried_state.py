@@ -39,7 +39,7 @@ class CarriesState(ConfiguredLayer):
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, count: int, training: bool) -> bool:
-        """Makes room for the state of `count` sequences; in larger batches the others always start from zeros.
+        """Make room for the state of `count` sequences; in larger batches the others always start from zeros.
 
         There is one state for training, and one for everything else.
 
@@ -55,7 +55,7 @@ class CarriesState(ConfiguredLayer):
         return True
 
     def state_before(self, goes_on: Tensor, training: bool) -> Tensors:
-        """The state from which each sequence of a batch starts, (B, H) each; None if there is no room for any."""
+        """Return the states from which a batch's sequences start, (B, H) each; None if there is no room."""
         memory = self._memories[bool(training)]
         if memory.state is None:
             return None
@@ -70,7 +70,7 @@ class CarriesState(ConfiguredLayer):
         return keras.tree.map_structure(before, memory.state)
 
     def keep_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
-        """Keeps the state after a batch of so many sequences."""
+        """Keep the state after a batch of so many sequences."""
         memory = self._memories[bool(training)]
         for stored, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
             new = ops.concatenate([ops.cast(new, stored.dtype), ops.convert_to_tensor(stored)[batch:]])

@@ -20,7 +20,7 @@ from lmzoo.layers.rows import width_of
 
 
 def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
-    """`initializer` for a table whose first row, which stands for padding, is zero."""
+    """Return `initializer` for a table whose first row, which stands for padding, is zero."""
 
     def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
@@ -40,7 +40,7 @@ class Highway(keras.layers.Layer):
     """
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the two transforms."""
+        """Create the two transforms."""
         width = width_of(input_shape)
         self.carry, self.transform = (
             Dense(
@@ -57,12 +57,12 @@ class Highway(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Applies the layer."""
+        """Apply the layer."""
         gate = ops.sigmoid(self.carry(inputs))  # (N, F)
         return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """The inputs' shape."""
+        """Return the inputs' shape."""
         return input_shape
 
 
@@ -120,7 +120,7 @@ class CharacterEncoder(ConfiguredLayer):
             self.projection = Dense(output_dim, kernel_initializer=initializer, dtype=policy, name="projection")
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the table, the filters and the sublayers' weights."""
+        """Create the table, the filters and the sublayers' weights."""
         self.embedding = self.add_weight(
             shape=(self.num_characters, self.embedding_dim),
             initializer=zero_first(keras.initializers.RandomUniform(-1.0, 1.0)),
@@ -141,7 +141,7 @@ class CharacterEncoder(ConfiguredLayer):
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Encodes words."""
+        """Encode words."""
         widest = max(width for width, _ in self.filters)
         # Let the widest filter see a window of nothing but padding, as it does in words padded to their full width.
         words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
@@ -180,5 +180,5 @@ class CharacterEncoder(ConfiguredLayer):
         return self.projection(x) if self.projection else x  # (N, P)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """A vector for each word."""
+        """Return a vector for each word."""
         return (input_shape[0], self.output_dim)

@@ -24,11 +24,11 @@ class MergeChoices(ConfiguredLayer):
     """
 
     def call(self, x: Tensor) -> Tensor:
-        """Merges the first two axes."""
+        """Merge the first two axes."""
         return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
     def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
-        """The result's shape, which cannot be derived while several axes are unknown, and the dtype of `x`."""
+        """Return the result's shape, which cannot be derived while several axes are unknown, and the dtype of `x`."""
         examples, choices, *rest = x.shape
         return keras.KerasTensor((None if examples is None or choices is None else examples * choices, *rest), x.dtype)
 
@@ -44,10 +44,10 @@ class SplitChoices(ConfiguredLayer):
         super().__init__(**{**kwargs, "dtype": "float32"})
 
     def call(self, scores: Tensor, padding_mask: Tensor) -> Tensor:
-        """Splits the first axis."""
+        """Split the first axis."""
         there = ops.any(ops.cast(padding_mask, "bool"), axis=-1)  # (B, C)
         return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)
 
     def compute_output_shape(self, scores_shape: Shape, padding_mask_shape: Shape) -> Shape:
-        """The result's shape, which cannot be derived while several axes are unknown."""
+        """Return the result's shape, which cannot be derived while several axes are unknown."""
         return padding_mask_shape[:2]

@@ -18,7 +18,7 @@ class ConfiguredLayer(keras.layers.Layer):
     """
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         own = {name: _stored(getattr(self, name)) for name in constructor_arguments(type(self))}
         return {**super().get_config(), **own}
 

@@ -45,13 +45,13 @@ class TransitionScores(ConfiguredLayer):
         self.allowed = None if allowed is None else np.array(allowed, bool).tolist()
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the scores of the transitions."""
+        """Create the scores of the transitions."""
         states = self.num_classes + 1
         self.transitions = self.add_weight(shape=(states, states), initializer="zeros", name="transitions")
         self.built = True
 
     def call(self, logits: Tensor) -> Tensor:
-        """Adds the scores."""
+        """Add the scores."""
         transitions = ops.cast(self.transitions, "float32")  # (S, S)
         if self.allowed is not None:
             transitions = transitions + np.where(self.allowed, 0, _NEVER).astype("float32")
@@ -86,7 +86,7 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
 
 
 def label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
-    """The probability of each label of each word, whatever the other labels: float32 (B, T, C), 0 where no word is."""
+    """Return the marginal probability of each label of each word: float32 (B, T, C), 0 where no word is."""
     last, alphas = _forward(scores, words)  # (B, S), (T, B, S)
     steps, flags = _time_major(scores, words)
 
@@ -101,7 +101,7 @@ def label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
 
 
 def best_labels(scores: Tensor, words: Tensor) -> Tensor:
-    """The most probable labels of each text (Viterbi, 1967): int32 (B, T), C where no word is."""
+    """Return the most probable labels of each text (Viterbi, 1967): int32 (B, T), C where no word is."""
     none = scores.shape[-1] - 1
 
     def step(best: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
@@ -124,7 +124,7 @@ def best_labels(scores: Tensor, words: Tensor) -> Tensor:
 
 
 def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """The `best_labels` of each text, int32 (B, T), and their `label_probabilities`, float32 (B, T)."""
+    """Return the `best_labels` of each text, int32 (B, T), and their `label_probabilities`, float32 (B, T)."""
     scores, words = ops.convert_to_tensor(scores), ops.convert_to_tensor(words)
     best = best_labels(scores, words)  # (B, T)
     probabilities = ops.pad(label_probabilities(scores, words), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
@@ -143,7 +143,7 @@ def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """The scores of labels, float (T, B, S, S), where none is "no word"; and where words are, bool (T, B, 1)."""
+    """Return the scores of labels, float (T, B, S, S), where none is "no word"; and where words are, bool (T, B, 1)."""
     states = scores.shape[-1]
     steps = ops.where(np.arange(states) == states - 1, _NEVER, scores)  # (B, T, S, S)
     return ops.transpose(steps, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
@@ -156,7 +156,7 @@ def _begin(scores: Tensor) -> Tensor:
 
 
 def _endings(scores: Tensor) -> Tensor:
-    """The scores of ending after each state: float32 (B, S)."""
+    """Return the scores of ending after each state: float32 (B, S)."""
     return scores[:, 0, :, -1]
 
 

@@ -66,7 +66,7 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        """Drops elements of `inputs`, a float tensor of any shape, when `training`."""
+        """Drop elements of `inputs`, a float tensor of any shape, when `training`."""
         threshold = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if not training or threshold == 0:
             return inputs
@@ -78,7 +78,7 @@ class Dropout(keras.layers.Layer):
         return ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """The inputs' shape."""
+        """Return the inputs' shape."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

@@ -99,7 +99,7 @@ class TransformerEmbedding(ConfiguredLayer):
     def build(
         self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
     ) -> None:
-        """Creates the tables and the normalization."""
+        """Create the tables and the normalization."""
         for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
             if table is not None:
                 table.build(token_ids_shape)
@@ -153,5 +153,5 @@ class TransformerEmbedding(ConfiguredLayer):
     def compute_output_shape(
         self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
     ) -> Shape:
-        """A vector for each token."""
+        """Return a vector for each token."""
         return (*token_ids_shape, self.hidden_dim)

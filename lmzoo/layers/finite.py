@@ -11,7 +11,7 @@ import numpy as np
 
 
 def not_finite(name: str, values: np.ndarray) -> str | None:
-    """What is wrong with a tensor, such as "'pooler/dense/kernel' is NaN or infinite in 3 of 441 values"; else None."""
+    """Return what is wrong with a tensor, as "'pooler/dense/kernel' is NaN or infinite in 3 of 441 values", or None."""
     with np.errstate(over="ignore", invalid="ignore"):
         if values.dtype.kind in "iub" or np.isfinite(values.sum()):  # a sum is cheaper, and finite only if all are
             return None
@@ -21,7 +21,7 @@ def not_finite(name: str, values: np.ndarray) -> str | None:
 
 
 def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
-    """What is wrong with the first of some weights that is not finite; see `not_finite`."""
+    """Return what is wrong with the first of some weights that is not finite; see `not_finite`."""
     found = (not_finite(weight.path, np.asarray(weight)) for weight in weights)
     return next(filter(None, found), None)
 
@@ -41,12 +41,12 @@ class ReportsNotFinite(keras.Model):
     _loading = False
 
     def save_own_variables(self, store: Any) -> None:
-        """Called by Keras before it saves the weights of the layers."""
+        """Check the weights before Keras saves those of the layers."""
         warn_of_not_finite(f"The {type(self).__name__} that is saved", first_not_finite(self._reported))
         super().save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Called by Keras before it loads the weights of the layers."""
+        """Check the weights before Keras loads those of the layers."""
         self._loading = True
         super().load_own_variables(store)
 

@@ -29,16 +29,16 @@ class OutputBias(ConfiguredLayer):
         self.vocabulary_size = vocabulary_size
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the bias."""
+        """Create the bias."""
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
         self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Adds it."""
+        """Add it."""
         return inputs + ops.cast(self.bias, inputs.dtype)
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        """That of the logits, whatever the compute dtype."""
+        """Return that of the logits, whatever the compute dtype."""
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
@@ -81,7 +81,7 @@ class ClassificationHead(ConfiguredLayer):
         return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the dense layers."""
+        """Create the dense layers."""
         if self.activation:
             self.dense = self._dense(width_of(input_shape), "dense")
             self.dense.build(input_shape)
@@ -89,7 +89,7 @@ class ClassificationHead(ConfiguredLayer):
         self.built = True
 
     def call(self, pooled: Tensor, training: bool = False) -> Tensor:
-        """Computes the logits."""
+        """Compute the logits."""
         x = self.dropout(pooled, training=training) if self.input_dropout else pooled  # (B, H)
         if self.activation:
             x = self.dropout(get_activation(self.activation)(self.dense(x)), training=training)  # (B, H)
@@ -151,7 +151,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the transform and the output bias."""
+        """Create the transform and the output bias."""
         count, width = self.table_shape
         if self.transform:
             self.dense.build(input_shape)
@@ -248,12 +248,12 @@ class SpanHead(ConfiguredLayer):
         self.logits = keras.layers.Dense(2, kernel_initializer=initializer, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
-        """Creates the linear layer."""
+        """Create the linear layer."""
         self.logits.build((None, sequence_shape[-1]))
         self.built = True
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Computes the logits."""
+        """Compute the logits."""
         logits = ops.cast(self.logits(as_rows(sequence)), "float32")  # (B·T, 2)
         logits = ops.reshape(logits, (*ops.shape(sequence)[:2], 2))  # (B, T, 2)
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)

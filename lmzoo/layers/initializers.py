@@ -59,7 +59,7 @@ class Orthogonal(keras.initializers.Orthogonal):
 
 
 def _unset(shape: Shape, dtype: str | None) -> Tensor:
-    """A tensor of arbitrary values.
+    """Return a tensor of arbitrary values.
 
     On TensorFlow, unlike zeros, it takes no memory before it is written to. Elsewhere it comes from NumPy, since JAX
     would compile a program for each shape, unless several devices share it.

@@ -53,7 +53,7 @@ class BidirectionalLSTM(ConfiguredLayer):
         self.projection_clip = projection_clip
 
     def build(self, forward_shape: Shape, backward_shape: Shape | None = None, state_shape: Tensors = None) -> None:
-        """Creates each direction's weights. Rows of a kernel: input, output. Columns: gates i, j (candidate), f, o."""
+        """Create each direction's weights. Rows of a kernel: input, output. Columns: gates i, j (candidate), f, o."""
         shapes = {"kernel": (2 * self.output_dim, 4 * self.memory_dim), "bias": (4 * self.memory_dim,)}
         if self.memory_dim != self.output_dim:
             shapes["projection"] = (self.memory_dim, self.output_dim)
@@ -71,7 +71,7 @@ class BidirectionalLSTM(ConfiguredLayer):
         self.built = True
 
     def call(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Runs both directions."""
+        """Run both directions."""
         arguments: list[Tensor] = []
         forget = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # a bias that checkpoints do not hold
         for inputs, parts, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
@@ -92,21 +92,21 @@ class BidirectionalLSTM(ConfiguredLayer):
         return memory_dtype(self.compute_dtype)
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Outputs in the compute dtype, memories in `memory_dtype`."""
+        """Return outputs in the compute dtype, memories in `memory_dtype`."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
         return outputs, tuple(keras.KerasTensor(memory, self.memory_dtype) for _ in DIRECTIONS)
 
 
 def memory_dtype(compute_dtype: str) -> str:
-    """The memory's dtype: float32 where the rest has 16 bits, since rounding errors add up over a sentence."""
+    """Return the memory's dtype: float32 where the rest has 16 bits, since rounding errors add up over a sentence."""
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
 def lstm_recurrence(
     count: int, cell_clip: float | None = None, projection_clip: float | None = None
 ) -> Callable[..., tuple[Tensors, Tensors]]:
-    """The loop over time of `count` LSTMs that do not depend on each other, as a function.
+    """Return the loop over time of `count` LSTMs that do not depend on each other, as a function.
 
     Its arguments are, for each LSTM, the gates' inputs (T, B, 4D), in the order i, j, f, o, the recurrent kernel
     (P, 4D), the memory (B, D), the output (B, P) and, if there is one, the projection (D, P). It returns their outputs
@@ -155,7 +155,7 @@ def lstm_recurrence(
 def _recurrence_gradient(
     streams: Tensors, results: Tensors, upstream: Tensor, cell_clip: float | None, projection_clip: float | None
 ) -> list[list[Tensor]]:
-    """The gradients of the outputs alone: the memories are state, which passes none on."""
+    """Return the gradients of the outputs alone: the memories are state, which passes none on."""
     before = []  # memory (T, B, D) and output (T, B, P) before each step
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
         before.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
@@ -205,10 +205,10 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
-    """The gradient through `_clip`, given its result."""
+    """Return the gradient through `_clip`, given its result."""
     return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """The sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
+    """Return the sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
     return matmul_transposed(as_rows(a), as_rows(b))

@@ -23,7 +23,7 @@ class LayerNorm(keras.layers.LayerNormalization):
     """
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Normalizes `inputs`."""
+        """Normalize `inputs`."""
         last = self.axis in ([-1], [len(inputs.shape) - 1])
         plain = last and self.scale and self.center and not self.rms_scaling
         if keras.backend.backend() != "tensorflow" or not plain:

@@ -39,7 +39,7 @@ class FirstTokenPooler(ConfiguredLayer):
         )
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the projection."""
+        """Create the projection."""
         self.dense.build((input_shape[0], input_shape[-1]))
         self.built = True
 
@@ -48,7 +48,7 @@ class FirstTokenPooler(ConfiguredLayer):
         return self.dense(sequence[:, 0, :])
 
     def compute_output_shape(self, sequence_shape: Shape) -> Shape:
-        """A vector for each sequence."""
+        """Return a vector for each sequence."""
         return (sequence_shape[0], self.hidden_dim)
 
 
@@ -66,7 +66,7 @@ class MeanPooler(ConfiguredLayer):
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
-        """A vector for each sequence."""
+        """Return a vector for each sequence."""
         return (sequence_shape[0], sequence_shape[-1])
 
 
@@ -130,7 +130,7 @@ class MaxPooler(ConfiguredLayer):
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
-        """A vector for each sequence."""
+        """Return a vector for each sequence."""
         return (sequence_shape[0], sequence_shape[-1])
 
 
@@ -146,5 +146,5 @@ class GatherPositions(ConfiguredLayer):
         return at_positions(sequence, positions)
 
     def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
-        """A vector for each position."""
+        """Return a vector for each position."""
         return (*positions_shape, sequence_shape[-1])

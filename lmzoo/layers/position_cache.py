@@ -16,7 +16,7 @@ def positions_from(cache: Tensor, index: int | Tensor, count: int | Tensor) -> T
 
 
 def with_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 1) -> Tensor:
-    """A cache that holds `new` from position `index` of an axis on: (B, T, H), or of more axes."""
+    """Return a cache that holds `new` from position `index` of an axis on: (B, T, H), or of more axes."""
     new = ops.cast(new, cache.dtype)
     if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, [0] * axis + [index] + [0] * (len(cache.shape) - axis - 1), new)

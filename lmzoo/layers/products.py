@@ -19,7 +19,7 @@ _INSTRUCTIONS = {"avx512_bf16", "amx_bf16"}
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """`a @ b` for matrices (n, k) and (k, m), as `keras.ops.matmul`.
+    """Return `a @ b` for matrices (n, k) and (k, m), as `keras.ops.matmul`.
 
     XLA uses a CPU's instructions for bfloat16 only if the result is float32 and neither matrix is transposed. On such
     CPUs, products in bfloat16 and their gradients are computed in that form with JAX, and rounded afterwards as XLA
@@ -68,7 +68,7 @@ def is_aliased(kernel: Tensor) -> bool:
 
 
 def with_longer_rows(kernel: Tensor) -> Tensor:
-    """A copy of a kernel with some columns of zeros, to be used many times in place of one that `is_aliased`."""
+    """Return a copy of a kernel with some columns of zeros, to be used many times in place of one that `is_aliased`."""
     return ops.pad(kernel, ((0, 0), (0, _APART)))
 
 
@@ -116,7 +116,7 @@ def _transposed(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
 
 @functools.cache
 def _in_bfloat16() -> Callable[[Tensor, Tensor], Tensor]:
-    """The product in the form that XLA has kernels for (YNNPACK's), as a function of two matrices in bfloat16."""
+    """Return the product of two bfloat16 matrices as a function, in the form that XLA has kernels for (YNNPACK's)."""
     import jax
     import jax.numpy as jnp
 

@@ -64,7 +64,7 @@ class RecurrentLayer(ConfiguredLayer):
         self.hidden_dim = hidden_dim
 
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
-        """Creates the weights. Columns of the kernels: gates r, u, n of a GRU; i, j, f, o of an LSTM."""
+        """Create the weights. Columns of the kernels: gates r, u, n of a GRU; i, j, f, o of an LSTM."""
         width, columns = self.hidden_dim, CELLS[self.cell] * self.hidden_dim
         self.kernel = self.add_weight((width_of(inputs_shape), columns), "glorot_uniform", name="kernel")
         self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
@@ -79,7 +79,7 @@ class RecurrentLayer(ConfiguredLayer):
         return tuple(keras.KerasTensor((*shape, self.hidden_dim), dtype) for dtype in dtypes)
 
     def call(self, inputs: Tensor, state: Tensors = None) -> Tensors:
-        """Reads the inputs."""
+        """Read the inputs."""
         batch, steps = ops.shape(inputs)[:2]
         specs = self.state_spec(None)
         if state is None:
@@ -103,7 +103,7 @@ class RecurrentLayer(ConfiguredLayer):
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
     def compute_output_spec(self, inputs: Tensor, state: Tensors = None) -> tuple[keras.KerasTensor, ...]:
-        """The state after every step."""
+        """Return the state after every step."""
         return self.state_spec(*inputs.shape[:2])
 
 

@@ -38,7 +38,7 @@ class RelativeEncoding(ConfiguredLayer):
         self.built = True
 
     def call(self, inputs: Tensor, memory: Tensor | None = None, training: bool = False) -> Tensor:
-        """Computes them."""
+        """Compute them."""
         length, width = ops.shape(inputs)[1], inputs.shape[-1]
         keys = length if memory is None else length + ops.shape(memory)[1]  # K
         distances = ops.cast(keys - ops.arange(keys + length), "float32")  # (R,)
@@ -122,7 +122,7 @@ class RelativeAttention(ConfiguredLayer):
         return EinsumDense(equation, shape, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the projections, the biases and the vectors of the segments."""
+        """Create the projections, the biases and the vectors of the segments."""
         heads = self.num_heads, self.hidden_dim // self.num_heads
         for dense in (self.query, self.key, self.value):
             dense.build((None, None, self.hidden_dim))
@@ -175,7 +175,7 @@ class RelativeAttention(ConfiguredLayer):
         apart: Tensor,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """The attention probabilities, (B, N, S, K), of queries from x, (B, S, H)."""
+        """Return the attention probabilities, (B, N, S, K), of queries from x, (B, S, H)."""
         scale = (self.hidden_dim // self.num_heads) ** -0.5
         query = self.query(x) * ops.cast(scale, x.dtype)  # (B, S, N, D)
 
@@ -199,7 +199,7 @@ class RelativeAttention(ConfiguredLayer):
         return ops.cast(probabilities, x.dtype)
 
     def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
-        """The attention probabilities of the inputs, (B, N, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities of the inputs, (B, N, T, T), that `call` uses outside of training."""
         keys = ops.transpose(self.key(inputs), (0, 2, 3, 1))  # (B, N, D, T)
         distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
         return self._probabilities(inputs, keys, distances, mask, apart)
@@ -207,7 +207,7 @@ class RelativeAttention(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, *args: Any, queries: Tensor | None = None, **kwargs: Any
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """The shapes of the inputs and the queries."""
+        """Return the shapes of the inputs and the queries."""
         queries = args[3] if len(args) > 3 else queries
         found = tuple(keras.KerasTensor(x.shape, self.compute_dtype) for x in (inputs, queries) if x is not None)
         return found if len(found) == 2 else found[0]

@@ -24,7 +24,7 @@ class RelativeBlock(TransformerBlock):
     activation_dropout = True
 
     def make_attention(self, dropout: float) -> RelativeAttention:
-        """The attention layer."""
+        """Return the attention layer."""
         return RelativeAttention(
             self.num_heads,
             self.hidden_dim,
@@ -47,7 +47,7 @@ class RelativeBlock(TransformerBlock):
         memory: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Applies the block."""
+        """Apply the block."""
         streams = (inputs,) if queries is None else (inputs, queries)
 
         def apply(inputs: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -69,7 +69,7 @@ class RelativeBlock(TransformerBlock):
     def attention_scores(  # type: ignore[override]
         self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor
     ) -> Tensor:
-        """The attention probabilities of the inputs, (B, heads, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities of the inputs, (B, heads, T, T), that `call` uses outside of training."""
         return self.attention.scores(inputs, encodings, mask, apart)
 
     def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:

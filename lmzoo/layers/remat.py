@@ -41,6 +41,6 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inpu
 
 
 def seeds_of(layer: keras.layers.Layer) -> list[Tensor]:
-    """The variables of a layer that are not weights: the seeds of its dropout."""
+    """Return the variables of a layer that are not weights: the seeds of its dropout."""
     weights = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weights]

@@ -33,7 +33,7 @@ def at_positions(x: Tensor, positions: Tensor) -> Tensor:
 
 
 def width_of(shape: Shape) -> int:
-    """The length of the last axis, which layers must know to create their weights.
+    """Return the length of the last axis, which layers must know to create their weights.
 
     Raises:
         ValueError: if it is unknown.

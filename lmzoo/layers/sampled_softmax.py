@@ -45,7 +45,7 @@ def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, 
 
 
 def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
-    """The logarithm of the probability that a word is drawn, float32 (n,), for the time that `draw_words` returned."""
+    """Return the logarithm of a word's probability to be drawn, float32 (n,), for the time of `draw_words`."""
     return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
 
 
@@ -90,7 +90,7 @@ class SampledSoftmax(ConfiguredLayer):
             self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, vectors_shape: Shape, targets_shape: Shape | None = None) -> None:
-        """Creates a vector and a bias for each word."""
+        """Create a vector and a bias for each word."""
         width = width_of(vectors_shape)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
@@ -98,7 +98,7 @@ class SampledSoftmax(ConfiguredLayer):
         self.built = True
 
     def call(self, vectors: Tensor, targets: Tensor, training: bool = False) -> Tensor:
-        """Computes the log-probabilities."""
+        """Compute the log-probabilities."""
         shape, x = ops.shape(targets), as_rows(vectors)  # (N, P)
         targets = ops.cast(ops.reshape(targets, (-1,)), "int32")  # (N,)
         found = ops.maximum(targets, 0)

@@ -65,7 +65,7 @@ class ScalarMix(ConfiguredLayer):
         self.parameters = None if parameters is None else tuple(map(float, parameters))
 
     def build(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> None:
-        """Creates a scalar for each layer, and gamma."""
+        """Create a scalar for each layer, and gamma."""
         count, fixed = len(layers_shape), self.parameters
         if fixed is not None and len(fixed) != count:
             raise ValueError(f"`parameters` has {len(fixed)} values for {count} layers.")
@@ -98,5 +98,5 @@ class ScalarMix(ConfiguredLayer):
         return (layer - mean) * ops.rsqrt(variance + EPSILON[self.layer_norm])
 
     def compute_output_shape(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> Shape:
-        """The shape of one layer."""
+        """Return the shape of one layer."""
         return layers_shape[0]

@@ -15,7 +15,7 @@ Step = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
 def scan(
     f: Step, init: Tensors, xs: Tensors = None, length: int | None = None, reverse: bool = False
 ) -> tuple[Tensors, Tensors]:
-    """Runs `carry, y = f(carry, x)` along the first axis of `xs`, with the semantics of `jax.lax.scan`.
+    """Run `carry, y = f(carry, x)` along the first axis of `xs`, with the semantics of `jax.lax.scan`.
 
     On TensorFlow and JAX it compiles to one copy of `f`. (On TensorFlow `keras.ops.scan` loses its gradients under
     `jit_compile=True`.) Values and gradients are the same eagerly, in graphs and under XLA.
@@ -65,7 +65,7 @@ def scan(
 
 
 def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
-    """Applies `function` to each leaf; None is not a leaf, as in JAX."""
+    """Apply `function` to each leaf; None is not a leaf, as in JAX."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *structures)
 
 

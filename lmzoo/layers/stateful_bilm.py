@@ -24,7 +24,7 @@ class LanguageModel(Protocol):
     def stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor, state: Tensors, training: bool
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
-        """Runs the LSTMs of both directions: returns each layer's outputs, and the state after them."""
+        """Run the LSTMs of both directions: returns each layer's outputs, and the state after them."""
 
     def state_spec(self, batch: int | None = None) -> Tensors:
         """Shapes and dtypes of a state of `batch` sequences."""
@@ -55,7 +55,7 @@ class StreamedBiLM(CarriesState):
         return self.bilm.state_spec(batch)
 
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Reads a batch."""
+        """Read a batch."""
         batch, steps = ops.shape(ids)[:2]
         words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
         words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)

@@ -103,7 +103,7 @@ class TransformerBlock(ConfiguredLayer):
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
-        """The attention layer."""
+        """Return the attention layer."""
         return self._self_attention(dropout, self.mask, "attention")
 
     def _self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
@@ -111,7 +111,7 @@ class TransformerBlock(ConfiguredLayer):
         return SelfAttention(*sizes, dropout, self.initializer_range, mask, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the sublayers' weights."""
+        """Create the sublayers' weights."""
         source = [self.source_attention, self.source_layer_norm] if self.reads_source else []
         first = [self.attention, self.attention_layer_norm, *source]
         for layer in (*first, self.intermediate_dense, self.output_layer_norm):
@@ -130,7 +130,7 @@ class TransformerBlock(ConfiguredLayer):
         source_mask: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Applies the block.
+        """Apply the block.
 
         Raises:
             ValueError: see `SelfAttention.call`.
@@ -173,7 +173,7 @@ class TransformerBlock(ConfiguredLayer):
         source: Tensor | Cache | None = None,
         source_mask: Tensor | None = None,
     ) -> Tensor:
-        """The block's result, (B, S, H), from its input and what the attention found, before dropout."""
+        """Return the block's result, (B, S, H), from its input and what the attention found, before dropout."""
         x = residual + self.dropout(attended, training=training)
         if self.norm == "post":
             x = self.attention_layer_norm(x)
@@ -188,7 +188,7 @@ class TransformerBlock(ConfiguredLayer):
         return self.output_layer_norm(x) if self.norm == "post" else x
 
     def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """What the block attends to its source with, float (B, T, H), outside of training."""
+        """Return what the block attends to its source with, float (B, T, H), outside of training."""
         return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
 
     def _attend_to_source(self, x: Tensor, source: Tensor | Cache | None, mask: Tensor, training: bool) -> Tensor:
@@ -200,7 +200,7 @@ class TransformerBlock(ConfiguredLayer):
         return ops.reshape(self.source_attention.attend(grouped, source, mask), ops.shape(x))
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """The attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
         if self.norm == "pre":
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
         return self.attention.scores(inputs, padding_mask)

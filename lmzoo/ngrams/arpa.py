@@ -44,7 +44,7 @@ _CHUNK = 65_536  # n-grams written at once
 
 
 def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbose: bool = True) -> None:
-    """Writes a model, in all digits of its numbers; compressed if the name ends in ".gz".
+    """Write a model, in all digits of its numbers; compressed if the name ends in ".gz".
 
     Args:
         path: the file, which is replaced when the new one is complete.
@@ -86,7 +86,7 @@ def _lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> lis
 
 
 def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[str]]:
-    """Reads a model; the file may be compressed by gzip or xz.
+    """Read a model; the file may be compressed by gzip or xz.
 
     `<UNK>` is `<unk>`. A file without it says nothing about unknown words: their probability is 1e-100 then.
 
@@ -114,7 +114,7 @@ class _Reader:
         self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
 
     def read(self) -> tuple[NgramTable, list[str]]:
-        """The content of the file."""
+        """Return the content of the file."""
         while self._next().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
                 raise self._error("there is no \\data\\ line; is it an ARPA file?")
@@ -144,7 +144,7 @@ class _Reader:
         return table, self.words
 
     def _section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """The tokens (N, n), probabilities (N,) and backoff weights (N,) of an order."""
+        """Return the tokens (N, n), probabilities (N,) and backoff weights (N,) of an order."""
         rows, log10, backoff = array.array("i"), array.array("f"), array.array("f")
         tokens, lengths = self.tokens, (order + 1, order + 2)
         for done in range(count):
@@ -202,13 +202,13 @@ class _Reader:
             raise ValueError(f"{self.path}, line {first + order[repeated + 1].min()} repeats an n-gram.")
 
     def _next(self) -> bytes:
-        """The next line, without spaces around it; only at the end of the file there is none."""
+        """Return the next line, without spaces around it; only at the end of the file there is none."""
         self.line = self.file.readline()
         self.number += 1
         return self.line.strip()
 
     def _next_filled(self) -> bytes:
-        """The next line that is not blank."""
+        """Return the next line that is not blank."""
         while not self._next() and self.line:
             pass
         return self.line.strip()

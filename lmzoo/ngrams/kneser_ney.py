@@ -88,7 +88,7 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
 
 
 def _count(tokens: np.ndarray, vocabulary_size: int, order: int) -> list[_Counts]:
-    """Counts the n-grams of each order from 1."""
+    """Count the n-grams of each order from 1."""
     words = np.arange(vocabulary_size)
     counts = np.bincount(tokens, minlength=vocabulary_size)
     levels = [_Counts(words, counts, np.zeros_like(words), words == START)]

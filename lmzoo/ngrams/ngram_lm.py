@@ -78,7 +78,7 @@ class NgramLM:
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
     def _set_vocabulary(self, tokenizer: Tokenizer, words: list[str]) -> None:
-        """Sets the tokens of the n-grams by name, and assigns them to those of a tokenizer."""
+        """Set the tokens of the n-grams by name, and assigns them to those of a tokenizer."""
         self.tokenizer, self._words = tokenizer, words
         tokens = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
         names = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
@@ -98,7 +98,7 @@ class NgramLM:
         return [len(keys) for keys in self._table.keys]
 
     def fit(self, documents: Iterable[str | Document], min_frequency: int = 1, verbose: bool = True) -> None:
-        """Counts the n-grams of documents, in place of those of any earlier `fit`.
+        """Count the n-grams of documents, in place of those of any earlier `fit`.
 
         If the discounts of an order cannot be estimated, as from a very small text, they are 0.5, 1 and 1.5. A warning
         says so, unless these are the unigrams below others, which may all be frequent.
@@ -147,7 +147,7 @@ class NgramLM:
         return math.exp(-total / count)
 
     def score(self, texts: Iterable[Text]) -> list[list[TokenScore]]:
-        """The log-probability of each token of texts, each of which is one sentence.
+        """Return the log-probability of each token of texts, each of which is one sentence.
 
         Args:
             texts: strings, or lists of words if tokens are words.
@@ -245,7 +245,7 @@ class NgramLM:
     # === Documents ===
 
     def _sentences(self, documents: Iterable[Any], words: bool, title: str, verbose: bool) -> Iterator[Any]:
-        """Iterates over the sentences of documents, as lists of words if tokens are `words`."""
+        """Iterate over the sentences of documents, as lists of words if tokens are `words`."""
         check_documents(documents)
         with progress_over(documents, title, "documents", verbose) as read:
             if words:
@@ -256,7 +256,7 @@ class NgramLM:
                 reader.report(reader.count)
 
     def _encoded(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
-        """The tokens of documents, int32 (T,), many sentences at a time."""
+        """Yield the tokens of documents, int32 (T,), many sentences at a time."""
         start, end = len(self._tokens) - 2, len(self._tokens) - 1
         for group in groups_of(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH):
             stream = array("i")
@@ -269,7 +269,7 @@ class NgramLM:
     # === Files ===
 
     def save(self, path: str | Path, verbose: bool = True) -> None:
-        """Writes the model as an ARPA file, which SRILM and KenLM read; compressed if the name ends in ".gz".
+        """Write the model as an ARPA file, which SRILM and KenLM read; compressed if the name ends in ".gz".
 
         An existing file is replaced when the new one is complete. A tokenizer other than words is not in the file.
 
@@ -282,7 +282,7 @@ class NgramLM:
 
     @classmethod
     def load(cls, path: str | Path, tokenizer: Tokenizer | None = None, verbose: bool = True) -> Self:
-        """Reads an ARPA file: of `save`, KenLM, SRILM or others; plain, or compressed by gzip or xz.
+        """Read an ARPA file: of `save`, KenLM, SRILM or others; plain, or compressed by gzip or xz.
 
         Args:
             path: the file, or a URL that fsspec reads.
@@ -309,7 +309,7 @@ class NgramLM:
 
 
 def _learn(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
-    """The vocabulary of sentences of words, by falling frequency, and their tokens."""
+    """Return the vocabulary of sentences of words, by falling frequency, and their tokens."""
     numbers = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
     stream = array("i")
     for sentence in sentences:

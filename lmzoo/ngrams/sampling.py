@@ -39,7 +39,7 @@ class Sampling:
         require(is_number(self.top_p, 0, 1) and self.top_p > 0, "top_p", "a number in (0, 1]", self.top_p)
 
     def choose(self, log_probabilities: np.ndarray, rng: np.random.Generator) -> int:
-        """A token, given the logarithms of the probabilities of all (V,); of equal ones the first is greedy's."""
+        """Return a token, given log-probabilities (V,); of equal ones the first is greedy's."""
         if self.sampler == "greedy":
             return int(np.argmax(log_probabilities))
         scaled = log_probabilities / self.temperature

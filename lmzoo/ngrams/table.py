@@ -85,7 +85,7 @@ class NgramTable:
         return found * math.log(10)
 
     def _number(self, tokens: Sequence[int]) -> int:
-        """The number of an n-gram, or -1."""
+        """Return the number of an n-gram, or -1."""
         number = np.array(tokens[:1])
         for order, token in enumerate(tokens[1:], 2):
             number = self.find(order, number, np.array([token]))
@@ -93,7 +93,7 @@ class NgramTable:
 
 
 def _at(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-    """The values of n-grams, 0 for the number -1; an order may have none, if all sentences are shorter."""
+    """Return the values of n-grams, 0 for the number -1; an order may have none, if all sentences are shorter."""
     found = np.zeros(len(numbers), values.dtype)
     there = numbers >= 0
     found[there] = values[numbers[there]]

@@ -38,7 +38,7 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 
 
 def run_together(module: str, arguments: Sequence[str], workers: int, address: str | None = None) -> int:
-    """Runs a module of Python in several processes at the same time, until all have ended.
+    """Run a module of Python in several processes at the same time, until all have ended.
 
     They are told the address of the first process, how many there are and which one each is in the environment
     variables that `lmzoo.distribution.initialize` reads, and have a GPU each if there are any. What the first one
@@ -103,7 +103,7 @@ class _Ended:
     messages: dict[int, bytes] = field(default_factory=dict)
 
     def errors(self) -> list[tuple[int, int]]:
-        """The processes that ended by themselves with an error, and their codes; last those that blame others."""
+        """Return the processes that ended with an error of their own, and their codes; last those that blame others."""
         found = [(index, code) for index, code in self.codes.items() if code is not None and code > 0]
         return sorted(found, key=lambda one: one[1] == os.EX_TEMPFAIL)
 
@@ -119,7 +119,7 @@ class _Ended:
         return None
 
     def code(self, heard: Sequence[int]) -> int:
-        """The exit code of all; writes the messages of the one whose error it is, but not what the first has said."""
+        """Return the exit code of all, and write the messages of the one whose error it is, unless the first has."""
         first = self.codes.get(0)
         if first == 0:
             return 0
@@ -134,7 +134,7 @@ class _Ended:
 
 
 def _attempt(ray: Any, command: list[str], workers: int, heard: list[int]) -> _Ended:
-    """Starts all processes, waits for their ends, and ends those that do not end in time."""
+    """Start all processes, wait for their ends, and end those that do not end in time."""
     actor_class = ray.remote(**worker_options(ray, workers, accelerated=True), max_concurrency=2)(_Supervisor)
     supervisors = [actor_class.remote() for _ in range(workers)]
     ended, passed_on, deadline, held = _Ended(), False, math.inf, b""
@@ -181,7 +181,7 @@ def _attempt(ray: Any, command: list[str], workers: int, heard: list[int]) -> _E
 
 
 def _next(ray: Any, stream: Any) -> tuple[int, Any]:
-    """What `_Supervisor.run` yields; (0, None) if the supervisor has died."""
+    """Return what `_Supervisor.run` yields; (0, None) if the supervisor has died."""
     try:
         found: tuple[int, Any] = ray.get(next(stream))
     except ray.exceptions.RayTaskError as error:
@@ -192,7 +192,7 @@ def _next(ray: Any, stream: Any) -> tuple[int, Any]:
 
 
 def _write(number: int, content: bytes) -> None:
-    """Writes to standard output (1) or standard error (2)."""
+    """Write to standard output (1) or standard error (2)."""
     file = (sys.stdout if number == 1 else sys.stderr).buffer
     file.write(content)
     file.flush()
@@ -200,7 +200,7 @@ def _write(number: int, content: bytes) -> None:
 
 @contextlib.contextmanager
 def _signals() -> Iterator[list[int]]:
-    """Yields a list of the signals that a `with` block hears; Ctrl-C interrupts it only if it comes again."""
+    """Yield a list of the signals that a `with` block hears; Ctrl-C interrupts it only if it comes again."""
     heard: list[int] = []
 
     def hear(number: int, frame: object) -> None:
@@ -224,7 +224,7 @@ class _Supervisor:
         self._process: subprocess.Popen[bytes]
 
     def free_address(self) -> str:
-        """An address of this host, with a port on which nobody listens."""
+        """Return an address of this host, with a port on which nobody listens."""
         import ray
 
         with socket.socket() as found:
@@ -234,7 +234,7 @@ class _Supervisor:
     def run(
         self, command: list[str], folder: str, variables: dict[str, str], screens: list[bool]
     ) -> Iterator[tuple[int, Any]]:
-        """Yields 1 or 2 and what the process writes to standard output or error, at the end 0 and its exit code.
+        """Yield 1 or 2 and what the process writes to standard output or error, at the end 0 and its exit code.
 
         `screens` says which of both it is to take for a terminal.
         """
@@ -270,6 +270,6 @@ class _Supervisor:
         yield 0, self._process.wait()
 
     def send(self, number: int) -> None:
-        """Sends a signal to the process."""
+        """Send a signal to the process."""
         self._started.wait()
         self._process.send_signal(number)

@@ -28,7 +28,7 @@ def several_processes() -> bool:
 
 
 def process_index() -> int:
-    """The number of this process; 0 if it is the only one, or the one that writes files."""
+    """Return the number of this process; 0 if it is the only one, or the one that writes files."""
     if not several_processes():
         return 0
     import jax
@@ -37,7 +37,7 @@ def process_index() -> int:
 
 
 def gathered(values: Any) -> np.ndarray:
-    """The numbers of all processes, which call this at the same time: (P, ...) from arrays of one shape (...)."""
+    """Return the numbers of all processes, which call this together: (P, ...) from arrays of one shape (...)."""
     if not several_processes():
         return np.asarray(values)[None]
     return gathered_by_jax(values)
@@ -53,7 +53,7 @@ def gathered_by_jax(values: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming_lost_processes() -> Iterator[None]:
-    """Turns what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`.
+    """Turn what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`.
 
     After a `SystemExit`, the end of this process does not wait for the others, which wait for it.
     """
@@ -70,7 +70,7 @@ def naming_lost_processes() -> Iterator[None]:
 
 
 def lost_process(error: BaseException) -> ProcessesError | None:
-    """What to say instead of an error of JAX's; None if it does not come from the end of another process."""
+    """Return what to say instead of an error of JAX's; None if it does not come from the end of another process."""
     ours, by_jax = isinstance(error, ProcessesError), isinstance(error, (RuntimeError, ValueError))
     if ours or not by_jax or not _LOST.search(str(error)):  # it is a ValueError where a result is read
         return None
@@ -83,14 +83,14 @@ def lost_process(error: BaseException) -> ProcessesError | None:
 
 
 def end_at_once(status: object) -> NoReturn:
-    """Ends this process as `sys.exit` does, but without what Python does at exit: JAX would wait for the others."""
+    """End this process as `sys.exit` does, but without what Python does at exit: JAX would wait for the others."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 def check_same(**facts: Any) -> None:
-    """Checks that some facts, which JSON can hold, are those of all other processes, if there are any.
+    """Check that some facts, which JSON can hold, are those of all other processes, if there are any.
 
     Raises:
         ProcessesError: in all processes, naming the first one that differs from process 0, and the difference.

@@ -28,7 +28,7 @@ def run_jobs(
     address: str | None = None,
     accelerated: bool = False,
 ) -> Iterator[tuple[_Job, _Result]]:
-    """Calls a function for each job, and yields the jobs and their results in the order in which they are done.
+    """Call a function for each job, and yield the jobs and their results in the order in which they are done.
 
     A job is done again, at most three times, if its worker dies: a job must not leave anything unfinished behind, as a
     file that is written under a temporary name does not. Results are small; what is large belongs into files.
@@ -86,7 +86,7 @@ def _on_actors(
 
 
 def _result(ray: Any, done: Any, job: object) -> Any:
-    """The result of a job; an error of the function is raised as if it had been called here."""
+    """Return the result of a job; an error of the function is raised as if it had been called here."""
     try:
         return ray.get(done)
     except ray.exceptions.RayTaskError as error:
@@ -105,7 +105,7 @@ class _Worker:
         self._function: Callable[[Any], Any] | None = None
 
     def do(self, start: list[Any], job: Any) -> Any:
-        """Calls the function that `start[0]`, a reference of Ray's, starts; it is started once."""
+        """Call the function that `start[0]`, a reference of Ray's, starts; it is started once."""
         if self._function is None:
             import ray
 
@@ -114,7 +114,7 @@ class _Worker:
 
 
 def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
-    """What Ray is told of each of some workers; see `run_jobs`.
+    """Return what Ray is told of each of some workers; see `run_jobs`.
 
     Raises:
         ValueError: if there are fewer processors or GPUs than workers.
@@ -131,7 +131,7 @@ def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def connected(workers: int, address: str | None) -> Iterator[Any]:
-    """Yields Ray, connected to a cluster: the one that this process already uses, or that at an address, or its own.
+    """Yield Ray, connected to a cluster: the one that this process already uses, or that at an address, or its own.
 
     Raises:
         ImportError: if Ray is not installed.
@@ -166,7 +166,7 @@ def connected(workers: int, address: str | None) -> Iterator[Any]:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Checks that something listens at an address with a port: Ray itself would try for minutes."""
+    """Check that something listens at an address with a port: Ray itself would try for minutes."""
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
         socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()

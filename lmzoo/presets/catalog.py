@@ -55,7 +55,7 @@ class PresetInfo:
 
 
 def list_presets() -> dict[str, PresetInfo]:
-    """Lists the presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
+    """List the presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
 
     The environment variable LMZOO_PRESETS names directories with the layout `<family>/<name>/`, separated as in PATH. A
     shipped preset takes precedence over one of the same name there. An unreadable preset is left out with a warning.
@@ -89,7 +89,7 @@ def list_presets() -> dict[str, PresetInfo]:
 
 
 def resolve(preset: str | os.PathLike[str]) -> Path:
-    """Finds the directory of a preset as `open_preset` does, downloaded if necessary, but does not check it.
+    """Find the directory of a preset as `open_preset` does, downloaded if necessary, but does not check it.
 
     Raises:
         PresetError: for an unknown name (similar ones are suggested), a missing directory, or a failed download.
@@ -108,7 +108,7 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
 
 
 def local_directory(preset: str | os.PathLike[str]) -> Path | None:
-    """Finds the directory of a preset on this machine; None if it would first have to be downloaded.
+    """Find the directory of a preset on this machine; None if it would first have to be downloaded.
 
     Args:
         preset: as for `open_preset`.
@@ -122,7 +122,7 @@ def local_directory(preset: str | os.PathLike[str]) -> Path | None:
 
 
 def _find(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset | None]:
-    """The directory of a preset, or what to `fetch`."""
+    """Return the directory of a preset, or what to `fetch`."""
     if not isinstance(preset, (str, os.PathLike)):
         raise TypeError(f"A preset is a name, a handle or a path, got {preset!r:.60} ({type(preset).__name__}).")
     if isinstance(preset, str):
@@ -139,7 +139,7 @@ def _find(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset |
 
 
 def open_preset(preset: str | os.PathLike[str]) -> Path:
-    """Returns the directory of a preset, downloaded if necessary and checked against its manifest.
+    """Return the directory of a preset, downloaded if necessary and checked against its manifest.
 
     The check is made once per process, and again if a file has changed. Without a manifest, the logger of this module
     says so once, at the level INFO: that is usual for checkpoints, and no fault. The command line shows it.
@@ -179,14 +179,14 @@ def _say_unchecked(directory: Path) -> None:
 
 
 def _shipped_root() -> Path:
-    """The directory of shipped presets: inside the package in a wheel, at the top of the repository in a clone."""
+    """Return the directory of shipped presets: inside the package in a wheel, at the repository's top in a clone."""
     inside, repository = _PACKAGE / "shipped", _PACKAGE.parents[1]
     # Without the second condition an installed package would look at site-packages/presets, which is not ours.
     return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
 
 
 def _directories() -> dict[str, Path]:
-    """The directories of the presets on this machine, by name; hidden ones are unfinished."""
+    """Return the directories of the presets on this machine, by name; hidden ones are unfinished."""
     more = [Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root]
     found: dict[str, Path] = {}
     for root in [_shipped_root(), *more]:
@@ -197,13 +197,13 @@ def _directories() -> dict[str, Path]:
 
 
 def _newest(names: Collection[str]) -> list[str]:
-    """The names without those of older versions."""
+    """Return the names without those of older versions."""
     known = set(names)
     return [name for name in names if not (_VERSION.fullmatch(name) and name.rpartition("@")[0] in known)]
 
 
 def _versions(preset: str) -> dict[str, Path]:
-    """The directories on this machine of a preset and its versions, by name: `name`, and `name@1` and so on.
+    """Return the directories on this machine of a preset and its versions, by name: `name`, and `name@1` and so on.
 
     `preset` is a name with or without a version.
     """
@@ -216,7 +216,7 @@ def _versions(preset: str) -> dict[str, Path]:
 
 
 def _published() -> dict[str, PublishedPreset]:
-    """The presets that can be downloaded by name, from published.json."""
+    """Return the presets that can be downloaded by name, from published.json."""
     return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
 

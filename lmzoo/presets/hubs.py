@@ -71,7 +71,7 @@ class PublishedPreset(TypedDict, total=False):
 
 
 def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
-    """Returns the directory with the files of a preset, downloaded unless they are in a cache.
+    """Return the directory with the files of a preset, downloaded unless they are in a cache.
 
     Args:
         handle: `hf://org/name[@revision]`, `kaggle://owner/model/framework/variation[/version]`, or the address of an
@@ -186,7 +186,7 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 
 
 def while_reachable(transfer: Callable[[], _Result], server: str) -> _Result:
-    """Runs a hub's client, for as long as it takes, provided that its server can be reached.
+    """Run a hub's client, for as long as it takes, provided that its server can be reached.
 
     The clients send some requests without a time limit and repeat others for half a minute. Without a network, or
     behind a firewall that drops packets, they would take minutes or never return.

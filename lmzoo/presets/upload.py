@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
-    """Uploads a preset, which `from_preset(uri)` then loads.
+    """Upload a preset, which `from_preset(uri)` then loads.
 
     The files are checked against the manifest first, and only they and the model card, README.md, are uploaded. If the
     folder has no card, a short one is made from the preset's metadata. Files that are there already stay in the hub's

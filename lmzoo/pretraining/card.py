@@ -25,7 +25,7 @@ _PICTURE = "loss.png"
 def write_card(
     task: Task, folder: Path, name: str, recipe: Recipe, facts: Facts, metadata: Mapping[str, Any], log: Path
 ) -> None:
-    """Writes README.md and, if matplotlib is installed, a plot of the loss next to it.
+    """Write README.md and, if matplotlib is installed, a plot of the loss next to it.
 
     `facts` are the results of the training, `metadata` is that of the preset with its `description`, and `log` the
     run's log.csv.
@@ -89,7 +89,7 @@ Written by `lmzoo pretrain`.
 
 
 def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
-    """A table with a row for each text of a mixture; nothing for one text."""
+    """Return a table with a row for each text of a mixture; nothing for one text."""
     if not texts:
         return ""
     names = next(iter(texts.values()))
@@ -102,7 +102,7 @@ def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
-    """A table of fine-tuning recipes, by kind of head, in Markdown."""
+    """Return a table of fine-tuning recipes, by kind of head, in Markdown."""
     lines = ["| task | peak learning rate | epochs | batch size | pooling |", "|---|---|---|---|---|"]
     for head, recipe in recipes.items():
         settings = (f"{recipe.learning_rate:g}", recipe.epochs, recipe.batch_size, recipe.pooling or "-")
@@ -111,7 +111,7 @@ def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
-    """Plots each loss of a run's log.csv; for a language model, the perplexity over a sample of words.
+    """Plot each loss of a run's log.csv; for a language model, the perplexity over a sample of words.
 
     The axis is that of the tokens seen, of which the whole training has `tokens`.
     """

@@ -140,7 +140,7 @@ class _Part:
 
 
 def _corpora(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer: Tokenizer) -> list[TokenCorpus]:
-    """The tokenized texts to train on, or those that are held out."""
+    """Return the tokenized texts to train on, or those that are held out."""
     corpora = []
     for text in texts:
         name = "_".join(filter(None, (kind, text.name)))
@@ -181,7 +181,7 @@ def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
 
 
 def decay_begin(recipe: Recipe, total: int) -> int | None:
-    """The batch after which the rate of a schedule "wsd" falls.
+    """Return the batch after which the rate of a schedule "wsd" falls.
 
     Raises:
         ValueError: if it would still be rising then.
@@ -199,7 +199,7 @@ def decay_begin(recipe: Recipe, total: int) -> int | None:
 
 
 def _optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
-    """The optimizer for a training of `total` batches."""
+    """Return the optimizer for a training of `total` batches."""
     peak, begin, accumulate = recipe.batch_settings[-1], decay_begin(recipe, total), recipe.accumulate
     if begin is None:
         decay = keras.optimizers.schedules.PolynomialDecay(peak, total, end_learning_rate=0.0)
@@ -211,7 +211,7 @@ def _optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
 
 
 def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
-    """Loads the tokenizer of the preset that the run begins with, or the one that it trained before, or trains it."""
+    """Load the tokenizer of the preset that the run begins with, or the one that it trained before, or trains it."""
     recipe, folder = run.recipe, run.work / "tokenizer"
     if recipe.init is not None:
         return open_source(recipe.init).preprocessor().tokenizer
@@ -239,7 +239,7 @@ def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
 
 
 def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
-    """The backbone of a recipe, with random weights."""
+    """Return the backbone of a recipe, with random weights."""
     kept: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
         return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **kept)
@@ -263,7 +263,7 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
 
 
 def _continue(preset: str, recipe: Recipe) -> Task:
-    """The model of a preset with its heads; one that is not stored has random weights.
+    """Return the model of a preset with its heads; one that is not stored has random weights.
 
     The objective is that of the recipe or, if this is "auto", of the stored heads.
     """
@@ -305,7 +305,7 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
 
 
 def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
-    """Initial position embeddings, float64 (positions, width): scaled sinusoids (Vaswani et al., 2017).
+    """Return initial position embeddings, float64 (positions, width): scaled sinusoids (Vaswani et al., 2017).
 
     With random position embeddings, a small model remains a bag of words for millions of tokens before it learns to
     look at neighbors. With these it does not. The width is even, and `deviation` the standard deviation of each
@@ -317,7 +317,7 @@ def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
 
 
 def _held_out(model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run) -> EncodedTexts:
-    """The sequences of a held-out text, made before the training, which would otherwise be in vain."""
+    """Return the sequences of a held-out text, made before the training, which would otherwise be in vain."""
     try:
         return _sequences(model, documents, length, 1, run)
     except ValueError as error:

@@ -65,11 +65,11 @@ class _Clock(keras.callbacks.Callback):
         self._ends: list[float] = []
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Notes the time."""
+        """Note the time."""
         self._ends.append(time.perf_counter())
         timed = self._ends[_UNTIMED - 1 :]
         self.model.stop_training = len(timed) > 1 and timed[-1] - timed[0] > _SECONDS
 
     def seconds(self) -> float:
-        """The time of a step."""
+        """Return the time of a step."""
         return statistics.median(b - a for a, b in pairwise(self._ends[_UNTIMED - 1 :]))

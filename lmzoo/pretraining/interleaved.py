@@ -61,7 +61,7 @@ class Interleaved(Batches):
         """None: there is no end."""
 
     def batches(self) -> Iterator[Tensors]:
-        """The batches of all epochs."""
+        """Return the batches of all epochs."""
         return self.batches_from(0)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
@@ -73,7 +73,7 @@ class Interleaved(Batches):
             yield next(streams[turn])
 
     def identity(self) -> dict[str, object]:
-        """The identity of each part, and their rates; see `Batches`."""
+        """Return the identity of each part, and their rates; see `Batches`."""
         of_parts = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
         rates = {"share of batches": (self.rates / self.rates.sum()).round(9).tolist()}
         return rates | {f"{name} (part {i})": value for i, found in of_parts for name, value in found.items()}
@@ -100,7 +100,7 @@ class MixedBatches(LengthBatches):
         )
 
     def __len__(self) -> int:
-        """Number of batches of an epoch."""
+        """Return number of batches of an epoch."""
         return _BATCHES
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
@@ -113,7 +113,7 @@ class MixedBatches(LengthBatches):
         return [index[begin : begin + size] for begin in rng.permutation(range(0, drawn, size))]
 
     def _stream(self, text: int, first: int, last: int) -> np.ndarray:
-        """The sequences from number `first` up to `last` of those that the repeated reading of a text yields."""
+        """Return the sequences from number `first` up to `last` of those that the repeated reading of a text yields."""
         begin, count = self.splits[text], int(self.splits[text + 1] - self.splits[text])
         found = [np.zeros(0, "int64")]
         while first < last:
@@ -126,13 +126,13 @@ class MixedBatches(LengthBatches):
         return np.concatenate(found)
 
     def identity(self) -> dict[str, object]:
-        """That of the sequences, and what is from each text; see `Batches`."""
+        """Return that of the sequences, and what is from each text; see `Batches`."""
         share = (self.rates / self.rates.sum()).round(9).tolist()
         return {**super().identity(), "number of sequences": self.splits.tolist(), "share of sequences": share}
 
 
 def join_sequences(sequences: Sequence[EncodedTexts], folder: Path) -> EncodedTexts:
-    """Joins sequences, with their tokens in an unnamed file in `folder`."""
+    """Join sequences, with their tokens in an unnamed file in `folder`."""
     flat, splits = join_blocks(((part.token_ids, part.lengths) for part in sequences), folder)
     joined: dict[str, Any] = {"token_ids": flat, "sequence_splits": splits}
     for name, value in vars(sequences[0]).items():

@@ -32,7 +32,7 @@ WORD_SIZES = {
 
 
 def language_model_backbone(recipe: Recipe) -> Backbone:
-    """The backbone of a recipe, with random weights."""
+    """Return the backbone of a recipe, with random weights."""
     lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
     return recipe.family_record.backbone(
         lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
@@ -40,7 +40,7 @@ def language_model_backbone(recipe: Recipe) -> Backbone:
 
 
 def sampled_words(vocabulary_size: int) -> int:
-    """The number of words in the softmax of a step."""
+    """Return the number of words in the softmax of a step."""
     return max(1, min(8192, vocabulary_size // 8))
 
 

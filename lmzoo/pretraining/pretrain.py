@@ -150,7 +150,7 @@ def _write_preset(
     metadata: Mapping[str, Any],
     half_precision: bool,
 ) -> None:
-    """Saves the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
+    """Save the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
     recipe = run.recipe
     found = model.backbone.fine_tuning if recipe.init is not None else {}  # searched for, perhaps

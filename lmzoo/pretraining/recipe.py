@@ -169,7 +169,7 @@ class Recipe:
 
     @classmethod
     def from_preset(cls, preset: str | Path, **settings: Any) -> Recipe:
-        """The recipe of a training that continues from a preset, for example on text of your own domain.
+        """Return the recipe of a training that continues from a preset, for example on text of your own domain.
 
         Its family, size, vocabulary and number of positions are those of the preset, and by default its objective.
 
@@ -263,7 +263,7 @@ class Recipe:
         return any(field.name == "num_heads" for field in dataclasses.fields(self.family_record.backbone.config_class))
 
     def _usual_rate(self, width: int) -> float:
-        """The peak learning rate for a model of this width, which matters for Transformers."""
+        """Return the peak learning rate for a model of this width, which matters for Transformers."""
         if self.attends:
             return 1e-3 * math.sqrt(128 / width)
         return self.family_record.backbone.usual_recipes[self.family_record.pretrained_head].learning_rate
@@ -284,7 +284,7 @@ class Recipe:
         return self.sequence_length, self.batch_size, self.learning_rate
 
     def _check_family(self) -> None:
-        """Checks that no field is set that the family does not use."""
+        """Check that no field is set that the family does not use."""
         defaults = _defaults()
         unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
         if unused:
@@ -319,7 +319,7 @@ class Recipe:
         require(fits, "learning_rate", "above 0", rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
-        """Writes the recipe and the identity of its text to the folder of a run, which must not hold another run.
+        """Write the recipe and the identity of its text to the folder of a run, which must not hold another run.
 
         A folder without results yet takes any recipe, and a run with the schedule "wsd" one with more tokens. `text`
         holds values that JSON can hold.
@@ -335,7 +335,7 @@ class Recipe:
             write_json(temporary.parent, temporary.name, found)
 
     def _continues(self, file: Path, found: Mapping[str, object]) -> bool:
-        """Checks that the recipe in a file is this one; returns whether this one has more tokens, as it then may."""
+        """Check that the recipe in a file is this one, and return whether this one has more tokens, as it then may."""
         folder = file.parent
         try:
             stored = json.loads(file.read_text("utf-8"))
@@ -359,7 +359,7 @@ class Recipe:
 
 
 def _traits(preset: str | Path) -> dict[str, Any]:
-    """The fields of a recipe that a preset determines."""
+    """Return the fields of a recipe that a preset determines."""
     backbone = Backbone.from_preset(preset, load_weights=False)
     family, config = family_of(backbone), backbone.config
     if METHODS[family.pretrained_head].words:
@@ -393,7 +393,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _difference(stored: object, found: object) -> str:
-    """What identified a text and identifies it now, in brackets; nothing for other fields."""
+    """Return what identified a text and identifies it now, in brackets; nothing for other fields."""
     if not isinstance(stored, dict) and not isinstance(found, dict):
         return ""
     was, now = (

@@ -67,19 +67,19 @@ class Run:
     say: Callable[[str], None]
 
     def saved(self, last: int | None = None) -> RunStates:
-        """The saved states; those of the decay of a run of `last` batches, if given."""
+        """Return the saved states; those of the decay of a run of `last` batches, if given."""
         return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
     def warnings_said(self) -> Iterator[None]:
-        """Passes the text warnings of a `with` block to `say` instead of issuing them."""
+        """Pass the text warnings of a `with` block to `say` instead of issuing them."""
         with collect_warnings() as messages:
             yield
         for message in messages:
             self.say(message)
 
     def batches(self, tokens: float, batch_tokens: float) -> int:
-        """Number of batches of `batch_tokens` tokens each that hold `tokens`: whole steps, at least one."""
+        """Return number of batches of `batch_tokens` tokens each that hold `tokens`: whole steps, at least one."""
         accumulate = self.recipe.accumulate
         return accumulate * max(1, round(tokens / batch_tokens / accumulate))
 

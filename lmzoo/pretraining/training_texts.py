@@ -49,17 +49,17 @@ class TextSource:
         self._source, self._field, self._split = listed, field, split
 
     def __iter__(self) -> Iterator[list[str]]:
-        """The documents as lists of sentences."""
+        """Return the documents as lists of sentences."""
         if self.in_files:
             return read_documents(self._source, self._field, self._split)
         return split_documents(self._source, self._field, self._split)
 
     def files(self) -> list[str]:
-        """The files; none if the documents are in memory."""
+        """Return the files; none if the documents are in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, object]:
-        """Identifies the text: by the names, sizes and beginnings of files, or by all documents in memory.
+        """Identify the text: by the names, sizes and beginnings of files, or by all documents in memory.
 
         Raises:
             FileNotFoundError: if a file does not exist.
@@ -87,7 +87,7 @@ class TrainingDocuments:
         self.name, self.share = text.name, text.share
 
     def __iter__(self) -> Iterator[list[str]]:
-        """The documents as lists of sentences."""
+        """Yield the documents as lists of sentences."""
         for i, document in enumerate(self.text):
             if self.every is None or (i % self.every == self.every - 1) == self.held:
                 yield document
@@ -100,7 +100,7 @@ class MixedDocuments:
         self._texts = texts
 
     def __iter__(self) -> Iterator[list[str]]:
-        """The documents as lists of sentences; as many characters as all texts have."""
+        """Yield the documents as lists of sentences; as many characters as all texts have."""
         if len(self._texts) == 1:
             yield from self._texts[0]
             return
@@ -114,7 +114,7 @@ class MixedDocuments:
 
 
 def read_texts(source: Any, field: str = "text", split: bool = True) -> list[TextSource]:
-    """Returns the text of a source, or the texts of a mixture, each with its name and share.
+    """Return the text of a source, or the texts of a mixture, each with its name and share.
 
     Args:
         source: as for `TextSource`; or a mixture, a mapping from files, folders or patterns to weights.
@@ -148,7 +148,7 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
 
 
 def _names(paths: Sequence[str | Path]) -> list[str]:
-    """A name for each file, folder or pattern: its last part, without wildcards and suffixes."""
+    """Return a name for each file, folder or pattern: its last part, without wildcards and suffixes."""
     names: list[str] = []
     for path in paths:
         parts = [re.split(r"[*?\[.]", part)[0] for part in str(path).split("/")]
@@ -160,12 +160,12 @@ def _names(paths: Sequence[str | Path]) -> list[str]:
 
 
 def describe_shares(texts: Sequence[TrainingDocuments]) -> str:
-    """The shares of the texts of a mixture, after a colon; nothing for one text."""
+    """Return the shares of the texts of a mixture, after a colon; nothing for one text."""
     return ": " + ", ".join(f"{text.share:.1%} {text.name}" for text in texts) if len(texts) > 1 else ""
 
 
 def identity_of(texts: Sequence[TextSource]) -> dict[str, object]:
-    """Identifies a text, or the texts of a mixture and their shares; see `TextSource.identity`."""
+    """Identify a text, or the texts of a mixture and their shares; see `TextSource.identity`."""
     if len(texts) == 1:
         return texts[0].identity()
     return {text.name: {"share": round(text.share, 9), **text.identity()} for text in texts}
@@ -174,7 +174,7 @@ def identity_of(texts: Sequence[TextSource]) -> dict[str, object]:
 def split_held_out(
     corpus: Sequence[TextSource], validation: Sequence[TextSource] | None
 ) -> tuple[list[TrainingDocuments], list[TrainingDocuments]]:
-    """Returns the documents to train on and those to evaluate on, of each text.
+    """Return the documents to train on and those to evaluate on, of each text.
 
     Without `validation`, one of every hundred documents of each text is held out, or the last one if there are fewer
     than a hundred.
@@ -208,5 +208,5 @@ def split_held_out(
 
 
 def _called(text: TextSource, what: str) -> str:
-    """What a message calls a text: in a mixture, its name as well."""
+    """Return what a message calls a text: in a mixture, its name as well."""
     return f"{what}, in the text {text.name}," if text.name else what

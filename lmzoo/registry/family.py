@@ -90,7 +90,7 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register_family(family: Family) -> Family:
-    """Adds `family` to the registry and returns it.
+    """Add `family` to the registry and return it.
 
     Raises:
         ValueError: if another family has its name.
@@ -101,17 +101,17 @@ def register_family(family: Family) -> Family:
 
 
 def families() -> dict[str, Family]:
-    """The registered families by name."""
+    """Return the registered families by name."""
     return dict(_FAMILIES)
 
 
 def families_with(format: str) -> list[Family]:
-    """The registered families with checkpoints in a format, a key of `Family.checkpoints`."""
+    """Return the registered families with checkpoints in a format, a key of `Family.checkpoints`."""
     return [family for family in _FAMILIES.values() if format in family.checkpoints]
 
 
 def family_of(backbone: keras.Model | type[keras.Model]) -> Family:
-    """The family that a backbone, or its class, belongs to.
+    """Return the family that a backbone, or its class, belongs to.
 
     Raises:
         ValueError: if its class belongs to no registered family.

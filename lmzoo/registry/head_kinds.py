@@ -72,18 +72,18 @@ def tasks() -> dict[str, type[HasHead]]:
 
 
 def task_of(kind: str | None) -> type[HasHead] | None:
-    """The task with heads of a kind; None if there is none."""
+    """Return the task with heads of a kind; None if there is none."""
     return _TASKS.get(kind or "")
 
 
 def task_that_reads(kind: str | None) -> type[HasHead] | None:
-    """The task that uses a stored head; for a pre-training head the task that reads a part of it, if there is one."""
+    """Return the task that uses a stored head or, of a pre-training head, a part of it; None if there is none."""
     task = task_of(kind)
     readers = [other for other in _TASKS.values() if kind in other.reads_heads]
     return readers[0] if task is not None and task.replaceable and readers else task
 
 
 def task_name(kind: str) -> str:
-    """The name, for messages, of the task with heads of a kind; for an unknown kind the kind itself."""
+    """Return the name, for messages, of the task with heads of a kind; for an unknown kind the kind itself."""
     task = task_of(kind)
     return kind if task is None else task.__name__

@@ -69,7 +69,7 @@ def ops_of(graph: GraphDef) -> set[str]:
 
 
 def check_ops(graph: GraphDef) -> None:
-    """Checks that TensorFlow Serving 2.20 and later versions have every op of a graph.
+    """Check that TensorFlow Serving 2.20 and later versions have every op of a graph.
 
     Raises:
         ValueError: naming the ops that they do not have.

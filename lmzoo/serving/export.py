@@ -67,7 +67,7 @@ def file_format(path: str | Path) -> str | None:
 
 
 def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype: str | None = None) -> None:
-    """Writes `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`."""
+    """Write `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`."""
     check_path(path)
     if dtype is not None:
         require(dtype == "int8", "dtype", '"int8" or None', dtype)
@@ -218,7 +218,7 @@ def _check_int8(task: ServedModel, path: str | Path) -> None:
 
 
 def _to_int8(file: Path) -> None:
-    """Makes products of matrices in an ONNX file products of integers, with activations rounded as they come."""
+    """Make products of matrices in an ONNX file products of integers, with activations rounded as they come."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
@@ -261,7 +261,7 @@ def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
 def signature(
     function: Callable[..., dict[str, tf.Tensor]], inputs: list[tf.TensorSpec] | list[dict[str, tf.TensorSpec]]
 ) -> tf.types.experimental.PolymorphicFunction:
-    """A `tf.function` with these inputs; its loops and branches must be TensorFlow ops.
+    """Return a `tf.function` with these inputs; its loops and branches must be TensorFlow ops.
 
     AutoGraph, which would rewrite Python's loops and branches, would take a quarter of the time of an export.
     """
@@ -307,7 +307,7 @@ def _with_zeros(task: ServedModel, features: Features) -> Features:
 
 
 def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunction:
-    """The signature that takes token features instead of strings."""
+    """Return the signature that takes token features instead of strings."""
     import tensorflow as tf
 
     inputs = {name: task.input[name] for name in token_inputs(task)}
@@ -333,7 +333,7 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
 
 
 def _write_with_tensorflow(task: Any, target: Path) -> None:
-    """Exports in another process, because a process has one backend; `target` is a file or an empty directory."""
+    """Export in another process, because a process has one backend; `target` is a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
         file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))
         task.save(file)
@@ -356,7 +356,7 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
 
 
 def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False) -> dict[str, tf.Tensor]:
-    """The named answers of a classifier, from logits (B, C) and the names of the classes.
+    """Return the named answers of a classifier, from logits (B, C) and the names of the classes.
 
     Returns:
         `label` string (B,), `score` float (B,), `probabilities` float (B, C). With `multi_label`, `label` and `score`

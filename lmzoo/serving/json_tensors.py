@@ -39,7 +39,7 @@ def describe_inputs(tensors: Mapping[str, TensorInfo]) -> dict[str, Json]:
 
 
 def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
-    """Turns `instances`, a list of objects or of the values of the only input, into a list of values for each input.
+    """Turn `instances`, a list of objects or of the values of the only input, into a list of values for each input.
 
     Raises:
         RequestError: if the instances do not have the same inputs.
@@ -55,7 +55,7 @@ def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
 
 
 def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
-    """The tensor of the input `name`, of the dtype and shape in `spec`, from lists of strings or numbers.
+    """Return the tensor of the input `name`, of the dtype and shape in `spec`, from lists of strings or numbers.
 
     `{"b64": ...}` stands for bytes that are not UTF-8, and lone surrogates become U+FFFD.
 
@@ -98,7 +98,7 @@ def _checked(values: Json, dtype: tf.DType, rank: int) -> object:
 
 
 def to_json(name: str, value: Values) -> Json:
-    """Turns the values of the output `name` into values that JSON can hold."""
+    """Turn the values of the output `name` into values that JSON can hold."""
     if isinstance(value, list):
         return [to_json(name, entry) for entry in value]
     if isinstance(value, bytes):

@@ -45,7 +45,7 @@ _WINDOWS = (
 
 
 def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
-    """Writes README.md and, for a task with classes, labels.txt: the names of the classes in order, one per line."""
+    """Write README.md and, for a task with classes, labels.txt: the names of the classes in order, one per line."""
     signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
     first = next(example_requests(task, signatures["serving_default"]))
     row = {name: values[0] for name, values in first.items()}

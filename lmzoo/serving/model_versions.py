@@ -25,7 +25,7 @@ class Signature(Protocol):
     structured_outputs: dict[str, tf.TensorSpec]
 
     def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The outputs by name."""
+        """Return the outputs by name."""
 
 
 class ModelVersion:
@@ -50,7 +50,7 @@ class ModelVersion:
             raise ValueError(f"{folder} cannot be loaded: {_reason(error)}") from error
 
     def predict(self, request: Json, max_texts: int | None = None) -> dict[str, Json]:
-        """The answer to a request.
+        """Return the answer to a request.
 
         Args:
             request: an object with `instances` (rows) or `inputs` (columns), and optionally `signature_name`.
@@ -114,7 +114,7 @@ class ModelVersion:
         return {"signature_def": {"signature_def": signatures}}
 
     def example(self) -> dict[str, Json]:
-        """A request that `predict` answers."""
+        """Return a request that `predict` answers."""
         for name, inputs in self._requests:
             if name == "serving_default":
                 row = {key: to_json(key, values[:1].tolist()[0]) for key, values in inputs.items()}
@@ -162,7 +162,7 @@ class ModelVersions:
         self._refused: dict[int, set[tuple[str, int, int]]] = {}
 
     def get(self, number: int | None = None) -> ModelVersion:
-        """A version; by default the one with the highest number.
+        """Return a version; by default the one with the highest number.
 
         Raises:
             RequestError: if there is none with this number.
@@ -175,7 +175,7 @@ class ModelVersions:
         return loaded[number]
 
     def refresh(self) -> None:
-        """Loads versions that are new in the folder, and unloads those that are gone from it.
+        """Load versions that are new in the folder, and unload those that are gone from it.
 
         A version that cannot be loaded, because it is still being copied, for instance, is a warning. It is tried again
         when its files have changed.
@@ -196,13 +196,13 @@ class ModelVersions:
 
 
 def versions_in(folder: Path) -> dict[int, Path]:
-    """The versions of a model, SavedModels in folders that are named by whole numbers, by these numbers."""
+    """Return the versions of a model, SavedModels in folders that are named by whole numbers, by these numbers."""
     found = [file.parent for file in folder.glob("*/saved_model.pb")]
     return {int(version.name): version for version in found if version.name.isdecimal()}
 
 
 def _reason(error: Exception) -> str:
-    """What TensorFlow says is wrong, without the names of nodes."""
+    """Return what TensorFlow says is wrong, without the names of nodes."""
     around = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "\t [[")
     lines = [line for line in str(error).splitlines() if line and not line.startswith(around)]
     return " ".join(lines)[:2000]

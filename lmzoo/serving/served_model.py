@@ -56,13 +56,13 @@ class ServedModel(Protocol):
         """The record of the backbone's family."""
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Computes the named answers to token features, with TensorFlow ops."""
+        """Compute the named answers to token features, with TensorFlow ops."""
 
     def signatures(self) -> Signatures:
-        """Makes the functions to export."""
+        """Make the functions to export."""
 
     def save(self, filepath: str | Path) -> None:
-        """Writes a `.keras` file."""
+        """Write a `.keras` file."""
 
     def count_params(self) -> int:
-        """Counts the parameters."""
+        """Count the parameters."""

@@ -60,7 +60,7 @@ class _Protocol(H11Protocol):
 
 @contextlib.contextmanager
 def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]:
-    """A socket that clients can connect to already, before anything answers them.
+    """Open a socket that clients can connect to already, before anything answers them.
 
     Args:
         host: address to listen at; by default one that other machines cannot reach.
@@ -79,7 +79,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
 
 
 def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
-    """A uvicorn server that logs only errors, and closes idle connections after `idle_seconds`."""
+    """Return a uvicorn server that logs only errors, and closes idle connections after `idle_seconds`."""
     return uvicorn.Server(
         uvicorn.Config(
             api,

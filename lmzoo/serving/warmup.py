@@ -19,7 +19,7 @@ _SHORT, _OTHER, _QUESTION = "A quiet, lovely {}.", "Dull.", "What is lovely?"
 
 
 def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
-    """The signatures whose inputs are all strings, by name."""
+    """Return the signatures whose inputs are all strings, by name."""
     import tensorflow as tf
 
     return {
@@ -30,7 +30,7 @@ def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
 
 
 def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dict[str, np.ndarray]]:
-    """Requests to a signature of strings: a short text, one that is too long and is cut, and a batch of both.
+    """Yield requests to a signature of strings: a short text, one that is too long and is cut, and a batch of both.
 
     The graph pads a batch to its longest sequence: the first two requests have the narrowest shape and the widest. If
     the task fills masks, the texts hold one.
@@ -51,7 +51,7 @@ def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dic
 
 
 def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
-    """Writes requests that TensorFlow Serving runs after loading a model and before it takes requests."""
+    """Write requests that TensorFlow Serving runs after loading a model and before it takes requests."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -68,7 +68,7 @@ def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
 
 
 def read_warmup(folder: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yields the name of the signature and the inputs of each request that `write_warmup` wrote."""
+    """Yield the name of the signature and the inputs of each request that `write_warmup` wrote."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -51,7 +51,7 @@ class BeamSampler:
         self.num_beams, self.length_penalty = int(num_beams), float(length_penalty)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"num_beams": self.num_beams, "length_penalty": self.length_penalty}
 
     def __call__(
@@ -66,7 +66,7 @@ class BeamSampler:
         model: keras.Model | None = None,
         limits: Tensor | None = None,
     ) -> Tensor:
-        """The best continuation of each prompt.
+        """Return the best continuation of each prompt.
 
         Args:
             next: from tokens int (B·K, L), a cache and a position to the logits there, float (B·K, V), hidden states,
@@ -165,6 +165,6 @@ def _continued(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) ->
 
 
 def _of_beams(x: Tensor, origin: Tensor) -> Tensor:
-    """What belongs to beams, (B·K, ...), for those that go on from others of the same prompt, int (B, K)."""
+    """Return what belongs to beams, (B·K, ...), for those that go on from others of the same prompt, int (B, K)."""
     by_prompt = ops.reshape(x, (-1, origin.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
     return ops.reshape(at_positions(by_prompt, origin), ops.shape(x))

@@ -161,11 +161,11 @@ class BidirectionalLM(Task):
         return [] if self.backbone.scalar_mix is None else self.backbone.scalar_mix.variables
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """The optimizer of bilm-tf."""
+        """Return the optimizer of bilm-tf."""
         return Adagrad(0.2, initial_accumulator_value=1.0, global_clipnorm=10.0)
 
     def default_loss(self) -> keras.losses.Loss:
-        """The negative log-likelihood of the words of a sequence."""
+        """Return the negative log-likelihood of the words of a sequence."""
         return UnrolledLoss()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -272,7 +272,7 @@ class BidirectionalLM(Task):
         return features, features["targets"]
 
     def features(self, encoded: EncodedDocuments, indices: np.ndarray, width: int) -> FeatureArrays:
-        """The model's inputs for some documents, padded to `width`."""
+        """Return the model's inputs for some documents, padded to `width`."""
         steps = [encoded.documents[index] for index in indices]
         return features_of_steps(self.text_preprocessor.tokenizer, self.vocabulary, steps, width, goes_on=False)
 
@@ -281,7 +281,7 @@ class BidirectionalLM(Task):
         return features, features["targets"]
 
     def backbone_inputs(self, features: Features) -> Features:
-        """The words that are read, each direction as a sequence of its own; see `Task.backbone_inputs`."""
+        """Return the words that are read, each direction as a sequence of its own; see `Task.backbone_inputs`."""
         inputs = super().backbone_inputs(features)
         if not self.backbone.input.keys() <= inputs.keys():  # which the backbone's own check says
             return inputs

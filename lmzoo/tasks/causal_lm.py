@@ -140,7 +140,7 @@ class CausalLM(NextTokensTask):
     # === Scores ===
 
     def score(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> list[list[TokenScore]]:
-        """The log-probability of each token of texts, after all tokens before it.
+        """Return the log-probability of each token of texts, after all tokens before it.
 
         The first token follows the start token of the family. A family without one gives it no score: the list begins
         with the second token. Texts may be longer than the model's sequences: then they are read in windows that
@@ -191,7 +191,7 @@ class CausalLM(NextTokensTask):
         return math.exp(-total / count)
 
     def _stateless(self) -> CausalLM:  # not a property, which Keras would save
-        """This model, for texts that begin with a state of zeros."""
+        """Return this model, for texts that begin with a state of zeros."""
         if not self.carries_state:
             return self
         return CausalLM(self.backbone, self.preprocessor, self.max_new_tokens, add_start_token=self.add_start_token)
@@ -301,7 +301,7 @@ class CausalLM(NextTokensTask):
         stream: bool,
         batch_size: int,
     ) -> Iterator[list[str]]:
-        """Iterates over pieces of text, one for each prompt."""
+        """Iterate over pieces of text, one for each prompt."""
         tokenizer = self.text_preprocessor.tokenizer
         if "generator" not in self._made:
             self._made["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
@@ -344,7 +344,7 @@ class CausalLM(NextTokensTask):
         return int(self.backbone.config.max_sequence_length) - self.max_new_tokens
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers to tokens: `text`, strings (B,), what follows by greedy search.
+        """Return the exported model's answers to tokens: `text`, strings (B,), what follows by greedy search.
 
         The end token that the preprocessor puts behind a text is left out.
         """

@@ -37,7 +37,7 @@ NEVER = -1e9  # the logit of a token that must not come
 
 
 def sampler_called(sampler: str | Sampler) -> Sampler:
-    """The sampler with a name, KerasHub's or, for "beam", ours; a sampler is returned as it is.
+    """Return the sampler with a name, KerasHub's or, for "beam", ours; a sampler is returned as it is.
 
     Raises:
         TypeError: for anything else.
@@ -62,7 +62,7 @@ def sampler_called(sampler: str | Sampler) -> Sampler:
 
 
 def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None, batch_size: int) -> None:
-    """Checks the arguments that all that generates has.
+    """Check the arguments that all that generates has.
 
     Raises:
         TypeError: for a `sampler` that is not one.
@@ -76,7 +76,7 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
 
 def undisturbed(sampler: Sampler, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-    """Iterates over what a sampler makes. Whoever uses the sampler in between does not change the random numbers."""
+    """Iterate over what a sampler makes. Whoever uses the sampler in between does not change the random numbers."""
     variables = list(getattr(sampler, "variables", ()))
     for piece in pieces:
         values = [ops.convert_to_numpy(variable.value) for variable in variables]
@@ -86,7 +86,7 @@ def undisturbed(sampler: Sampler, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
 
 
 def prompt_width(length: int, limit: int) -> int:
-    """The width to which a prompt is padded: one of four, so that prompts of any length share compiled code."""
+    """Return the width to which a prompt is padded: one of four, so that prompts of any length share compiled code."""
     return next(width for share in _SHARES if (width := max(1, round(limit * share))) >= length)
 
 
@@ -124,7 +124,7 @@ class TokenGenerator:
         return keras.backend.backend() != "tensorflow" or bool(self.task.jit_compile)
 
     def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
-        """The sampler to use, its random numbers determined by a seed; None for others in each call."""
+        """Return the sampler to use, its random numbers determined by a seed; None for others in each call."""
         if isinstance(sampler, str):
             if sampler not in self._named:
                 self._named[sampler] = sampler_called(sampler)
@@ -148,7 +148,7 @@ class TokenGenerator:
         room: int | None = None,
         source: dict[str, np.ndarray] | None = None,
     ) -> Iterator[list[list[int]]]:
-        """Iterates over the new tokens of a batch of prompts, those that end a text included.
+        """Iterate over the new tokens of a batch of prompts, those that end a text included.
 
         Args:
             prompts: token ids of n prompts, each at least one.
@@ -202,13 +202,13 @@ class TokenGenerator:
             start = end
 
     def _padded(self, stop_ids: Sequence[int]) -> np.ndarray:
-        """The ids that end a text, int32 (S,), padded to a power of two, so that few shapes are compiled."""
+        """Return the ids that end a text, int32 (S,), padded to a power of two, so that few shapes are compiled."""
         stops = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
         stops[: len(stop_ids)] = stop_ids
         return stops
 
     def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
-        """The compiled loop of a sampler."""
+        """Return the compiled loop of a sampler."""
         settings = sampler.get_config() if hasattr(sampler, "get_config") else None
         # Beam search is its settings; other samplers have random numbers, too.
         key = 0 if type(sampler) is BeamSampler else id(sampler), repr(settings)
@@ -279,7 +279,7 @@ class TokenGenerator:
         temperature: Tensor,
         source: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        """Generates the tokens from `start` up to `end`.
+        """Generate the tokens from `start` up to `end`.
 
         Args:
             sampler: the sampler.

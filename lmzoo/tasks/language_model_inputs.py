@@ -19,7 +19,7 @@ _COLUMNS = 16  # the characters of a batch's words are cut to a multiple of this
 def features_of_steps(
     tokenizer: Tokenizer, vocabulary: WordTokenizer, steps: Sequence[Sequence[Step]], width: int, goes_on: bool
 ) -> FeatureArrays:
-    """The inputs of a `BidirectionalLM`, padded to a width of t.
+    """Return the inputs of a `BidirectionalLM`, padded to a width of t.
 
     `steps` holds for each sequence the words that are read, and those that come next, which the vocabulary predicts;
     with `goes_on` sequences continue those of the previous batch.

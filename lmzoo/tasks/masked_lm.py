@@ -118,7 +118,7 @@ class MaskedLM(MaskedTokensTask):
     def fill(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32, whole_words: bool = False
     ) -> list[list[MaskAnswer | Any]]:
-        """The most probable tokens at each mask.
+        """Return the most probable tokens at each mask.
 
         With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word; with
         byte-level BPE and SentencePiece, where the mask follows a space, those that do not begin with a space. Where
@@ -209,7 +209,7 @@ class MaskedLM(MaskedTokensTask):
     served_outputs = ("token", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers, in TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
+        """Return the exported model's answers, in TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
 
         They are the most probable tokens behind each mask, best first, padded with "" and 0 for texts with fewer masks.
         """
@@ -248,7 +248,7 @@ class MaskedLM(MaskedTokensTask):
         return float(np.exp(-np.mean(found)))
 
     def score(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[TokenScore]]:
-        """The log-probability of each token of texts, given all others; see `pseudo_perplexity`.
+        """Return the log-probability of each token of texts, given all others; see `pseudo_perplexity`.
 
         Args:
             texts: strings.

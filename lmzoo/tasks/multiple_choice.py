@@ -137,7 +137,7 @@ class MultipleChoice(TextVectorTask):
         return examples
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Indices of the right choices as int32 (n,).
+        """Return indices of the right choices as int32 (n,).
 
         Raises:
             TypeError: naming the first one that is not an integer.
@@ -161,7 +161,7 @@ class MultipleChoice(TextVectorTask):
         return array.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
-        """The model's inputs for some examples: int32 (b, C, width), C being the most choices of any example."""
+        """Return the model's inputs for some examples: int32 (b, C, width), C being the most choices of any example."""
         index = encoded.rows(indices)  # (b, C)
         merged = self.text_preprocessor.features(encoded.texts, index.reshape(-1), width)
         return {name: values.reshape(*index.shape, *values.shape[1:]) for name, values in merged.items()}
@@ -181,7 +181,7 @@ class MultipleChoice(TextVectorTask):
         return inputs
 
     def choose(self, examples: Prompts, batch_size: int = 32, top_k: int = 1) -> list[ChoiceAnswer | Any]:
-        """The most probable choice of each example.
+        """Return the most probable choice of each example.
 
         Args:
             examples: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each.
@@ -214,7 +214,7 @@ class MultipleChoice(TextVectorTask):
     served_outputs = ("choice", "index", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers to tokens: `index` int32 and `score` (B,), `probabilities` (B, C)."""
+        """Return the exported model's answers to tokens: `index` int32 and `score` (B,), `probabilities` (B, C)."""
         import tensorflow as tf
 
         probabilities = tf.nn.softmax(self(features, training=False))  # (B, C)

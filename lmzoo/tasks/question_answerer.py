@@ -142,11 +142,11 @@ class QuestionAnswerer(Task):
         return {} if all(y) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
-        """The mean of the cross-entropies of starts and of ends, over the positions."""
+        """Return the mean of the cross-entropies of starts and of ends, over the positions."""
         return SpanCrossentropy()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """The share of windows whose start and end are right; `squad_metrics` compares the texts of answers."""
+        """Return the share of windows whose start and end are right; `squad_metrics` compares the texts of answers."""
         return [SpanAccuracy()]
 
     # === Examples ===
@@ -233,7 +233,7 @@ class QuestionAnswerer(Task):
         return array.astype("int32")
 
     def features(self, encoded: EncodedWindows, indices: np.ndarray, width: int) -> FeatureArrays:
-        """The model's inputs for some windows, padded to `width`."""
+        """Return the model's inputs for some windows, padded to `width`."""
         return self.text_preprocessor.features(encoded.packed(indices), np.arange(len(indices)), width)
 
     # === Answers ===
@@ -241,7 +241,7 @@ class QuestionAnswerer(Task):
     def answer(
         self, x: Iterable[Any], contexts: Iterable[Text] | None = None, top_k: int = 1, batch_size: int = 32
     ) -> list[TextAnswer | Any]:
-        """The best answer to each question.
+        """Return the best answer to each question.
 
         Args:
             x: pairs, as for `fit`, or questions.
@@ -278,7 +278,7 @@ class QuestionAnswerer(Task):
         return [answers[0] if top_k == 1 else answers for answers in results]
 
     def _rank(self, encoded: EncodedWindows, batch_size: int, always: bool) -> tuple[list[list[Answer]], np.ndarray]:
-        """The n-best list and the null score of each example; with `always` each context with tokens has an answer."""
+        """Return each example's n-best list and null score; with `always` each context with tokens has an answer."""
         if not len(encoded):
             return [], np.zeros(0)
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (w, T, 2)
@@ -291,7 +291,7 @@ class QuestionAnswerer(Task):
         return ranked, null_scores(logits, encoded)
 
     def fit_null_threshold(self, x: Texts, y: Labels, batch_size: int = 32) -> float:
-        """Sets `null_score_threshold` to the value with the best F1 on held-out examples, as SQuAD 2.0's script does.
+        """Set `null_score_threshold` to the value with the best F1 on held-out examples, as SQuAD 2.0's script does.
 
         Args:
             x: pairs, some of them without an answer.
@@ -326,7 +326,7 @@ class QuestionAnswerer(Task):
     served_outputs = ("answer", "start", "end", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's outputs for tokens: `start_logits` and `end_logits`, float32 (B, T)."""
+        """Return the exported model's outputs for tokens: `start_logits` and `end_logits`, float32 (B, T)."""
         logits = self(features, training=False)  # (B, T, 2)
         return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
 

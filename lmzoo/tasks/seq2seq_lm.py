@@ -187,7 +187,7 @@ class Seq2SeqLM(Task):
         return EncodedPairs(self.encode_sources(sources), writer.encode(targets))
 
     def encode_sources(self, texts: Iterable[Text]) -> EncodedTexts:
-        """Sources as sequences of token ids; see `encode_inputs`.
+        """Return sources as sequences of token ids; see `encode_inputs`.
 
         A source that is longer than `sequence_length`, but not than the model, is truncated with a warning.
         """
@@ -357,7 +357,7 @@ class Seq2SeqLM(Task):
         return result
 
     def most_new_tokens(self, lengths: Any, new: int | None = None) -> Any:
-        """The most tokens of targets, by the numbers of tokens of their sources: ints (B,), numpy or a tensor."""
+        """Return the most tokens of targets, by the tokens of their sources: ints (B,), numpy or a tensor."""
         new = self.max_new_tokens if new is None else new
         most = self.backbone.config.max_sequence_length - 1
         found = lengths * 0 + new if new is not None else _FACTOR * lengths + _MORE
@@ -402,7 +402,7 @@ class Seq2SeqLM(Task):
     served_outputs = ("text",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers to sources: `text`, strings (B,), as `translate` returns them."""
+        """Return the exported model's answers to sources: `text`, strings (B,), as `translate` returns them."""
         return {"text": translated(self, features)}
 
     def signatures(self) -> Signatures:

@@ -27,7 +27,7 @@ SAMPLERS = ("random", "top_k", "top_p")
 
 
 def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, start_ids: list[int]) -> Signatures:
-    """The signatures of a model that continues texts: see `CausalLM.signatures`.
+    """Return the signatures of a model that continues texts: see `CausalLM.signatures`.
 
     Args:
         task: a task on a causal backbone.
@@ -89,7 +89,7 @@ def generated(
     seed: tf.Tensor | None = None,
     temperature: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """The texts that follow prompts, in TensorFlow ops.
+    """Return the texts that follow prompts, in TensorFlow ops.
 
     Args:
         task: the model.
@@ -143,7 +143,7 @@ class _RowSeed(keras.random.SeedGenerator):
         self.now: Any = None  # uint32 (2,)
 
     def next(self, ordered: bool = True) -> Any:
-        """The seed of the next numbers."""
+        """Return the seed of the next numbers."""
         return self.now
 
 
@@ -187,7 +187,7 @@ class _ServedSampler:
         return tf.while_loop(unfinished, body, (index, prompt, cache))[1]
 
     def _tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-        """The next token of each text, int (B,), from (B, V + 1)."""
+        """Return the next token of each text, int (B,), from (B, V + 1)."""
         import tensorflow as tf
 
         if self.seed is None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def translation_signatures(task: Any) -> Signatures:
-    """The signatures of a model that writes a text from another one: see `Seq2SeqLM.signatures`."""
+    """Return the signatures of a model that writes a text from another one: see `Seq2SeqLM.signatures`."""
     import tensorflow as tf
 
     from lmzoo.text.graphs import graph_packer
@@ -37,7 +37,7 @@ def translation_signatures(task: Any) -> Signatures:
 
 
 def translated(task: Any, features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """The texts that a model writes from sources, in TensorFlow ops.
+    """Return the texts that a model writes from sources, in TensorFlow ops.
 
     Args:
         task: a `Seq2SeqLM`.

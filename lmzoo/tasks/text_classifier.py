@@ -135,7 +135,7 @@ class TextClassifier(TextVectorTask):
     def classify(
         self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5
     ) -> list[ClassAnswer | Any]:
-        """The most probable class of each text; with `multi_label` all probable ones.
+        """Return the most probable class of each text; with `multi_label` all probable ones.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
@@ -179,7 +179,7 @@ class TextClassifier(TextVectorTask):
     served_outputs = ("label", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers, in TensorFlow ops: `label`, `score` and `probabilities`.
+        """Return the exported model's answers, in TensorFlow ops: `label`, `score` and `probabilities`.
 
         With `multi_label` the first two are (B, C): all classes, the most probable first; the client applies a
         threshold.

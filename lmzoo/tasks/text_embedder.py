@@ -60,7 +60,7 @@ class EncodedPairs(Encoded):
         return self.texts.lengths.reshape(-1, 2).max(axis=1)
 
     def select(self, indices: Indices) -> EncodedPairs:
-        """The given pairs, in the given order."""
+        """Return the given pairs, in the given order."""
         return EncodedPairs(self.texts.select(self.texts_of(indices)))
 
     @staticmethod
@@ -174,7 +174,7 @@ class TextEmbedder(Task):
         return {"objective": "contrastive" if y is None else "cosine"}
 
     def default_loss(self) -> keras.losses.Loss:
-        """The loss of the objective."""
+        """Return the loss of the objective."""
         return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -315,7 +315,7 @@ class TextEmbedder(Task):
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> np.ndarray | list[WordVectors]:
-        """The vectors of texts, or of their words.
+        """Return the vectors of texts, or of their words.
 
         A word's vector is the mean over its tokens in the whole text, and is not divided by its length. If several
         words share a token and have no other, each has that token's vector. Words that do not fit into the model, or
@@ -388,5 +388,5 @@ class TextEmbedder(Task):
         return text_signatures(self, self.prompt_text())
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""
+        """Return the exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""
         return {"embedding": self(features, training=False)}

@@ -121,7 +121,7 @@ class TextRegressor(TextVectorTask):
         return array
 
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
-        """The number of each text.
+        """Return the number of each text.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
@@ -141,7 +141,7 @@ class TextRegressor(TextVectorTask):
     served_outputs = ("score",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers, in TensorFlow ops: `score`, float32 (B,)."""
+        """Return the exported model's answers, in TensorFlow ops: `score`, float32 (B,)."""
         return {"score": self(features, training=False)[:, 0]}
 
 

@@ -204,7 +204,7 @@ class TokenClassifier(Task):
         return super().encode_class_weight(class_weight)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
-        """Checked labels of the tokens of encoded texts, as in `encode_examples`; None if `y` has labels of words."""
+        """Return checked labels of encoded texts' tokens, as in `encode_examples`; None if `y` has labels of words."""
         wrong = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]]
         flat = None if wrong else np.concatenate([np.zeros(0, "int64"), *y])
         if isinstance(encoded, EncodedWords) and (flat is None or flat.dtype.kind not in "iu"):
@@ -216,7 +216,7 @@ class TokenClassifier(Task):
         return encoded.by_sequence(self._checked_labels(flat[None])[0])
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
-        """The labels of each text's words, from labels or spans, and how many spans were widened to whole words."""
+        """Return the labels of texts' words, from labels or spans, and how many spans were widened to words."""
         widened: list[int] = []
         given = [] if isinstance(x, EncodedTexts) else list_rows(x)
         strings = [*map(is_text, given)] or [False] * len(encoded)
@@ -224,7 +224,7 @@ class TokenClassifier(Task):
         return labels, len(widened)
 
     def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, string: bool, widened: list[int]) -> list[Any]:
-        """The labels of a text's words, from labels or spans; `widened` gets an entry for each span that is widened."""
+        """Return the labels of a text's words, from labels or spans; `widened` gets an entry per widened span."""
         if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
             raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
         words = encoded.words[i]
@@ -238,7 +238,7 @@ class TokenClassifier(Task):
         return list(labels)
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
-        """The labels of all words, concatenated, as int32; -100 for words that do not count."""
+        """Return the labels of all words, concatenated, as int32; -100 for words that do not count."""
         flat = [label for of_text in labels for label in of_text]
         result = np.full(len(flat), IGNORED, "int32")
         used = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
@@ -277,7 +277,7 @@ class TokenClassifier(Task):
     def tag(
         self, texts: Texts, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
     ) -> list[list[SpanAnswer]]:
-        """The spans, or the labeled words, of each text.
+        """Return the spans, or the labeled words, of each text.
 
         Args:
             texts: strings, or lists of words.
@@ -322,14 +322,14 @@ class TokenClassifier(Task):
         return tagged
 
     def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The labels of each text's words, int (W,), and their probabilities, without words that were truncated."""
+        """Return the labels of texts' words, int (W,), and their probabilities, without words that were truncated."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
         return self._labels_at(columns, encoded, batch_size)
 
     def _labels_at(
         self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The labels of chosen tokens of each text, int (U,), and their probabilities, float (U,)."""
+        """Yield the labels of chosen tokens of each text, int (U,), and their probabilities, float (U,)."""
         for indices in groups_of(range(len(encoded)), _TAGGED):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
             of_part = [columns[i] for i in indices]
@@ -345,7 +345,7 @@ class TokenClassifier(Task):
                 yield chosen, np.exp(scores[np.arange(len(chosen)), chosen])
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """The characters and the columns of each text's words or tokens, without those that were truncated."""
+        """Yield the characters and the columns of each text's words or tokens, without those that were truncated."""
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
             words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]
@@ -375,7 +375,7 @@ class TokenClassifier(Task):
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The exported model's answers to tokens: `labels` string, `scores` (B, T), `probabilities` (B, T, C)."""
+        """Return the exported answers to tokens: `labels` string, `scores` (B, T), `probabilities` (B, T, C)."""
         found = class_answers(self(features, training=False), self.class_names)
         return {"labels": found["label"], "scores": found["score"], "probabilities": found["probabilities"]}
 

@@ -31,7 +31,7 @@ def warn_about_others(labels: Sequence[str] | None) -> None:
 def labels_of_spans(
     place: str, spans: Sequence[Any], text: str, words: Sequence[tuple[str, int, int]], labels: Sequence[str] | None
 ) -> tuple[list[str], int]:
-    """The labels of a text's words that mark spans, `{"start": int, "end": int, "label": str}` by characters.
+    """Return the labels of a text's words that mark spans, `{"start": int, "end": int, "label": str}` by characters.
 
     Args:
         place: where the spans were given, for messages.
@@ -65,7 +65,7 @@ def labels_of_spans(
 
 
 def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-    """A span, checked to lie within its text and, if it holds a text of its own, to match it."""
+    """Return a span, checked to lie within its text and, if it holds a text of its own, to match it."""
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
     start, end = span["start"], span["end"]
@@ -77,7 +77,7 @@ def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
 
 
 def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[str]) -> None:
-    """Checks that the labels of each text, those of its words that count, can follow one another.
+    """Check that the labels of each text, those of its words that count, can follow one another.
 
     Args:
         numbers: int (W,), the labels of the words of all texts; -100 for words that do not count.

@@ -61,7 +61,7 @@ class LayerMix(NamedTuple):
 
     @classmethod
     def parse(cls, layers: Any, count: int) -> LayerMix:
-        """The mix that `layers` describes; see `lmzoo.models.TextEmbedder.embed`.
+        """Return the mix that `layers` describes; see `lmzoo.models.TextEmbedder.embed`.
 
         Args:
             layers: None, an int, ints, a dict from ints to floats, or "all".
@@ -102,7 +102,7 @@ class LayerMix(NamedTuple):
         return cls(tuple(int(layer) % count for layer in wanted), np.array(weights, "float32"))
 
     def of(self, vectors: np.ndarray) -> np.ndarray:
-        """The combination (w, H) of float32 (w, K, H); without weights (w, K, H) itself."""
+        """Return the combination (w, H) of float32 (w, K, H); without weights (w, K, H) itself."""
         return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
 
 
@@ -124,7 +124,7 @@ class LayerModels:
         return len(self.states) - 1
 
     def _of(self, layers: tuple[int, ...]) -> keras.Model:
-        """The model whose output is float32 (B, T, K, H)."""
+        """Return the model whose output is float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
         model = SeveralDevicesModel(self.backbone.input, stacked)
         model.compile(**self.compiled)
@@ -134,7 +134,7 @@ class LayerModels:
 def embed_words(
     task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
-    """The vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
+    """Return the vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
     mix = LayerMix.parse(layers, models.count)
     with collect_warnings() as messages:
         results = _embed_words(task, models, texts, mix, batch_size)

@@ -26,7 +26,7 @@ from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, ti
 
 
 def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Padded inputs, and where their tokens are real, bool (B, T).
+    """Return padded inputs, and where their tokens are real, bool (B, T).
 
     The values at padding must not matter, so they are not zero, except where zero is what marks padding.
     """
@@ -46,7 +46,7 @@ def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarra
 
 
 def _blank(features: dict[str, np.ndarray], index: int) -> None:
-    """Makes a sequence all padding."""
+    """Make a sequence all padding."""
     masks = [values for name, values in features.items() if name.endswith("padding_mask")]
     for values in masks or features.values():
         values[index] = 0
@@ -85,7 +85,7 @@ def check_config(family: Family) -> None:
 
 
 def check_shapes(family: Family) -> None:
-    """Outputs have the shapes, names and dtypes that every backbone promises."""
+    """Check that outputs have the shapes, names and dtypes that every backbone promises."""
     backbone, (features, real) = tiny_backbone(family), _features(family)
     outputs, (batch, length) = _outputs(backbone, features), real.shape
     hidden = family.tiny.hidden_dim
@@ -115,7 +115,7 @@ def check_padding(family: Family) -> None:
 
 
 def check_batches(family: Family) -> None:
-    """The outputs for a sequence do not depend on the other sequences of the batch, and repeat exactly."""
+    """Check that the outputs for a sequence do not depend on the other sequences of the batch, and repeat exactly."""
     backbone, (features, _) = tiny_backbone(family), _features(family)
     together = _outputs(backbone, features)
     _close(_outputs(backbone, features), together, "the same call twice", tolerance=0)
@@ -126,7 +126,7 @@ def check_batches(family: Family) -> None:
 
 
 def check_input_names(family: Family) -> None:
-    """Inputs of other models change no bit, and names that no model has are refused."""
+    """Check that inputs of other models change no bit, and names that no model has are refused."""
     _check_input_names(tiny_backbone(family), _features(family)[0])
 
 
@@ -164,7 +164,7 @@ def check_causality(family: Family) -> None:
 
 
 def check_training(family: Family, eager: bool | None = None) -> None:
-    """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
+    """Check that a step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
 
     One sequence is all padding, whose gradients must be finite, too. On JAX an eager step takes most of a minute and is
     left out by default: `check_task_backends` compares JAX's compiled step with TensorFlow's.
@@ -199,7 +199,7 @@ def check_seed(family: Family) -> None:
 
 
 def check_backbone_files(family: Family) -> None:
-    """A `.keras` file and a preset restore the backbone bit by bit."""
+    """Check that a `.keras` file and a preset restore the backbone bit by bit."""
     backbone = tiny_backbone(family)
     with tempfile.TemporaryDirectory() as folder:
         backbone.save(f"{folder}/backbone.keras")
@@ -236,7 +236,7 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_input_names(task_class: type[Task], family: Family) -> None:
-    """Inputs of other models change no bit, and names that no model has are refused."""
+    """Check that inputs of other models change no bit, and names that no model has are refused."""
     task = tiny_task(task_class, family)
     _check_input_names(task, _task_batch(task)[0])
 
@@ -248,7 +248,7 @@ def check_task_functional_model(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
-    """A step moves every trainable weight, and is the same eagerly and under `jit_compile=True`."""
+    """Check that a step moves every trainable weight, and is the same eagerly and under `jit_compile=True`."""
     batch, eager = _task_batch(tiny_task(task_class, family)), not compiles_each_operation()
     _check_step(lambda: tiny_task(task_class, family), "auto", *batch, eager=eager)
 
@@ -294,7 +294,7 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_resume(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file restores the optimizer, so that training continues as if it had not stopped."""
+    """Check that a `.keras` file restores the optimizer, so that training continues as if it had not stopped."""
     task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
     task.compile(run_eagerly=not compiles_each_operation())  # quicker for two steps
     task.train_on_batch(*batch)
@@ -307,7 +307,7 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
-    """A `.keras` file trains and predicts the same on TensorFlow and JAX; passes where one of them is missing.
+    """Check that a `.keras` file trains and predicts the same on TensorFlow and JAX, if both are there.
 
     The inputs are compared first: a failure names the first of them that differs, or what differs although they are
     equal.
@@ -330,7 +330,7 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
-    """The exported model answers strings as the task does in Python, and token ids the same way.
+    """Check that the exported model answers strings as the task does in Python, and token ids the same way.
 
     Passes for a task that cannot be exported.
     """
@@ -366,7 +366,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
 
 def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
-    """Takes a compiled step, compares it with an eager one if asked to, and returns the compiled model."""
+    """Take a compiled step, compares it with an eager one if asked to, and return the compiled model."""
     results = []
     for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()

@@ -14,7 +14,7 @@ TOLERANCE = 1e-5  # between results in float32 that must be equal
 
 
 def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarray]) -> None:
-    """Checks that a signature of strings answered for the examples `x` as the task does in Python.
+    """Check that a signature of strings answered for the examples `x` as the task does in Python.
 
     Raises:
         AssertionError: if a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
@@ -34,7 +34,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarr
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """Checks that strings are equal and numbers close."""
+    """Check that strings are equal and numbers close."""
     if actual.dtype == object:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
         assert texts[0] == texts[1], what
@@ -43,7 +43,7 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
 
 
 def _dicts(answer: object) -> list[dict[str, Any]]:
-    """The dicts in a task's answer to one example, out of any lists around them."""
+    """Return the dicts in a task's answer to one example, out of any lists around them."""
     if isinstance(answer, dict):
         return [answer]
     return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []

@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 @functools.cache
 def _process_of(backend: str) -> subprocess.Popen[str]:
-    """A process of another backend; it is kept, since it takes long to start."""
+    """Return a process of another backend; it is kept, since it takes long to start."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},

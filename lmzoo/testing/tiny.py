@@ -40,13 +40,13 @@ def public_tasks() -> list[type[Task]]:
 
 
 def tiny_preprocessor(family: Family) -> Preprocessor:
-    """A preprocessor whose vocabulary is the special tokens, `WORDS`, and fillers up to the size in `family.tiny`."""
+    """Return a preprocessor whose vocabulary, of the size in `family.tiny`, is special tokens, `WORDS` and fillers."""
     tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size, **family.special_tokens)
     return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
 
 
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
-    """A backbone of the configuration `family.tiny`, without dropout; all weights are random, biases and scales, too.
+    """Return a backbone of the configuration `family.tiny`, without dropout, with random weights everywhere.
 
     It sets the random seed, so that all calls return the same weights. `overrides` are constructor arguments to change.
     """
@@ -57,7 +57,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """A task on a tiny backbone; if it has classes they are `LABELS`, if it has a vocabulary all but three `WORDS`."""
+    """Return a task on a tiny backbone, with the classes `LABELS` or a vocabulary of all but three `WORDS`, if any."""
     if "num_classes" in inspect.signature(task_class).parameters and not {"num_classes", "labels"} & arguments.keys():
         arguments = {"labels": LABELS, **arguments}
     if "vocabulary" in inspect.signature(task_class).parameters:
@@ -76,7 +76,7 @@ def tiny_texts(count: int = 7) -> list[str]:
 
 
 def randomize(model: keras.Model) -> None:
-    """Makes every trainable weight random, including those that start as 0 or 1."""
+    """Make every trainable weight random, including those that start as 0 or 1."""
     rng = np.random.default_rng(SEED)
     for variable in model.trainable_variables:
         variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))

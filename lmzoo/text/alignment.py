@@ -11,7 +11,7 @@ from lmzoo.text.tokenizers.tokenizer import TokenSpan
 
 
 def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[TokenSpan]) -> tuple[np.ndarray, np.ndarray]:
-    """The tokens of each word of a text.
+    """Return the tokens of each word of a text.
 
     A token belongs to the word that contains most of its characters, the first one on ties. A word to which no token
     belongs shares the tokens that cover part of it. For BERT "can't" is "can", "'", "t": the word "ca" has the first of

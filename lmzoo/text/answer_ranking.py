@@ -25,7 +25,7 @@ class Answer(NamedTuple):
 def rank_answers(
     logits: np.ndarray, encoded: EncodedWindows, n_best: int = 20, max_answer_length: int = 30
 ) -> list[list[Answer]]:
-    """The best answers of each example, best first, as in Google's BERT code for SQuAD.
+    """Return the best answers of each example, best first, as in Google's BERT code for SQuAD.
 
     In each window the `n_best` highest starts and ends, among all tokens of the sequence, are paired: logits are float
     (w, T, 2). A pair is kept if it lies in the context, has at most `max_answer_length` tokens, and starts at a token
@@ -63,7 +63,7 @@ def rank_answers(
 
 
 def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
-    """The first answer of each text, without whitespace around it and with all combining marks of its letters."""
+    """Return the first answer of each text, without whitespace around it, with all combining marks of its letters."""
     found: dict[str, Answer] = {}
     for score, start, end in ranked:
         if len(found) == n_best:
@@ -86,7 +86,7 @@ def is_mark(character: str) -> bool:
 
 
 def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
-    """The score of giving no answer, for each example the lowest of its windows: float64 (n,).
+    """Return the score of giving no answer, for each example the lowest of its windows: float64 (n,).
 
     The score of a window is the sum of both logits of its first token, the training target if there is no answer.
     """
@@ -96,7 +96,7 @@ def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
 
 
 def with_null(answers: list[Answer], null: float, threshold: float, n_best: int) -> tuple[list[Answer], list[float]]:
-    """An n-best list that includes the null answer (no answer), and the probability of each entry.
+    """Return an n-best list that includes the null answer (no answer), and the probability of each entry.
 
     The null answer comes before those whose scores are less than `null - threshold`. The probabilities, a softmax over
     the scores, do not depend on the threshold.

@@ -122,15 +122,15 @@ class Batches(keras.utils.PyDataset):
     fixed_shapes = False  # whether batches differ only in their number of sequences
 
     def begin_epoch(self, epoch: int, logs: object = None) -> None:
-        """Sets the epoch of the next pass; the signature is that of a Keras callback."""
+        """Set the epoch of the next pass; the signature is that of a Keras callback."""
         self.epoch = epoch
 
     def batches(self) -> Iterator[Tensors]:
-        """Iterates over the batches of one pass."""
+        """Iterate over the batches of one pass."""
         raise NotImplementedError
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """Iterates over the batches of all epochs without end, beginning at a step counted from the first epoch."""
+        """Iterate over the batches of all epochs without end, beginning at a step counted from the first epoch."""
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
@@ -138,11 +138,11 @@ class Batches(keras.utils.PyDataset):
         raise NotImplementedError
 
     def place(self, step: int) -> dict[str, int]:
-        """What `begin_at` needs to find a step again that `batches_from` has passed; nothing if that is easy."""
+        """Return what `begin_at` needs to find a step again that `batches_from` has passed; nothing if that is easy."""
         return {}
 
     def begin_at(self, place: dict[str, int]) -> None:
-        """Takes what `place` returned, perhaps in another process, before `batches_from` is called for that step."""
+        """Take what `place` returned, perhaps in another process, before `batches_from` is called for that step."""
 
 
 class OrderedBatches(Batches):
@@ -151,7 +151,7 @@ class OrderedBatches(Batches):
     _pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
     def __getitem__(self, index: int) -> Tensors:
-        """The batch at `index`, which must be the next one, or 0 to begin a pass."""
+        """Return the batch at `index`, which must be the next one, or 0 to begin a pass."""
         if index == 0:
             self._pass = (0, self.batches())
         if index != self._pass[0]:
@@ -232,11 +232,11 @@ class LengthBatches(Batches):
         return int(self.buckets[np.searchsorted(self.buckets, longest)])
 
     def __len__(self) -> int:
-        """Number of batches of an epoch."""
+        """Return number of batches of an epoch."""
         return stream_steps(len(self.lengths), self.batch_size)
 
     def __getitem__(self, index: int) -> Tensors:
-        """The batch at `index` of the current pass."""
+        """Return the batch at `index` of the current pass."""
         if index == 0 and self._pass[0] != self.epoch:
             self._pass = (self.epoch, self._plan(self.epoch))
         epoch, plan = self._pass
@@ -248,7 +248,7 @@ class LengthBatches(Batches):
             yield self._batch(indices, epoch, number)
 
     def joined_batches(self) -> Iterator[Tensors]:
-        """The batches of a pass, successive ones of the same width as one, for `make_batch` that needs no `rng`.
+        """Yield the batches of a pass, successive ones of the same width as one, for `make_batch` that needs no `rng`.
 
         The order must be "sorted" or "given", in which only the last batch is smaller.
         """
@@ -263,7 +263,7 @@ class LengthBatches(Batches):
             epoch, first = epoch + 1, 0
 
     def identity(self) -> dict[str, Any]:
-        """The lengths of all texts, the content of a sample of batches, and how batches are made."""
+        """Return the lengths of all texts, the content of a sample of batches, and how batches are made."""
         lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
         batching = {
             "number of texts": len(self.lengths),

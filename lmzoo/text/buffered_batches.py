@@ -84,7 +84,7 @@ class BufferedBatches(OrderedBatches):
             epoch, example, buffer = epoch + 1, 0, 0
 
     def place(self, step: int) -> dict[str, int]:
-        """The beginning of the buffer that holds a step: its first step, epoch, first example, and number."""
+        """Return the beginning of the buffer that holds a step: its first step, epoch, first example, and number."""
         begun = sorted(first for first in [*self._places] if first <= step)  # a copy: another thread may read on
         for first in begun[:-1]:
             del self._places[first]
@@ -94,7 +94,7 @@ class BufferedBatches(OrderedBatches):
         self._start = place or self._start
 
     def first(self) -> Encoded:
-        """The sequences of the first buffer of the first epoch, whose lengths decide on the widths.
+        """Return the sequences of the first buffer of the first epoch, whose lengths decide on the widths.
 
         Raises:
             ValueError: if there are no examples.
@@ -104,13 +104,13 @@ class BufferedBatches(OrderedBatches):
         raise ValueError("There are no examples: the stream is empty.")
 
     def identity(self) -> dict[str, Any]:
-        """The identity of the first buffer, and what else is known of the examples; see `Batches`."""
+        """Return the identity of the first buffer, and what else is known of the examples; see `Batches`."""
         for _, part in self._buffers(0):
             return {**part.identity(), **self.described()}
         raise AssertionError  # an empty stream is an error before
 
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
-        """The buffers of an epoch from one of them on, each with the number of its first example and its own number."""
+        """Yield the buffers of an epoch from one of them on, each with its number and that of its first example."""
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
             saving = least_saving(lengths, self.batch_size) if self.compiled else 0  # as for a list

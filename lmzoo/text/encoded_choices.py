@@ -37,7 +37,7 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """A table with a row for each of some examples, or for all: the indices of its choices' sequences.
+        """Return a table with a row for each of some examples, or for all: the indices of its choices' sequences.
 
         Returns:
             Int64 (b, C), where C is the largest number of choices of all examples; missing choices are the empty
@@ -86,7 +86,7 @@ def encode_choices(
 
 
 def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
-    """Splits examples, `(prompt, choices)`, or a tuple of two columns, into their prompts and their choices.
+    """Split examples, `(prompt, choices)`, or a tuple of two columns, into their prompts and their choices.
 
     Raises:
         TypeError: for a single example or anything else that is not a list, or naming an example whose choices are not
@@ -117,7 +117,7 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
 
 
 def _listed(choices: object, position: int) -> list[Text]:
-    """The choices of one example as a list."""
+    """Return the choices of one example as a list."""
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()
     if not isinstance(choices, (list, tuple)):

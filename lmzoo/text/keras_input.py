@@ -23,7 +23,7 @@ _AHEAD = 2  # batches that are made before they are needed
 
 
 def keras_input(x: Any, start: int | None = None) -> Any:
-    """Converts `Batches` to what Keras' trainers process fastest on the current backend.
+    """Convert `Batches` to what Keras' trainers process fastest on the current backend.
 
     On TensorFlow that is a `tf.data.Dataset`, see `stream` (Keras would infer shapes from the first two batches);
     elsewhere the `PyDataset` itself. Anything else is returned as it is. With `start`, the step of `Batches` at which
@@ -41,7 +41,7 @@ def keras_input(x: Any, start: int | None = None) -> Any:
 
 
 def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
-    """Makes batches in a thread of its own, two ahead, while the model computes others."""
+    """Make batches in a thread of its own, two ahead, while the model computes others."""
     with ThreadPoolExecutor(1, "batches") as pool:
         waiting = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
         while (batch := waiting.popleft().result()) is not None:
@@ -55,7 +55,7 @@ def stream(
     like: Callable[[], Iterator[Tensors]] | None = None,
     fixed: bool = False,
 ) -> tf.data.Dataset:
-    """A `tf.data.Dataset` over the batches that each call of `passes` yields.
+    """Return a `tf.data.Dataset` over the batches that each call of `passes` yields.
 
     Batches have equal structure and dtypes. `cardinality` is their number, or one of `tf.data`'s negative constants.
     `like` begins a pass over similar batches that yields the first one sooner. Shapes are open, except with `fixed`,
@@ -79,7 +79,7 @@ def stream(
 
 
 def in_memory(batches: LengthBatches) -> tf.data.Dataset:
-    """A `tf.data.Dataset` over the batches of one pass, all made beforehand: see `LengthBatches.joined_batches`.
+    """Return a `tf.data.Dataset` over the batches of one pass, all made beforehand: see `LengthBatches.joined_batches`.
 
     No Python code runs between batches, and there is no generator to trace: that would take longer than a small model
     takes for some hundred short texts.

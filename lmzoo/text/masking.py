@@ -63,7 +63,7 @@ class Masking:
             raise ValueError(f"`masked` and `random` must be at most 1 together, got {self.masked} and {self.random}.")
 
     def slots(self, length: int) -> int:
-        """The maximum number of predictions in a sequence of `length` tokens."""
+        """Return the maximum number of predictions in a sequence of `length` tokens."""
         exact = length * self.probability
         return max(1, math.ceil(exact) if self.rounding == "random" else round(exact))
 
@@ -152,7 +152,7 @@ def _pick_words(
 
 
 def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
-    """Number of words to choose together, beginning at each word: k with a probability proportional to 1/k.
+    """Return number of words to choose together, beginning at each word: k with a probability proportional to 1/k.
 
     `apart`, bool (words,), says whether a word does not directly follow the one before: they are not chosen together.
     `longest` is the largest k.

@@ -41,7 +41,7 @@ class Packing:
         return tuple(filter(None, (self.end, self.last)))
 
     def overhead(self, pair: bool) -> int:
-        """Number of special tokens in a sequence of one segment, or of a pair."""
+        """Return number of special tokens in a sequence of one segment, or of a pair."""
         return bool(self.start) + len(self.closing) + (len(self.between) if pair else 0)
 
 
@@ -81,18 +81,18 @@ class Encoded(ABC):
 
     @abstractmethod
     def select(self, indices: Indices) -> Self:
-        """The examples at int indices (m,), in the given order."""
+        """Return the examples at int indices (m,), in the given order."""
 
     def cut_before(self, index: int) -> int:
-        """The last place up to `index` where these can be cut in two without cutting an example."""
+        """Return the last place up to `index` where these can be cut in two without cutting an example."""
         return index
 
     def __len__(self) -> int:
-        """Number of examples."""
+        """Return number of examples."""
         return len(self.lengths)
 
     def __getitem__(self, indices: slice) -> Self:
-        """The examples of a slice."""
+        """Return the examples of a slice."""
         return self.select(np.arange(len(self))[indices])
 
 
@@ -137,7 +137,7 @@ class EncodedTexts(Encoded):
         return result
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Some sequences, at int indices (b,), padded to one length with `pad_id`.
+        """Return some sequences, at int indices (b,), padded to one length with `pad_id`.
 
         Returns:
             `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.

@@ -24,7 +24,7 @@ from lmzoo.text.word_splitting import place_words
 
 
 def check_is_preprocessor(value: object) -> None:
-    """Checks that an argument is a preprocessor.
+    """Check that an argument is a preprocessor.
 
     Raises:
         TypeError: if it is something else.
@@ -166,7 +166,7 @@ class Preprocessor:
         return EncodedWords(**vars(encoded), texts=joined, words=words, first=np.array(first, "int32"))
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """The backbone's inputs for packed sequences at int indices (b,), padded to `length`.
+        """Return the backbone's inputs for packed sequences at int indices (b,), padded to `length`.
 
         Returns:
             Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
@@ -270,15 +270,15 @@ class Preprocessor:
         preset_storage().save(self, directory, overwrite)
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes the tokenizer's files into `directory`."""
+        """Write the tokenizer's files into `directory`."""
         self.tokenizer.save_assets(directory)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote."""
+        """Read what `save_assets` wrote."""
         self.tokenizer.load_assets(directory)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "packing": dataclasses.asdict(self.packing),

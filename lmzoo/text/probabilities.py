@@ -12,7 +12,7 @@ def log_softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """The probabilities over the last axis."""
+    """Return the probabilities over the last axis."""
     return np.exp(log_softmax(logits))
 
 

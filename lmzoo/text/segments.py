@@ -9,7 +9,7 @@ from lmzoo.text.validate_text import is_column, is_text
 
 
 def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
-    """The first and the second texts of pairs; None instead of second texts for single texts.
+    """Return the first and the second texts of pairs; None instead of second texts for single texts.
 
     A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and
     everything else is single texts. With `words` a list inside a list is one text, split into words, rather than a

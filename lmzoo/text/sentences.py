@@ -15,7 +15,7 @@ _ABBREVIATIONS = {
 
 
 def split_sentences(text: str) -> list[str]:
-    """Splits a paragraph into sentences.
+    """Split a paragraph into sentences.
 
     A sentence ends after `.`, `!`, `?` or `…` with any closing quotes and brackets, if whitespace and then anything
     but a lower-case letter follows; it also ends after `。`, `！` and `？`. A full stop after a single letter ("J.",

@@ -74,7 +74,7 @@ class SpanTable(NamedTuple):
 
     @classmethod
     def of(cls, labels: Sequence[str]) -> SpanTable:
-        """The table of C labels; if they do not mark spans, every word is a span and its label the type."""
+        """Return the table of C labels; if they do not mark spans, every word is a span and its label the type."""
         scheme, count = SpanScheme.of(labels), len(labels)
         split = [scheme.split(label) if scheme else ("", label) for label in labels]
         names = [*(type_ for _, type_ in split), ""]
@@ -125,7 +125,7 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
 
 
 def transition_table(labels: Sequence[str]) -> np.ndarray:
-    """The answers of `allowed_transitions` as one array.
+    """Return the answers of `allowed_transitions` as one array.
 
     Returns:
         Bool (C + 1, C + 1): whether the column's label may follow the row's. The last row stands for the beginning of a
@@ -136,7 +136,7 @@ def transition_table(labels: Sequence[str]) -> np.ndarray:
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
-    """The sequence of labels, int (W,), with the highest sum of log probabilities (W, C) (Viterbi, 1967).
+    """Return the sequence of labels, int (W,), with the highest sum of log probabilities (W, C) (Viterbi, 1967).
 
     The other arguments are those of `allowed_transitions`.
     """

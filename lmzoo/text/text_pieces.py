@@ -48,7 +48,7 @@ class TextPieces:
         return text[: min(places, default=len(text))]
 
     def add(self, tokens: Sequence[int]) -> str:
-        """The text that became certain with these tokens."""
+        """Return the text that became certain with these tokens."""
         if self.ended:
             return ""
         self.tokens += tokens
@@ -56,7 +56,7 @@ class TextPieces:
         return self._give(text if self.ended else text[: self._certain(text)])
 
     def rest(self) -> str:
-        """What was held back, once no more tokens come."""
+        """Return what was held back, once no more tokens come."""
         return self._give(self.text)
 
     def _certain(self, text: str) -> int:
@@ -73,7 +73,7 @@ class TextPieces:
 
 
 def tokens_holding(tokenizer: Tokenizer, stops: Sequence[str]) -> list[int]:
-    """The ids of the tokens that hold one of these strings."""
+    """Return the ids of the tokens that hold one of these strings."""
     if not stops:
         return []
     texts = map(tokenizer.text_of, tokenizer.vocabulary)

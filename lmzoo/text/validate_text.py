@@ -50,7 +50,7 @@ def warn(message: str) -> None:
 
 @contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    r"""Collects the text warnings of a `with` block instead of issuing them.
+    r"""Collect the text warnings of a `with` block instead of issuing them.
 
     Do not hold it across the `yield` of a generator: code that runs in between would not warn.
 
@@ -83,7 +83,7 @@ class FirstWarning:
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """A `with` block whose warnings are dropped, except for the very first one."""
+        """Drop the warnings of a `with` block, except for the very first one."""
         with collect_warnings() as messages:
             yield
         if messages and not self.issued:
@@ -110,7 +110,7 @@ def is_column(values: object) -> bool:
 
 
 def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
-    r"""Checks a batch of texts and turns each into a valid Unicode string.
+    r"""Check a batch of texts and turn each into a valid Unicode string.
 
     Bytes are decoded as UTF-8. Invalid bytes and lone surrogates become U+FFFD, with one warning per call. The empty
     string is valid.
@@ -170,7 +170,7 @@ def _listed(texts: object, what: str) -> Iterable[object]:
 
 
 def _clean(text: object, what: str, position: int) -> tuple[str, bool]:
-    """The text as a valid string, and whether it was changed."""
+    """Return the text as a valid string, and whether it was changed."""
     if isinstance(text, bytes):
         try:
             return text.decode(), False

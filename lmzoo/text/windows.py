@@ -57,12 +57,12 @@ class EncodedWindows(Encoded):
         return self.begins[:, _CONTEXT], self.counts[:, _CONTEXT]
 
     def select(self, indices: Indices) -> EncodedWindows:
-        """The windows at int indices (m,), in the given order; all examples and contexts are kept."""
+        """Return the windows at int indices (m,), in the given order; all examples and contexts are kept."""
         indices = np.asarray(indices, "int64")
         return replace(self, begins=self.begins[indices], counts=self.counts[indices], examples=self.examples[indices])
 
     def of_example(self, example: int) -> tuple[np.ndarray, EncodedWindows]:
-        """A single example: the indices of its windows, int64 (m,), and the windows."""
+        """Return a single example: the indices of its windows, int64 (m,), and the windows."""
         indices = np.flatnonzero(self.examples == example)
         alone = replace(
             self.select(indices),
@@ -73,11 +73,11 @@ class EncodedWindows(Encoded):
         return indices, alone
 
     def cut_before(self, index: int) -> int:
-        """The first window of the example that the window at `index` belongs to."""
+        """Return the first window of the example that the window at `index` belongs to."""
         return int(np.argmax(self.examples == self.examples[index]))
 
     def packed(self, indices: Indices) -> EncodedTexts:
-        """The windows at int indices (b,) as packed sequences, for `Preprocessor.features`."""
+        """Return the windows at int indices (b,) as packed sequences, for `Preprocessor.features`."""
         chosen = self.select(indices)
         index = ranges(chosen.begins.ravel(), chosen.counts.ravel())
         splits = np.concatenate([[0], np.cumsum(chosen.lengths)])
@@ -109,7 +109,7 @@ class EncodedWindows(Encoded):
         return result
 
     def positions(self, answers: np.ndarray) -> np.ndarray:
-        """The training targets: the first and the last token of the answer within each window.
+        """Return the training targets: the first and the last token of the answer within each window.
 
         Args:
             answers: int64 (n, 2), start and end of each example's answer in its context; start == end for no answer.
@@ -216,7 +216,7 @@ def encode_windows(
 
 
 def _unique(texts: Sequence[str | list[str]]) -> tuple[list[Any], np.ndarray]:
-    """The distinct texts, and for each text its index among them: int64 (n,)."""
+    """Return the distinct texts, and for each text its index among them: int64 (n,)."""
     places: dict[Any, int] = {}
     keys = (text if isinstance(text, str) else tuple(text) for text in texts)
     index = [places.setdefault(key, len(places)) for key in keys]

@@ -46,7 +46,7 @@ class CharacterKinds(NamedTuple):
 
 @functools.cache
 def character_kinds() -> CharacterKinds:
-    """The kinds of all code points for `split_words`, by this Python's Unicode version. The result is cached."""
+    """Return the kinds of all code points for `split_words`, by this Python's Unicode version. The result is cached."""
     categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
     kind_of = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
     kinds = np.array([kind_of[category] for category in categories], "int32")
@@ -58,7 +58,7 @@ def character_kinds() -> CharacterKinds:
 
 @functools.cache
 def _pattern(limit: int) -> re.Pattern[str]:
-    """Matches the words of texts whose code points are at most `limit`; a lower limit is faster."""
+    """Match the words of texts whose code points are at most `limit`; a lower limit is faster."""
     starts, kinds = (array.tolist() for array in character_kinds())
     runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
 
@@ -88,7 +88,7 @@ def _pattern(limit: int) -> re.Pattern[str]:
 
 
 def split_words(text: str) -> list[tuple[str, int, int]]:
-    """Splits a text into words.
+    """Split a text into words.
 
     * Whitespace separates words and is dropped; every other character is in a word.
     * Consecutive letters, digits, marks and underscores are a word. Hyphens and apostrophes inside it stay
@@ -115,7 +115,7 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
 
 
 def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
-    """The words of a text, or of a list of words joined by spaces, with their offsets; see `split_words`."""
+    """Return the words of a text, or of a list of words joined by spaces, with their offsets; see `split_words`."""
     if isinstance(text, str):
         return split_words(text)
     ends = np.cumsum([len(word) + 1 for word in text], dtype="int64") - 1
@@ -123,7 +123,7 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def words_of(text: str) -> list[str]:
-    """The words of `split_words` without their offsets, which is faster."""
+    """Return the words of `split_words` without their offsets, which is faster."""
     return [match[0] for match in _matches(text)]
 
 

@@ -21,7 +21,7 @@ class SpanCrossentropy(keras.losses.Loss):
         super().__init__(name=name, **kwargs)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """The loss of each sequence, float (B,)."""
+        """Return the loss of each sequence, float (B,)."""
         logits = ops.transpose(y_pred, (0, 2, 1))  # (B, 2, T)
         losses = ops.sparse_categorical_crossentropy(ops.cast(y_true, "int32"), logits, from_logits=True)  # (B, 2)
         return ops.mean(losses, axis=-1)
@@ -38,7 +38,7 @@ class SpanAccuracy(keras.metrics.Mean):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Counts a batch."""
+        """Count a batch."""
         likeliest = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
         hits = ops.all(ops.equal(likeliest, ops.cast(y_true, "int32")), axis=-1)  # (B,)
         super().update_state(ops.cast(hits, self.dtype), sample_weight)

@@ -17,7 +17,7 @@ from lmzoo.training.metrics import PearsonCorrelation
 
 
 def pair_cosines(vectors: Tensor) -> Tensor:
-    """The cosines of all first texts with all second texts, for vectors (2B, H) of any length.
+    """Return the cosines of all first texts with all second texts, for vectors (2B, H) of any length.
 
     Returns:
         Float32 (B, B), with row i for the first text of pair i; the pairs are on the diagonal.
@@ -27,7 +27,7 @@ def pair_cosines(vectors: Tensor) -> Tensor:
 
 
 def _candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """The candidates among which each text must find its partner: the other sides of all pairs.
+    """Return the candidates among which each text must find its partner: the other sides of all pairs.
 
     Args:
         texts: (2B,), a number for each text, the same for equal texts.
@@ -93,7 +93,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         self.temperature = temperature
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """The loss of each text: float32 (2B,)."""
+        """Return the loss of each text: float32 (2B,)."""
         cosines, partners = _candidates(y_true, y_pred)
         found = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
         # log(sum exp(s)) - s_partner is zero and rounding errors where the partner is found.
@@ -101,7 +101,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
         return ops.softplus(ops.logsumexp(margins, axis=-1))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {**super().get_config(), "temperature": self.temperature}
 
 
@@ -129,12 +129,12 @@ class PairCosineError(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """The loss of each text: float32 (2B,), the same for both of a pair."""
+        """Return the loss of each text: float32 (2B,), the same for both of a pair."""
         return ops.square(ops.repeat(_cosines_of_partners(y_pred), 2) - ops.reshape(y_true, (-1,)))
 
 
 def _cosines_of_partners(vectors: Tensor) -> Tensor:
-    """The cosine of each pair, float32 (B,)."""
+    """Return the cosine of each pair, float32 (B,)."""
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
 
@@ -160,7 +160,7 @@ class PairAccuracy(keras.metrics.Mean):
         super().__init__(name=name, dtype=dtype)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds a batch; see `MultipleNegativesRanking`."""
+        """Add a batch; see `MultipleNegativesRanking`."""
         cosines, partners = _candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
         found = ops.argmax(cosines, axis=-1) == ops.argmax(partners, axis=-1)  # (2B,)
         super().update_state(found, sample_weight=sample_weight)
@@ -182,6 +182,6 @@ class PairCorrelation(PearsonCorrelation):
     """
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds a batch; see `PairCosineError`."""
+        """Add a batch; see `PairCosineError`."""
         weights = None if sample_weight is None else ops.reshape(sample_weight, (-1,))[::2]
         super().update_state(ops.reshape(y_true, (-1,))[::2], _cosines_of_partners(y_pred), weights)

@@ -34,7 +34,7 @@ class CrfLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
-        """The mean over all words; words of a text with the weight 2 count twice."""
+        """Return the mean over all words; words of a text with the weight 2 count twice."""
         words = ops.cast(ops.convert_to_tensor(y_true) != IGNORED, "float32")  # (B, T)
         if sample_weight is not None:
             weights = ops.cast(sample_weight, "float32")
@@ -42,7 +42,7 @@ class CrfLoss(keras.losses.Loss):
         return super().__call__(y_true, y_pred, words)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """The loss of each word, float32 (B, T): that of its text, divided by the number of words."""
+        """Return the loss of each word, float32 (B, T): that of its text, divided by the number of words."""
         words = ops.cast(y_true, "int32") != IGNORED  # (B, T)
         loss = negative_log_likelihood(y_pred, y_true, words)  # (B,)
         count = ops.maximum(ops.sum(ops.cast(words, loss.dtype), axis=1), 1)

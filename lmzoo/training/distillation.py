@@ -59,7 +59,7 @@ class DistillationLoss(ConfiguredLayer):
         positions: Tensor,
         padding_mask: Tensor,
     ) -> Tensor:
-        """Adds the losses."""
+        """Add the losses."""
         masked = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
         shared = min(logits.shape[-1], teacher_logits.shape[-1])
         ours, theirs = (
@@ -76,7 +76,7 @@ class DistillationLoss(ConfiguredLayer):
         return logits
 
     def compute_output_spec(self, logits: Tensor, *args: Tensor) -> keras.KerasTensor:
-        """The student's logits."""
+        """Return the student's logits."""
         return keras.KerasTensor(logits.shape, logits.dtype)
 
 
@@ -85,7 +85,7 @@ def _mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def smaller(teacher: Any, num_layers: int | None = None) -> Any:
-    """Makes a student to be trained: a copy of a masked language model with some of its layers.
+    """Make a student to be trained: a copy of a masked language model with some of its layers.
 
     Args:
         teacher: `lmzoo.models.MaskedLM`.
@@ -126,7 +126,7 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
 
 
 def _path(path: str, model: keras.Model) -> str:
-    """The path of a weight without the names of models, which Keras may number."""
+    """Return the path of a weight without the names of models, which Keras may number."""
     names = {model.name, model.backbone.name}
     return "/".join(part for part in path.split("/") if part not in names)
 
@@ -222,7 +222,7 @@ def distill(
 
 
 def _predicted(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
-    """A task's logits of masked tokens, float (B, M, V), and its vectors of all tokens, float (B, T, H)."""
+    """Return a task's logits of masked tokens, float (B, M, V), and its vectors of all tokens, float (B, T, H)."""
     features = {name: inputs[name] for name in task.backbone.input}
     found = task.backbone(features)
     vectors, bias = task.head(task.backbone.vectors_at(features, inputs["mask_positions"], found))
@@ -243,7 +243,7 @@ def _without_unused(student: Any) -> Iterator[None]:
 
 
 def _checked(student: Any, teacher: Any, temperature: float, weights: Sequence[float]) -> tuple[float, float, float]:
-    """The weights of the three losses, after all arguments have been checked."""
+    """Return the weights of the three losses, after all arguments have been checked."""
     for name, task in (("student", student), ("teacher", teacher)):
         if getattr(task, "head_kind", None) != "masked_lm":
             raise TypeError(f"`{name}` must be a `lmzoo.models.MaskedLM`, got {type(task).__name__}.")

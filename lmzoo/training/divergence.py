@@ -46,7 +46,7 @@ class StopOnDivergence(keras.callbacks.Callback):
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Checks the loss, Keras' mean over the steps of the epoch, which is not finite from the first such step on.
+        """Check the loss, Keras' mean over the steps of the epoch, which is not finite from the first such step on.
 
         Raises:
             NotFiniteError: naming the step.

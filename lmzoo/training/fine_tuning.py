@@ -87,7 +87,7 @@ def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[st
 
 
 def usual_recipe(hidden_dim: int) -> FineTuningRecipe:
-    """The recipe for a backbone that recommends none: Devlin et al. (2019), with a higher rate for narrower models.
+    """Return the recipe where a backbone has none: Devlin et al. (2019), with a higher rate for narrower models.
 
     Args:
         hidden_dim: int, width of the backbone.

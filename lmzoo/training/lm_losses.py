@@ -24,7 +24,7 @@ class UnrolledLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """The loss of each sequence: float32 (B,)."""
+        """Return the loss of each sequence: float32 (B,)."""
         return -ops.sum(ops.mean(y_pred, axis=-1), axis=-1)
 
 
@@ -61,7 +61,7 @@ class Perplexity(keras.metrics.Metric):
         self.count = self.add_variable((), "zeros", name="count")
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds a batch; weights are unused."""
+        """Add a batch; weights are unused."""
         targets, found = ops.convert_to_tensor(y_true), ops.cast(y_pred, self.dtype)
         if self.side is not None:
             targets, found = targets[..., self.side], found[..., self.side]
@@ -70,7 +70,7 @@ class Perplexity(keras.metrics.Metric):
         self.count.assign_add(ops.sum(real))
 
     def result(self) -> Tensor:
-        """The perplexity so far."""
+        """Return the perplexity so far."""
         return ops.exp(-self.total / ops.maximum(self.count, 1))
 
     def get_config(self) -> dict[str, Any]:

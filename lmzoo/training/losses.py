@@ -49,7 +49,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """The loss of each label."""
+        """Return the loss of each label."""
         share = self.label_smoothing
         loss = keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
         if not share:
@@ -58,7 +58,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         return (1 - share) * loss + share * spread
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 

@@ -40,7 +40,7 @@ class PearsonCorrelation(keras.metrics.Metric):
             setattr(self, state, self.add_variable((), "zeros", name=state))
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Adds a batch: labels, predictions and weights, each (B,) or (B, 1)."""
+        """Add a batch: labels, predictions and weights, each (B,) or (B, 1)."""
         x, y = (ops.reshape(ops.cast(values, self.dtype), (-1,)) for values in (y_true, y_pred))  # (B,)
         weights = ops.ones_like(x) if sample_weight is None else ops.cast(sample_weight, self.dtype)
         weights = ops.reshape(weights, (-1,))  # (B,)
@@ -59,7 +59,7 @@ class PearsonCorrelation(keras.metrics.Metric):
         self.weight.assign(total)
 
     def result(self) -> Tensor:
-        """The correlation so far, between -1 and 1."""
+        """Return the correlation so far, between -1 and 1."""
         correlation = self.sum_xy / (ops.sqrt(self.sum_xx) * ops.sqrt(self.sum_yy))
         return ops.clip(correlation, -1, 1)
 
@@ -89,7 +89,7 @@ class MicroF1(keras.metrics.F1Score):
         super().__init__(average="micro", threshold=0.5, name=name, dtype=dtype)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Counts a batch."""
+        """Count a batch."""
         y_pred = ops.convert_to_tensor(y_pred)
         y_true = ops.reshape(y_true, (-1, y_pred.shape[-1]))  # batches made in Python do not say how many classes
         super().update_state(y_true, ops.cast(y_pred >= 0, self.dtype), sample_weight)

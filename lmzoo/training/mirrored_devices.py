@@ -29,7 +29,7 @@ class WholeBatches:
         return getattr(self.strategy, name)
 
     def experimental_distribute_dataset(self, dataset: tf.data.Dataset) -> Any:
-        """The batches, each of them once for every device."""
+        """Return the batches, each of them once for every device."""
         grouped = isinstance(dataset.element_spec, tuple)
 
         def copies(*batch: Tensors) -> tf.data.Dataset:
@@ -39,11 +39,11 @@ class WholeBatches:
         return self.strategy.distribute_datasets_from_function(lambda context: dataset.flat_map(copies))
 
     def experimental_local_results(self, value: Any) -> tuple[Any, ...]:
-        """The result of the first device, which is that of all."""
+        """Return the result of the first device, which is that of all."""
         return self.strategy.experimental_local_results(value)[:1]
 
     def reduce(self, reduce_op: Any, value: Any, axis: int | None) -> Any:
-        """The batch of the first device, which is that of all."""
+        """Return the batch of the first device, which is that of all."""
         return keras.tree.map_structure(lambda part: self.experimental_local_results(part)[0], value)
 
 
@@ -78,7 +78,7 @@ def check_model(model: keras.Model, training: bool) -> None:
 
 
 def _unscaled(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:
-    """The optimizer inside of the one that scales the loss in float16."""
+    """Return the optimizer inside of the one that scales the loss in float16."""
     return getattr(optimizer, "inner_optimizer", optimizer)
 
 
@@ -127,7 +127,7 @@ def predict_step(model: keras.Model, data: Any) -> Tensors:
 
 
 def _forward(model: keras.Model, data: Any, training: bool) -> tuple[Tensor, Any]:
-    """The device's share of the loss of a batch, and a function that updates the metrics and returns them."""
+    """Return the device's share of the loss of a batch, and a function that updates the metrics and returns them."""
     x, y, weights = keras.utils.unpack_x_y_sample_weight(data)
     outputs = _outputs(model, x, training)
     loss = model.compute_loss(x, y, outputs, weights, training)  # divided by the number of devices
@@ -138,7 +138,7 @@ def _forward(model: keras.Model, data: Any, training: bool) -> tuple[Tensor, Any
 
 
 def _outputs(model: keras.Model, x: Tensors, training: bool) -> Tensors:
-    """The outputs for a batch, whole on every device, each of which computes a part.
+    """Return the outputs for a batch, whole on every device, each of which computes a part.
 
     A batch that does not divide is computed by every device.
     """

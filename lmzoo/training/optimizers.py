@@ -26,7 +26,7 @@ Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
 def _checked_rate(rate: Rate) -> Rate:
-    """Returns a valid number as a float, and a schedule unchanged."""
+    """Return a valid number as a float, and a schedule unchanged."""
     if callable(rate):
         return rate
     require(
@@ -36,7 +36,7 @@ def _checked_rate(rate: Rate) -> Rate:
 
 
 def _check_constants(arguments: Mapping[str, object], **constants: float) -> None:
-    """Checks an optimizer's constants, and limits of gradients among its other arguments."""
+    """Check an optimizer's constants, and limits of gradients among its other arguments."""
     for name, value in constants.items():
         require(is_number(value, 0) and value < math.inf, name, "a finite number of at least 0", value)
     for name in ("clipnorm", "clipvalue", "global_clipnorm"):
@@ -117,7 +117,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._kernel: Callable[..., None] | None = None
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Creates the moments and the schedule's state."""
+        """Create the moments and the schedule's state."""
         if self.built:
             return
         super().build(variables)
@@ -215,7 +215,7 @@ class AdamW(keras.optimizers.Optimizer):
         )
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
-        """Updates one variable and its moments."""
+        """Update one variable and its moments."""
         index = self._places[id(variable)]
         first, second = self._first[index], self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._sizes)
@@ -235,7 +235,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.assign_sub(variable, self.scaled(change, variable, index))
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
-        """The update that is subtracted from a variable; a subclass may scale it.
+        """Return the update that is subtracted from a variable; a subclass may scale it.
 
         `change` is already multiplied by the learning rate; `index` is the variable's among those of `build`.
         """
@@ -284,7 +284,7 @@ class LAMB(AdamW):
         super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
-        """The change times the ratio of the norms."""
+        """Return the change times the ratio of the norms."""
         if not self._decayed[index]:
             return change
         weight, update = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
@@ -338,7 +338,7 @@ class Adagrad(keras.optimizers.Adagrad):
 
 
 def _dense(grads: Sequence[Tensor]) -> Sequence[Tensor]:
-    """Makes TensorFlow's sparse gradients dense, whose norm is wrong where they repeat rows; all get one dtype, too."""
+    """Make TensorFlow's sparse gradients dense, whose norm is wrong where they repeat rows; all get one dtype, too."""
     if keras.backend.backend() != "tensorflow":
         return grads
     import tensorflow as tf

@@ -165,7 +165,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self.end_by_signal(self._signal)
 
     def end_by_signal(self, number: int) -> None:
-        """Ends a `fit` that a signal stopped, after its state was saved.
+        """End a `fit` that a signal stopped, after its state was saved.
 
         Raises:
             KeyboardInterrupt: after SIGINT. Other signals are only reported in a warning.
@@ -190,7 +190,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     # === Called by Keras: after all other callbacks, so that what they did is saved ===
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Counts the step, saves if it is time, and ends a resumed epoch where it would have ended."""
+        """Count the step, save if it is time, and end a resumed epoch where it would have ended."""
         self._done += 1
         self._agree()
         ends = self._done % self._steps == 0
@@ -203,7 +203,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             self.model.stop_training = self._cut_short = True
 
     def on_test_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Ends a validation that nobody waits for: Keras begins one also in an epoch that was stopped."""
+        """End a validation that nobody waits for: Keras begins one also in an epoch that was stopped."""
         if self._stopped_within_epoch:
             self.model.stop_evaluating = True
 
@@ -212,7 +212,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         return self.stopped and self._done % self._steps > 0
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Saves if it is time."""
+        """Save if it is time."""
         self._agree()
         if self.stopped:
             self.model.stop_training = True
@@ -224,7 +224,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         return self._late or (self.every is not None and self._done % self.every == 0)
 
     def _agree(self) -> None:
-        """Takes note of what one process knows and all must act upon in the same step."""
+        """Take note of what one process knows and all must act upon in the same step."""
         late = self.minutes is not None and time.monotonic() - self._saved_at >= 60 * self.minutes
         signals, lates = gathered([self._heard or 0, late]).T  # (P,) each
         self._signal, self._late = int(signals.max()) or None, bool(lates[0])
@@ -248,7 +248,7 @@ def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
 
 
 def _arrays(model: keras.Model) -> Iterator[tuple[str, np.ndarray]]:
-    """The values of all variables.
+    """Yield the values of all variables.
 
     Raises:
         NotFiniteError: naming the first that is NaN or infinite: a run that continued from it could not recover.

@@ -62,7 +62,7 @@ class RunStates:
     keep: int = 2
 
     def names(self) -> list[str]:
-        """The names of all states, including damaged ones, in the order of their steps."""
+        """Return the names of all states, including damaged ones, in the order of their steps."""
         if is_url(self.folder):
             files = find_files(self.folder, lambda name: True) if exists(self.folder) else []
             found = {name.partition("/")[0] for name in names_below(self.folder, files)}
@@ -71,7 +71,7 @@ class RunStates:
         return sorted(name for name in found if name.startswith("step-") and name[5:].isdigit())
 
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
-        """Writes the state after `step` steps; removes states that are too old, and those of later steps.
+        """Write the state after `step` steps; removes states that are too old, and those of later steps.
 
         Arrays are those of `write_safetensors`, and the position is a JSON object.
 
@@ -103,7 +103,7 @@ class RunStates:
             shutil.rmtree(path.rename(path.with_name(f".{name}.tmp")))  # renamed first: gone, even if killed now
 
     def newest(self) -> RunState | None:
-        """The latest complete state, with a warning for each damaged one before it; None if there are no states.
+        """Return the latest complete state, with a warning for each damaged one before it; None if there are no states.
 
         Raises:
             OSError: if a URL cannot be read.
@@ -132,14 +132,14 @@ class RunStates:
 
 
 def _fill(directory: Path, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
-    """Writes the files of a state."""
+    """Write the files of a state."""
     write_safetensors(directory / _STATE_FILE, arrays, metadata={})
     write_json(directory, _POSITION_FILE, position)
     write_manifest(directory)
 
 
 def _read(path: str, name: str, directory: Path) -> RunState:
-    """The state in a directory, which may be a copy of that at `path`.
+    """Return the state in a directory, which may be a copy of that at `path`.
 
     Raises:
         PresetError: for a missing or altered file.

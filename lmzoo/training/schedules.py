@@ -62,19 +62,19 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """The rate of a step, an int or an integer tensor."""
+        """Return the rate of a step, an int or an integer tensor."""
         step = ops.cast(step, "float32")
         after = self.schedule(ops.maximum(step - self.steps, 0.0) if self.shift else step)
         return ops.where(step < self.steps, self.schedule(0) * step / max(self.steps, 1), after)
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
         return {"schedule": schedule, "steps": self.steps, "shift": self.shift, "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> WarmUp:
-        """Builds the schedule from `get_config`'s output."""
+        """Build the schedule from `get_config`'s output."""
         return cls(**{**config, "schedule": keras.optimizers.schedules.deserialize(config["schedule"])})
 
 
@@ -110,11 +110,11 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """The rate of a step, an int or an integer tensor."""
+        """Return the rate of a step, an int or an integer tensor."""
         return self.peak * ops.sqrt(self.steps / ops.maximum(ops.cast(step, "float32"), float(self.steps)))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"peak": self.peak, "steps": self.steps, "name": self.name}
 
 
@@ -155,10 +155,10 @@ class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """The rate of a step, an int or an integer tensor."""
+        """Return the rate of a step, an int or an integer tensor."""
         done = (ops.cast(step, "float32") - self.begin) / (self.end - self.begin)
         return self.peak * (1 - ops.sqrt(ops.clip(done, 0.0, 1.0)))
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"peak": self.peak, "begin": self.begin, "end": self.end, "name": self.name}

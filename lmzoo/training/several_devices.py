@@ -41,11 +41,11 @@ class SeveralDevicesModel(keras.Model):
         return WholeBatches(strategy)
 
     def device_scope(self) -> contextlib.AbstractContextManager[Any]:
-        """The scope of `distribute_strategy`; an empty one if there is none."""
+        """Return the scope of `distribute_strategy`; an empty one if there is none."""
         return contextlib.nullcontext() if self.distribute_strategy is None else self.distribute_strategy.scope()
 
     def check_strategy(self, training: bool = True) -> None:
-        """Checks that the model can be trained, or only used, on its `tf.distribute.Strategy`.
+        """Check that the model can be trained, or only used, on its `tf.distribute.Strategy`.
 
         Raises:
             ValueError: for a strategy that is not a `tf.distribute.MirroredStrategy`, weights that were not made in its
@@ -57,7 +57,7 @@ class SeveralDevicesModel(keras.Model):
             check_model(self, training)
 
     def check_scope(self, variables: Iterable[keras.Variable]) -> None:
-        """Checks that some variables are on all devices of the model's `tf.distribute.Strategy`.
+        """Check that some variables are on all devices of the model's `tf.distribute.Strategy`.
 
         Raises:
             ValueError: naming one that was made outside of its scope.
@@ -112,7 +112,7 @@ class SeveralDevicesModel(keras.Model):
 
 
 def _mirrored_steps() -> ModuleType | None:
-    """The steps of one of several devices on TensorFlow; None elsewhere."""
+    """Return the steps of one of several devices on TensorFlow; None elsewhere."""
     if keras.backend.backend() != "tensorflow":
         return None
     from lmzoo.training import mirrored_devices
@@ -145,14 +145,14 @@ def _whole_layout(shape: tuple[int, ...]) -> keras.distribution.TensorLayout:
 
 
 def on_every_process(array: Tensor) -> Tensor:
-    """The array; if several processes have parts of it, the whole array on every device, which all can read."""
+    """Return the array; if several processes have parts of it, the whole array on every device, which all can read."""
     if not several_processes():
         return array
     return keras.distribution.distribute_tensor(array, _whole_layout(array.shape))
 
 
 def split_evenly(batch: Tensors) -> Tensors:
-    """Splits the arrays of a whole batch between the devices, if they can be split evenly."""
+    """Split the arrays of a whole batch between the devices, if they can be split evenly."""
     distribution = keras.distribution.distribution()
     layout_of: _Layouts | None = getattr(distribution, "split_layout", None)
     if layout_of is None:

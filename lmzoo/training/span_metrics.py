@@ -30,7 +30,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Counts a batch."""
+        """Count a batch."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
         counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)
         if sample_weight is not None:
@@ -87,7 +87,7 @@ class SpanScore(keras.metrics.Metric):
         )
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Counts the spans of a batch."""
+        """Count the spans of a batch."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
         counts = y_true != IGNORED
         if sample_weight is not None:
@@ -126,7 +126,7 @@ class SpanScore(keras.metrics.Metric):
         return starts, ends, first, ops.take(table.type_of, ids)
 
     def result(self) -> Tensor:
-        """The score; 0 where it is undefined."""
+        """Return the score; 0 where it is undefined."""
         precision = ops.divide_no_nan(self.correct, self.predicted)
         recall = ops.divide_no_nan(self.correct, self.actual)
         f1 = ops.divide_no_nan(2 * precision * recall, precision + recall)

@@ -45,23 +45,23 @@ class Throughput(keras.callbacks.Callback):
         self._epoch = (0.0, 0)  # when it began, and at which step
 
     def on_train_begin(self, logs: dict[str, float] | None = None) -> None:
-        """Starts the bar at the number of steps already done."""
+        """Start the bar at the number of steps already done."""
         self._advance = self._bar.enter_context(progress_bar("Training", self.steps, "steps", self.verbose))
         self._visible = self.verbose and Console(stderr=True).is_terminal
         self._shown = 0
         self._move()
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Starts to measure the speed."""
+        """Start to measure the speed."""
         self._epoch = (time.perf_counter(), self._done())
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Moves the bar, if it is time."""
+        """Move the bar, if it is time."""
         if self._visible and time.perf_counter() - self._moved >= _INTERVAL:
             self._move(self._summary(logs))
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Adds the speed to the logs."""
+        """Add the speed to the logs."""
         if logs is not None:
             logs["tokens_per_second"] = self._speed()
         if self._visible:
@@ -71,7 +71,7 @@ class Throughput(keras.callbacks.Callback):
             self.say(f"step {self._done():,} of {self.steps:,}: {self._summary(logs)}, {left / 60:.0f} minutes left")
 
     def on_train_end(self, logs: dict[str, float] | None = None) -> None:
-        """Ends the bar."""
+        """End the bar."""
         self._bar.close()
 
     def _move(self, note: str = "") -> None:

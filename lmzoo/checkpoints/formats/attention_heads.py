@@ -43,7 +43,7 @@ class JoinedHeads(RenamedTensors):
 def split_heads(
     tensors: Iterable[tuple[str, np.ndarray]], num_heads: int, axis_of: HeadsAxis
 ) -> Iterator[tuple[str, np.ndarray]]:
-    """Splits heads and their columns into two axes: the inverse of `JoinedHeads`, for writing."""
+    """Split heads and their columns into two axes: the inverse of `JoinedHeads`, for writing."""
     for name, array in tensors:
         if (axis := axis_of(name)) is not None:
             array = array.reshape(*array.shape[:axis], num_heads, -1, *array.shape[axis + 1 :])

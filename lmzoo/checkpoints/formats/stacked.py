@@ -39,7 +39,7 @@ class UnstackedTensors(RenamedTensors):
 
 
 def stack(tensors: Iterable[tuple[str, np.ndarray]], stacked: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Puts layers of the `stacked` tensors together, which come in order: the inverse of `UnstackedTensors`."""
+    """Put layers of the `stacked` tensors together, which come in order: the inverse of `UnstackedTensors`."""
     layers: dict[str, list[np.ndarray]] = {}
     for name, array in tensors:
         whole, _, _ = name.rpartition("/")

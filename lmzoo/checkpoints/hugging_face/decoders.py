@@ -41,7 +41,7 @@ def decoder_layout(
     allowed: Mapping[str, tuple[object, ...]] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """The layout of a family.
+    """Return the layout of a family.
 
     Args:
         tokens: module of the token embeddings.

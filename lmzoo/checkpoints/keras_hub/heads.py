@@ -61,7 +61,7 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
 
 
 def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, Arguments]:
-    """The kind of head in a preset, and arguments for its task's constructor; (None, {}) for no or an unknown head.
+    """Return the kind of a preset's head, and arguments for its task's constructor; (None, {}) if it is not known.
 
     `prefix` begins the names of the family's classes; `activation` is that of the head of its masked language model,
     and `hidden_dim` the backbone's width.
@@ -146,7 +146,7 @@ def _serialized(name: str, config: Arguments) -> Arguments:
 
 
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
-    """The tensors of a backbone's file and those of its head's file together."""
+    """Return the tensors of a backbone's file and those of its head's file together."""
     places = {name: (backbone, name) for name in backbone.names()}
     places |= {_HEAD + name: (head, name) for name in head.names()}
     return RenamedTensors(backbone.path.parent, places)

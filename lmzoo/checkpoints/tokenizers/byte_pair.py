@@ -150,7 +150,7 @@ def _end_words(tokens: Sequence[str]) -> bool:
 
 
 def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """The vocabulary of fairseq's dictionary, which gives most tokens by their ids in GPT-2's vocabulary."""
+    """Return the vocabulary of fairseq's dictionary, which gives most tokens by their ids in GPT-2's vocabulary."""
     numbers = {str(number): token for number, token in enumerate(tokens)}
     entries = []
     for at, line in enumerate(read_lines(file), 1):

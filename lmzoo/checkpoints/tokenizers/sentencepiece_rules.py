@@ -17,7 +17,7 @@ _KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(T
 
 
 def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
-    """Returns the tokenizer with a model that cleans texts itself, by rules that do both clean-ups in one step.
+    """Return the tokenizer with a model that cleans texts itself, by rules that do both clean-ups in one step.
 
     No rule can join letters of Hangul once an accent between them is removed: they stay separate.
 
@@ -84,6 +84,6 @@ def _normalizer(**source: Any) -> Any:
 
 
 def clean_up_in(model: bytes) -> dict[str, bool] | None:
-    """The settings of the clean-up that `with_clean_up` put into a model's rules; None if it did not."""
+    """Return the settings of the clean-up that `with_clean_up` put into a model's rules; None if it did not."""
     match = _KNOWN_NAME.fullmatch(read_model(model).normalizer_spec.name)
     return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

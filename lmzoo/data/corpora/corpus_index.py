@@ -71,7 +71,7 @@ class Index:
 
     @classmethod
     def read(cls, folder: Path) -> Index:
-        """Reads the index of a corpus.
+        """Read the index of a corpus.
 
         Raises:
             FileNotFoundError: if the folder has no index.
@@ -93,7 +93,7 @@ class Index:
         return index
 
     def problem(self) -> str:
-        """What contradicts itself or leads out of the folder; "" if nothing does."""
+        """Return what contradicts itself or leads out of the folder; "" if nothing does."""
         if self.dtype not in ("uint16", "int32"):
             return f"ids of {self.dtype!r:.40}"
         types = {name: type(value) for name, value in self.tokenizer.items()} if type(self.tokenizer) is dict else {}
@@ -111,11 +111,11 @@ class Index:
         return ""
 
     def write(self, folder: str | Path) -> None:
-        """Writes the index, in place of an older one."""
+        """Write the index, in place of an older one."""
         save_json(inside(folder, INDEX_FILE), vars(self))
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
-        """Checks that a tokenizer is the one that made the corpus.
+        """Check that a tokenizer is the one that made the corpus.
 
         Raises:
             ValueError: if it is another one.
@@ -129,7 +129,7 @@ class Index:
             )
 
     def check_files(self, folder: Path) -> None:
-        """Checks that all files exist and have the right sizes.
+        """Check that all files exist and have the right sizes.
 
         Raises:
             FileNotFoundError: naming a file that is missing.
@@ -144,7 +144,7 @@ class Index:
 
 
 def checksums_of(content: np.ndarray) -> list[int]:
-    """The CRC-32 of every `BLOCK` bytes of a file.
+    """Return the CRC-32 of every `BLOCK` bytes of a file.
 
     Args:
         content: uint8 (n,).
@@ -158,7 +158,7 @@ def dtype_of(tokenizer: Tokenizer) -> str:
 
 
 def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
-    """What distinguishes a tokenizer from others.
+    """Return what distinguishes a tokenizer from others.
 
     Raises:
         ValueError: for a tokenizer without ids, which a corpus holds.

@@ -95,7 +95,7 @@ def write_corpus(
 
 
 def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter) -> None:
-    """Writes the missing part of a corpus."""
+    """Write the missing part of a corpus."""
     last = index.shards[-1] if index.shards else None
     if last is not None and "digest" not in last:
         raise ValueError(f"{folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
@@ -155,7 +155,7 @@ class ShardWriter:
     def shards_of(
         self, texts: Iterable[list[str]], read: Callable[[], int], digest: Any, first: int = 0
     ) -> Iterator[Shard]:
-        """Writes documents and yields each file that is complete.
+        """Write documents and yield each file that is complete.
 
         Args:
             texts: documents as lists of valid sentences.
@@ -179,7 +179,7 @@ class ShardWriter:
             yield self._close(read(), digest.hexdigest())
 
     def _batches(self, texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        """Yields batches of about `_BATCH` characters, or fewer if shards are small: a shard ends with a batch."""
+        """Yield batches of about `_BATCH` characters, or fewer if shards are small: a shard ends with a batch."""
         most, batch, count = min(_BATCH, self.shard_tokens), [], 0
         for document in texts:
             batch.append(document)
@@ -191,7 +191,7 @@ class ShardWriter:
             yield batch
 
     def _take(self, future: Future[TokenizedDocuments], read: int, digest: str) -> Iterator[Shard]:
-        """Adds a tokenized batch to the current shard, and yields the shard if it is complete."""
+        """Add a tokenized batch to the current shard, and yield the shard if it is complete."""
         part = future.result()
         if len(part):
             self.parts.append(part)
@@ -201,7 +201,7 @@ class ShardWriter:
             yield self._close(read, digest)
 
     def _close(self, read: int, digest: str) -> Shard:
-        """Writes the current shard: where documents and sentences begin and end, then the tokens."""
+        """Write the current shard: where documents and sentences begin and end, then the tokens."""
         name = f"shard-{self.prefix}{self.number:05}.bin"
         sentences = _joined([part.sentence_splits for part in self.parts])
         documents = _joined([part.document_splits for part in self.parts])
@@ -225,11 +225,11 @@ class ShardWriter:
 
 
 def _joined(splits: list[np.ndarray]) -> np.ndarray:
-    """Joins the splits of parts to splits of the whole."""
+    """Join the splits of parts to splits of the whole."""
     begins = np.cumsum([0, *(part[-1] for part in splits[:-1])])
     return np.concatenate([[0], *(part[1:] + begin for part, begin in zip(splits, begins, strict=True))])
 
 
 def _encoded(document: list[str]) -> bytes:
-    """The document as bytes, different for different lists of sentences."""
+    """Return the document as bytes, different for different lists of sentences."""
     return "".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode()

@@ -27,7 +27,7 @@ class DocumentFilter:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def kept(self, documents: Iterable[Sequence[str]]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yields the documents that stay, each with its position."""
+        """Yield the documents that stay, each with its position."""
         for position, sentences in enumerate(documents):
             if reason := self._reason(sentences):
                 self.left_out[reason] = self.left_out.get(reason, 0) + 1
@@ -46,7 +46,7 @@ class DocumentFilter:
 
 
 def language_of(sentences: Sequence[str]) -> str:
-    """The code of the language that the beginning of a document is most likely in, such as "en".
+    """Return the code of the language that the beginning of a document is most likely in, such as "en".
 
     Raises:
         ImportError: if py3langid is not installed.
@@ -59,7 +59,7 @@ def language_of(sentences: Sequence[str]) -> str:
 
 
 def check_languages(languages: Sequence[str]) -> None:
-    """Checks that there are such languages.
+    """Check that there are such languages.
 
     Raises:
         ValueError: naming one that cannot be told from others.

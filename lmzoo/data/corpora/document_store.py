@@ -31,7 +31,7 @@ class StoredDocuments(Sequence[list[list[str]]]):
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:
-        """Splits the sentences of documents into words and writes them to a file, unless it exists.
+        """Split the sentences of documents into words and write them to a file, unless it exists.
 
         Args:
             documents: lists of sentences.
@@ -51,11 +51,11 @@ class StoredDocuments(Sequence[list[list[str]]]):
         return cls(path)
 
     def __len__(self) -> int:
-        """Number of documents."""
+        """Return number of documents."""
         return len(self._ends)
 
     def __getitem__(self, index: Any) -> Any:
-        """The document at `index`, or those of a slice."""
+        """Return the document at `index`, or those of a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         index = range(len(self))[index]

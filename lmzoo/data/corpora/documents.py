@@ -34,7 +34,7 @@ def read_documents(
     field: str = "text",
     split: bool = True,
 ) -> Iterator[list[str]]:
-    r"""Reads documents from text files or JSON lines, one after another.
+    r"""Read documents from text files or JSON lines, one after another.
 
     * Text: a line is a sentence or a paragraph; blank lines separate documents.
     * `.jsonl`, `.ndjson`: one object per line, each a document. A line of its text is a sentence or a paragraph; the
@@ -76,7 +76,7 @@ def read_documents(
 
 
 def split_documents(documents: Any, field: str = "text", split: bool = True) -> Iterator[list[str]]:
-    r"""Reads documents from an iterator, a `tf.data.Dataset` or a Hugging Face data set, as lists of sentences.
+    r"""Read documents from an iterator, a `tf.data.Dataset` or a Hugging Face data set, as lists of sentences.
 
     Args:
         documents: strings (or UTF-8 bytes), in which a line is a sentence or a paragraph; lists of such lines; records
@@ -110,14 +110,14 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
 
 
 def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
-    """Takes the texts out of records and arrays."""
+    """Take the texts out of records and arrays."""
     for position, item in enumerate(items):
         text = _field_of(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
 
 
 def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
-    """Splits documents, each a string or a list of lines, into sentences."""
+    """Split documents, each a string or a list of lines, into sentences."""
     reader, kept = DocumentReader(texts), 0
     for cleaned in reader:
         lines = [line.strip() for part in cleaned for line in part.split("\n")]
@@ -129,7 +129,7 @@ def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
 
 
 def text_files(path: str | Path) -> list[str]:
-    """Lists the files that a path, folder, pattern or URL stands for; see `read_documents`.
+    """List the files that a path, folder, pattern or URL stands for; see `read_documents`.
 
     Raises:
         FileNotFoundError: if there are none.
@@ -138,7 +138,7 @@ def text_files(path: str | Path) -> list[str]:
 
 
 def _documents_in(path: str, field: str) -> Iterator[str | Sequence[str]]:
-    """Reads the documents of a file, each a string or a list of lines."""
+    """Read the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
         lines = _lines(path, raw)
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
@@ -165,7 +165,7 @@ def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Groups the lines between blank lines; a file without text is one empty document."""
+    """Group the lines between blank lines; a file without text is one empty document."""
     document: list[str] = []
     found = False
     for line in lines:

@@ -129,7 +129,7 @@ class DocumentStreams(OrderedBatches):
         return self.length
 
     def count(self, verbose: bool = True) -> None:
-        """Sets `length`, the number of batches, and `num_words`, which includes ends of sentences, by reading once.
+        """Set `length`, the number of batches, and `num_words`, which includes ends of sentences, by reading once.
 
         Raises:
             TypeError: see `sentences_of`.
@@ -175,7 +175,7 @@ class DocumentStreams(OrderedBatches):
             yield self.make_batch(rows, self.steps, index > 0)
 
     def identity(self) -> dict[str, object]:
-        """What is quickly known of the documents, and how they are read; see `Batches`."""
+        """Return what is quickly known of the documents, and how they are read; see `Batches`."""
         first: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
         found: dict[str, object] = {"first sentence": " ".join(first)}
         if isinstance(self.documents, Sized):
@@ -218,7 +218,7 @@ class EncodedDocuments(Encoded):
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
-        """Reads documents; see `sentences_of`."""
+        """Read documents; see `sentences_of`."""
         check_documents(documents)
         documents, warning, steps = list(documents), FirstWarning(), []
         for i in range(len(documents)):

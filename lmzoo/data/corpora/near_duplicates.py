@@ -19,7 +19,7 @@ def exact_digest(sentences: Sequence[str]) -> bytes:
 
 
 def min_hash(sentences: Sequence[str]) -> np.ndarray:
-    """The MinHash of a document's runs of five words, in lower case: uint32 (128,).
+    """Return the MinHash of a document's runs of five words, in lower case: uint32 (128,).
 
     The share of equal numbers in two of them estimates the Jaccard similarity of the documents: how many of the runs
     that occur in one of them occur in both.

@@ -72,7 +72,7 @@ class Preparation:
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:
-        """The documents of a file that stay, with their positions, and the filter that counts the others."""
+        """Return the documents of a file that stay, with their positions, and the filter that counts the others."""
         kept = DocumentFilter(self.min_characters, self.max_characters, self.languages)
         return kept, kept.kept(read_documents(file, self.field, self.split))
 
@@ -173,7 +173,7 @@ def prepare_corpus(
 
 
 def _start_signing(preparation: Preparation) -> Callable[[_Part], list[str]]:
-    """What tells duplicates, of each document that passes the filters, in a file for each file of documents."""
+    """Return what tells duplicates, of each document that passes the filters, in a file for each file of documents."""
 
     def sign(part: _Part) -> list[str]:
         with collect_warnings() as messages:
@@ -197,7 +197,7 @@ def _start_signing(preparation: Preparation) -> Callable[[_Part], list[str]]:
 
 
 def _start_writing(preparation: Preparation, tokenizer: Tokenizer) -> Callable[[_Part], list[str]]:
-    """The files of the corpus for each file of documents."""
+    """Return the files of the corpus for each file of documents."""
 
     def write(part: _Part) -> list[str]:
         with collect_warnings() as messages:
@@ -228,7 +228,7 @@ def _run(
     address: str | None,
     verbose: bool,
 ) -> Iterator[Any]:
-    """Does what is left to do of a step, and yields its results, in the order of the parts."""
+    """Do what is left to do of a step, and yield its results, in the order of the parts."""
     left = [part for part in parts if not exists(part.named(kind, "json"))]
     with progress_bar(what, len(left), "files", verbose) as advance:
         for part, messages in run_jobs(left, start, workers, address) if left else ():
@@ -239,7 +239,7 @@ def _run(
 
 
 def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
-    """Writes which documents of each part are no duplicates, and counts the others."""
+    """Write which documents of each part are no duplicates, and count the others."""
     found = [_load(part.named("signatures", "npz")) for part in parts]
     exact = exact_duplicates(np.concatenate([arrays["digests"] for arrays in found]))
     near = np.zeros_like(exact)
@@ -255,7 +255,7 @@ def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
 
 
 def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[str, int] | None:
-    """Records how a corpus is made, or compares this with the record; returns the counts of a complete corpus."""
+    """Record how a corpus is made, or compare this with the record, and return the counts of a complete corpus."""
     path = inside(folder, _RECORD)
     if exists(path):
         stored = load_json(path)
@@ -276,7 +276,7 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
 def _finish(
     folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], left_out: Counter[str]
 ) -> dict[str, int]:
-    """Joins the parts to a corpus."""
+    """Join the parts to a corpus."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
     Index(identity_of(tokenizer), dtype_of(tokenizer), shards, complete=True).write(folder)
@@ -289,7 +289,7 @@ def _finish(
 
 
 def _clean_up(parts: Sequence[_Part]) -> None:
-    """Removes what only a run needs."""
+    """Remove what only a run needs."""
     for part in parts:
         for kind, suffix in (("signatures", "npz"), ("signatures", "json"), ("kept", "npz"), ("part", "json")):
             remove(part.named(kind, suffix))

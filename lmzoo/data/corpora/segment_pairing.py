@@ -137,7 +137,7 @@ def segment_pairs(
 
 
 def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Checks documents, each a list of sentences, and makes their sentences valid strings.
+    """Check documents, each a list of sentences, and make their sentences valid strings.
 
     Raises:
         TypeError: for a document that is not a list of strings, naming its position.
@@ -163,7 +163,7 @@ class _Places:
         return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
 
     def take(self, begin: int, end: int) -> np.ndarray:
-        """The tokens between two positions in one document."""
+        """Return the tokens between two positions in one document."""
         part = bisect_right(self.tokens, begin) - 1
         return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
 
@@ -196,7 +196,7 @@ class _Pairs:
         self._begins, self._lengths, self._labels = array("q"), array("i"), array("b")
 
     def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
-        """Adds a pair: where its two segments begin and end, and its label."""
+        """Add a pair: where its two segments begin and end, and its label."""
         self._begins.extend((first[0], second[0]))
         self._lengths.extend((first[1] - first[0], second[1] - second[0]))
         self._labels.append(label)
@@ -230,7 +230,7 @@ def _pair_up(
     rng: np.random.Generator,
     pairs: _Pairs,
 ) -> None:
-    """Appends the pairs of a document."""
+    """Append the pairs of a document."""
     splits = places.splits(order[index])
     target = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
     begin, end, last = 0, 0, len(splits) - 1
@@ -280,7 +280,7 @@ def _slices(count: int) -> Iterator[slice]:
 def _blocks(
     places: _Places, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """The sequences in blocks, with special tokens; see `join_blocks`."""
+    """Yield the sequences in blocks, with special tokens; see `join_blocks`."""
     dtype = places.parts[0].token_ids.dtype
     start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
     overhead = preprocessor.packing.overhead(pair=True)

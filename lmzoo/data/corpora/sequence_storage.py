@@ -15,7 +15,7 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
-    """Number of tokens that fit into a sequence, or into a pair, in addition to the special ones.
+    """Return number of tokens that fit into a sequence, or into a pair, in addition to the special ones.
 
     Raises:
         TypeError: for anything but a preprocessor.
@@ -36,7 +36,7 @@ def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
 def join_blocks(
     blocks: Iterable[tuple[np.ndarray, np.ndarray]], folder: Path | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Joins blocks of sequences to the arrays that `EncodedTexts` holds.
+    """Join blocks of sequences to the arrays that `EncodedTexts` holds.
 
     Args:
         blocks: `(token_ids, lengths)` of consecutive sequences.

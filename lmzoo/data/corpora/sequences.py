@@ -208,7 +208,7 @@ def pack_sentences(
 def _units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The stream of tokens to cut, the lengths of its uncuttable units, and the boundaries of documents among these."""
+    """Return the tokens to cut, the lengths of uncuttable units, and the boundaries of documents among these."""
     lengths, documents = np.diff(part.sentence_splits), part.document_splits
     ended = lengths % room != 0  # (s,)
     ends, units = part.sentence_splits[1:][ended], lengths + ended
@@ -223,7 +223,7 @@ def _units(
 
 
 def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
-    """Fills sequences with units: the first unit of each sequence, and where the units are in the stream."""
+    """Fill sequences with units: the first unit of each sequence, and where the units are in the stream."""
     places = splits_of(units)  # (u + 1,)
     after = np.searchsorted(places, places[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:

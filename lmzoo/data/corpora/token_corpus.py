@@ -65,7 +65,7 @@ class TokenCorpus:
         self.shards: Sequence[TokenizedDocuments] = _CheckedShards(self.folder, self._index)
 
     def __len__(self) -> int:
-        """Number of documents."""
+        """Return number of documents."""
         return sum(shard["documents"] for shard in self._index.shards)
 
     @property
@@ -95,7 +95,7 @@ class TokenCorpus:
         return tokenizer
 
     def check_tokenizer(self, tokenizer: Tokenizer) -> None:
-        """Checks that a tokenizer is the one that made the corpus.
+        """Check that a tokenizer is the one that made the corpus.
 
         Raises:
             ValueError: if it is another one.
@@ -103,7 +103,7 @@ class TokenCorpus:
         self._index.check_tokenizer(self.folder, tokenizer)
 
     def verify(self) -> None:
-        """Reads all files and checks their sha256.
+        """Read all files and check their sha256.
 
         Raises:
             ValueError: naming a file that was altered.
@@ -146,7 +146,7 @@ class _CheckedShards(Sequence[TokenizedDocuments]):
 
 
 def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
-    """Compares a file with the checksums of its blocks; one of an earlier version, which has none, with its sha256."""
+    """Compare a file with the checksums of its blocks; one of an earlier version, which has none, with its sha256."""
     if "crc32" not in shard:
         _check_sha256(folder, shard)
         return

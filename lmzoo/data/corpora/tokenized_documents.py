@@ -33,7 +33,7 @@ class TokenizedDocuments:
     document_splits: np.ndarray
 
     def __len__(self) -> int:
-        """Number of documents."""
+        """Return number of documents."""
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
@@ -92,7 +92,7 @@ class DocumentReader:
         self._invalid: list[str] = []
 
     def __iter__(self) -> Iterator[list[str]]:
-        """The sentences of each document."""
+        """Yield the sentences of each document."""
         for position, document in enumerate(self.documents):
             self.count += 1
             sentences = sentences_of(no_record(document, position))
@@ -118,7 +118,7 @@ class DocumentReader:
 
 
 def check_documents(documents: object) -> None:
-    """Checks that `documents` can be a list of documents.
+    """Check that `documents` can be a list of documents.
 
     Raises:
         TypeError: if it is not iterable, or is one text, or a dict or a table, whose names would be read as documents.
@@ -131,7 +131,7 @@ def check_documents(documents: object) -> None:
 
 
 def no_record(document: _Item, position: int) -> _Item:
-    """Returns the document at a position, a string or a list of sentences, if it is not a record.
+    """Return the document at a position, a string or a list of sentences, if it is not a record.
 
     Raises:
         TypeError: for a record, since the names of its fields would be read as sentences.
@@ -145,7 +145,7 @@ def no_record(document: _Item, position: int) -> _Item:
 
 
 def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
-    """The sentences of a document; a string is one sentence."""
+    """Return the sentences of a document; a string is one sentence."""
     return [document] if is_text(document) else document  # type: ignore[list-item]
 
 
@@ -157,7 +157,7 @@ def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
 
 
 def groups_of(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Groups items into lists of `size`; the last may be shorter."""
+    """Group items into lists of `size`; the last may be shorter."""
     items = iter(items)
     while group := list(itertools.islice(items, size)):
         yield group

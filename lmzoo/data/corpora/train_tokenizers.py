@@ -155,7 +155,7 @@ def train_wordpiece(
 
 
 def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
-    """Yields the texts, and writes each to a file as a line of JSON."""
+    """Yield the texts, and write each to a file as a line of JSON."""
     for text in texts:
         file.write(json.dumps(text) + "\n")
         yield text
@@ -371,7 +371,7 @@ def _train_unigram(texts: Iterable[str], size: int, **settings: Any) -> bytes:
 
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
-    """The most frequent words of texts."""
+    """Return the most frequent words of texts."""
     return learn_words(([text] for text in _checked(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
 
 
@@ -387,7 +387,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
 
 
 def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Iterates over the texts that are not empty, made valid.
+    """Iterate over the texts that are not empty, made valid.
 
     Raises:
         TypeError: at once, for a single text or anything else that is not a list.
@@ -403,7 +403,7 @@ def _checked(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Iterates over at least one valid text, with a progress bar, and checks the size of the vocabulary."""
+    """Iterate over at least one valid text, with a progress bar, and check the size of the vocabulary."""
     require(is_integer(size, 1), "vocabulary_size", "a positive integer", size)
     return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
 

@@ -87,7 +87,7 @@ def report_size(found: int, asked: int, what: str) -> None:
 def sentences_of(
     documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
 ) -> Iterator[list[str]]:
-    """Iterates over the sentences of documents as lists of words; sentences without words are left out.
+    """Iterate over the sentences of documents as lists of words; sentences without words are left out.
 
     There is at most one warning of invalid UTF-8.
 

@@ -33,7 +33,7 @@ def read_conll(
     conllu: bool | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[list[str]], list[list[str]] | None]:
-    r"""Reads words and their labels from columns.
+    r"""Read words and their labels from columns.
 
     Columns are separated by tabs in lines that contain tabs, otherwise by spaces. Sentences are separated by blank
     lines and lines of `-DOCSTART-`. Lines before a sentence whose first column is "#" are comments, as MultiCoNER's

@@ -20,7 +20,7 @@ def read_choices(
     format: str | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[tuple[str, list[str]]], list[int] | None]:
-    r"""Reads prompts, their choices, and the right choice from the columns of a table; by default SWAG's columns.
+    r"""Read prompts, their choices, and the right choice from the columns of a table; by default SWAG's columns.
 
     Args:
         path: see `read_table`.

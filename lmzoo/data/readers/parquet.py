@@ -14,7 +14,7 @@ _READ = 1024  # rows that are converted at once
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """The modules `pyarrow` and `pyarrow.parquet`.
+    """Return the modules `pyarrow` and `pyarrow.parquet`.
 
     Raises:
         ImportError: saying how to install them.
@@ -30,7 +30,7 @@ def import_pyarrow() -> tuple[Any, Any]:
 def numbered_parquet_rows(
     source: Source, skip: int = 0, columns: Sequence[Any] | None = None
 ) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """Reads rows as they are needed, with their numbers, which begin with 1.
+    """Read rows as they are needed, with their numbers, which begin with 1.
 
     Args:
         source: a file, a URL, or a file object in binary mode.
@@ -59,7 +59,7 @@ def numbered_parquet_rows(
 
 
 def count_parquet_rows(source: Source) -> int:
-    """Number of rows, which the file's metadata says."""
+    """Return number of rows, which the file's metadata says."""
     with _opened(source) as file:
         return file.metadata.num_rows
 

@@ -17,7 +17,7 @@ class Answer(TypedDict):
 
 
 def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], list[str]], list[list[Answer]] | None]:
-    """Reads questions, contexts and answers from a file in the format of SQuAD 1.1 or 2.0.
+    """Read questions, contexts and answers from a file in the format of SQuAD 1.1 or 2.0.
 
     Args:
         path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.

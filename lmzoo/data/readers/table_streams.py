@@ -113,7 +113,7 @@ class TableStream:
         return next(([*row] for row in self._with(_first=0)), [])
 
     def __iter__(self) -> Iterator[Row]:
-        """Iterates over the rows of all files."""
+        """Iterate over the rows of all files."""
         skip = self._first
         for number in self._order():
             if skip and skip >= (count := self._count(number)):
@@ -126,7 +126,7 @@ class TableStream:
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:
-        """Iterates over parts of the table, each a dict of columns with `batch_size` cells; the last may be shorter.
+        """Iterate over parts of the table, each a dict of columns with `batch_size` cells; the last may be shorter.
 
         Args:
             batch_size: int.
@@ -136,7 +136,7 @@ class TableStream:
             yield {name: [row.get(name) for row in some] for name in dict.fromkeys(itertools.chain.from_iterable(some))}
 
     def skip(self, n: int) -> Self:
-        """The same table without its first rows; files before them are not read again, once they have been counted.
+        """Return the same table without its first rows; files before them, once counted, are not read again.
 
         Args:
             n: int, number of rows.
@@ -144,7 +144,7 @@ class TableStream:
         return self._with(_first=self._first + n)
 
     def select_columns(self, column_names: Sequence[Column]) -> Self:
-        """The same table with fewer columns; of Parquet files the others are not read.
+        """Return the same table with fewer columns; of Parquet files the others are not read.
 
         Args:
             column_names: those to keep.
@@ -152,7 +152,7 @@ class TableStream:
         return self._with(_columns=[*column_names])
 
     def shuffle_files(self, seed: int) -> Self:
-        """The same table with its files in another order for each epoch. `fit` calls it, unless `shuffle=False`.
+        """Return the same table with its files in another order for each epoch. `fit` calls it, unless `shuffle=False`.
 
         Args:
             seed: int.
@@ -160,7 +160,7 @@ class TableStream:
         return self._with(_seed=seed)
 
     def set_epoch(self, epoch: int) -> None:
-        """Sets the epoch, on which the order of shuffled files depends.
+        """Set the epoch, on which the order of shuffled files depends.
 
         Args:
             epoch: int.
@@ -168,7 +168,7 @@ class TableStream:
         self._epoch = epoch
 
     def count_rows(self, verbose: bool = True) -> int:
-        """Number of rows of all files. Text files are read once for it, but JSON is not decoded.
+        """Return number of rows of all files. Text files are read once for it, but JSON is not decoded.
 
         Args:
             verbose: whether to show progress.
@@ -207,7 +207,7 @@ class TableStream:
         return self.header and format in ("csv", "tsv")
 
     def _rows(self, number: int, skip: int) -> NumberedRows:
-        """The rows of a file from a certain one on, with the numbers of their lines."""
+        """Yield the rows of a file from a certain one on, with the numbers of their lines."""
         path, format = self.files[number], self._formats[number]
         if format == "parquet":
             yield from numbered_parquet_rows(path, skip, self._columns)

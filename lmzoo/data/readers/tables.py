@@ -43,7 +43,7 @@ def read_table(
     encoding: str = "utf-8",
     separator: str | None = None,
 ) -> tuple[list[str] | tuple[list[str], list[str]], list[Any] | None]:
-    r"""Reads texts, or pairs of texts, and labels from the columns of a table.
+    r"""Read texts, or pairs of texts, and labels from the columns of a table.
 
     The formats are:
 
@@ -111,7 +111,7 @@ class Table:
     lines: list[int]
 
     def where(self, row: int) -> str:
-        """The file and line of a row, for messages."""
+        """Return the file and line of a row, for messages."""
         return f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {self.lines[row]}"
 
     def has(self, name: str) -> bool:
@@ -119,7 +119,7 @@ class Table:
         return all(name in row for row in self.rows) if self.format in _KEYED else (self.names or []).count(name) == 1
 
     def column(self, column: Column) -> list[Any]:
-        """The cells of a column.
+        """Return the cells of a column.
 
         Raises:
             ValueError: if there is no such column.
@@ -154,7 +154,7 @@ class Table:
         return self.names.index(column)
 
     def texts(self, column: Column) -> list[str]:
-        """The cells of a column of texts.
+        """Return the cells of a column of texts.
 
         Raises:
             ValueError: if there is no such column, or naming a line where the cell is not text.
@@ -172,7 +172,7 @@ class Table:
         labels: Sequence[str] | None = None,
         separator: str | None = None,
     ) -> list[Any]:
-        """The cells of a column as labels; see `read_table`.
+        """Return the cells of a column as labels; see `read_table`.
 
         Raises:
             ValueError: if there is no such column, or naming a line where the label is missing or not allowed.
@@ -221,19 +221,19 @@ def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any])
 
 
 def label_parts(cell: Any, separator: str) -> list[Any]:
-    """The labels in a cell."""
+    """Return the labels in a cell."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator)] if cell.strip() else []
     return cell if isinstance(cell, list) else [] if cell is None else [cell]
 
 
 def table_format(path: Source, format: str | None = None) -> str | None:
-    """The format that a file is read in: the given one, or that of its suffix; None if the suffix is not a table's."""
+    """Return the format of a file: the given one, or that of its suffix; None if the suffix is not a table's."""
     return format or SUFFIXES.get(suffix_of(path))
 
 
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
-    """Reads the rows of a file; see `read_table`.
+    """Read the rows of a file; see `read_table`.
 
     Raises:
         ValueError: as `read_table`.
@@ -261,14 +261,14 @@ def line_ends(format: str) -> str:
 
 
 def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[str] | None:
-    """The names of the columns, None if they have only numbers; takes the header off numbered rows, if there is one."""
+    """Return the names of the columns, None if they have only numbers; take any header off numbered rows."""
     if rows and header and format in ("csv", "tsv"):
         return rows.pop(0)[1]
     return {"txt": ["text"], "labeled": ["label", "text"]}.get(format)
 
 
 def check_width(where: str, row: Collection[Any], first: Collection[Any], format: str) -> None:
-    """Checks that a row has as many cells as the first line, if the rows of the format are not dicts.
+    """Check that a row has as many cells as the first line, if the rows of the format are not dicts.
 
     Raises:
         ValueError: if not.
@@ -278,7 +278,7 @@ def check_width(where: str, row: Collection[Any], first: Collection[Any], format
 
 
 def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
-    """Reads the rows of a file, opened as `line_ends` says, with the numbers of their lines.
+    """Read the rows of a file, opened as `line_ends` says, with the numbers of their lines.
 
     Args:
         file: is read as far as the iterator is.
@@ -294,7 +294,7 @@ def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterat
 
 
 def count_rows(file: TextIO, format: str, name: str) -> int:
-    """Number of rows of a file, the header included; JSON is not decoded. See `numbered_rows`."""
+    """Return number of rows of a file, the header included; JSON is not decoded. See `numbered_rows`."""
     return sum(1 for _ in _SPLITTERS[format](file, name))
 
 

@@ -23,12 +23,12 @@ ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 def name_of(source: Source) -> str:
-    """The name of a file in messages."""
+    """Return the name of a file in messages."""
     return str(source) if isinstance(source, (str, Path)) else getattr(source, "name", "the file")
 
 
 def read_text(source: Source, encoding: str = "utf-8") -> str:
-    """Reads a text file, without its byte order mark.
+    """Read a text file, without its byte order mark.
 
     Args:
         source: a file, or a file object open in binary mode. It may be compressed by gzip or xz, whatever its name.
@@ -68,7 +68,7 @@ def decompressed(file: io.BufferedReader) -> BinaryIO:
 
 
 def lines_of(text: str) -> TextIO:
-    """The lines of a text. Only line feeds end lines, since texts may hold other separators."""
+    """Return the lines of a text. Only line feeds end lines, since texts may hold other separators."""
     return io.StringIO(text, newline="\n")
 
 
@@ -80,7 +80,7 @@ def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def open_text(path: str | Path, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
-    """Opens a text file for a `with` block that reads it line by line, without its byte order mark.
+    """Open a text file for a `with` block that reads it line by line, without its byte order mark.
 
     It may be compressed by gzip or xz. Only line feeds end lines; with `newline=""` carriage returns do, too.
 
@@ -114,7 +114,7 @@ def _unknown(encoding: str) -> ArgumentError:
 
 
 def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
-    """Lists the files that a path, folder, pattern or URL stands for; of a folder those with certain suffixes, sorted.
+    """List the files that a path, folder, pattern or URL stands for; of a folder those with certain suffixes, sorted.
 
     Raises:
         FileNotFoundError: if there are none.
@@ -127,7 +127,7 @@ def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Reads the objects of JSON lines, given with their numbers; blank lines are left out.
+    """Read the objects of JSON lines, given with their numbers; blank lines are left out.
 
     Raises:
         ValueError: naming a line that is not a JSON object.
@@ -145,13 +145,13 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
 
 
 def suffix_of(source: Source) -> str:
-    """The suffix of a file's name in lower case, ignoring that of its compression: ".csv" for "Train.csv.gz"."""
+    """Return the suffix of a file's name in lower case, ignoring that of its compression: ".csv" for "Train.csv.gz"."""
     path = Path(name_of(source).lower())
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 
 def near_names(name: str, names: Sequence[str]) -> str:
-    """Lists the names that exist, for the end of a message, and suggests the one most like `name`."""
+    """List the names that exist, for the end of a message, and suggest the one most like `name`."""
     near = difflib.get_close_matches(name, names, n=1)
     hint = f" Did you mean {near[0]!r}?" if near else ""
     shown = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
@@ -159,7 +159,7 @@ def near_names(name: str, names: Sequence[str]) -> str:
 
 
 def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
-    """Checks that a label in a file is not missing, and is one of the allowed `labels`, if these are given.
+    """Check that a label in a file is not missing, and is one of the allowed `labels`, if these are given.
 
     Raises:
         ValueError: if the label is missing or not allowed.

@@ -84,14 +84,14 @@ class SharedBlocks(ConfiguredLayer):
         return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
 
     def build(self, input_shape: Shape) -> None:
-        """Creates the blocks' weights."""
+        """Create the blocks' weights."""
         for block in self.blocks:
             if not block.built:  # as Keras leaves them that makes a layer from its configuration
                 block.build(input_shape)
         self.built = True
 
     def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
-        """Applies all groups."""
+        """Apply all groups."""
         states = []
         for group in self.groups:
             if self.unroll:
@@ -133,12 +133,12 @@ class SharedBlocks(ConfiguredLayer):
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
     def compute_output_shape(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> list[Shape]:
-        """The inputs' shape, for each application of a block."""
+        """Return the inputs' shape, for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
 
 def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
-    """Copies of a block's kernels, given its trainable weights, that are faster to apply repeatedly (TensorFlow only).
+    """Return copies of a block's kernels, of its trainable weights, that are faster to apply often (on TensorFlow).
 
     They are kernels of plain layers that are trained, by their layers.
     """

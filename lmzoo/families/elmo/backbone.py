@@ -86,12 +86,12 @@ class ElmoBackbone(Backbone):
         self.bilm.trainable = self.bilm.trainable and not self.config.freeze_bilm
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments; `freeze_bilm` is true as long as the language model is frozen."""
+        """Return the constructor's arguments; `freeze_bilm` is true as long as the language model is frozen."""
         return super().get_config() | {"freeze_bilm": self.config.freeze_bilm and not self.bilm.trainable}
 
     @classmethod
     def assemble(cls, config: ElmoConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph."""
+        """Build the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
             "bilm": BiLM(config, dtype=dtype, name="bilm"),
@@ -111,7 +111,7 @@ class ElmoBackbone(Backbone):
         return _mask_of(inputs)
 
     def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
-        """Calls the model with LSTMs that continue from an earlier call, as in the original implementations.
+        """Call the model with LSTMs that continue from an earlier call, as in the original implementations.
 
         Args:
             inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
@@ -143,7 +143,7 @@ class ElmoBackbone(Backbone):
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """The layers of the language model, sentence markers included; arguments as for `call_with_state`.
+        """Return the layers of the language model, sentence markers included; arguments as for `call_with_state`.
 
         Returns:
             A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
@@ -156,7 +156,7 @@ class ElmoBackbone(Backbone):
         return self.bilm(words, _mask_of(inputs), state, training=training)
 
     def word_vectors(self, ids: Tensor) -> Tensor:
-        """The vectors of single words, float (N, P), which do not depend on their context and can be cached.
+        """Return the vectors of single words, float (N, P), which do not depend on their context and can be cached.
 
         `ids` are int32 (N, W), the words' characters; for a model with a vocabulary int32 (N,).
         """
@@ -198,7 +198,7 @@ def _mask_of(inputs: Features) -> Tensor:
 
 
 def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
-    """The outputs of the backbone, from the language model's layers with markers."""
+    """Return the outputs of the backbone, from the language model's layers with markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.

@@ -41,7 +41,7 @@ class ElmoConfig:
     freeze_bilm: bool = False
 
     def __post_init__(self) -> None:
-        """Checks every field.
+        """Check every field.
 
         Raises:
             ValueError: naming the field, its value and what is allowed.

@@ -59,7 +59,7 @@ class BiLM(ConfiguredLayer):
         self.gather = GatherPositions(dtype=policy, name="gather_positions")
 
     def build(self, inputs_shape: Shape, padding_mask_shape: Shape | None = None, state_shape: Tensors = None) -> None:
-        """Creates the sublayers' weights."""
+        """Create the sublayers' weights."""
         self.encoder.build((None, None))
         for lstm in self.lstms:
             lstm.build((None, None))
@@ -85,7 +85,7 @@ class BiLM(ConfiguredLayer):
         }
 
     def call(self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
-        """Puts markers around the sentences and runs the stacks."""
+        """Put markers around the sentences and run the stacks."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
@@ -111,7 +111,7 @@ class BiLM(ConfiguredLayer):
     def stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor = None, state: Tensors = None, training: bool = False
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
-        """Runs the LSTMs of both directions over words; the directions may read different texts.
+        """Run the LSTMs of both directions over words; the directions may read different texts.
 
         Args:
             forward: float (T, B, P), word vectors, time first.
@@ -146,7 +146,7 @@ class BiLM(ConfiguredLayer):
         return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
 
     def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """The memory (B, D) and the output (B, P) to start from: stored ones, and zeros for other sequences."""
+        """Return the memory (B, D) and the output (B, P) to start from: stored ones, and zeros for other sequences."""
         memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
@@ -154,7 +154,7 @@ class BiLM(ConfiguredLayer):
         return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
 
     def _markers(self, width: int | Tensor) -> Tensor:
-        """The two sentence markers: ids (2,), or characters (2, W)."""
+        """Return the two sentence markers: ids (2,), or characters (2, W)."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
         rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)

@@ -76,7 +76,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def make_layers(cls, config: FfnnLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """The hidden layer, what makes a word's vector of it, and the direct connections."""
+        """Return the hidden layer, what makes a word's vector of it, and the direct connections."""
 
         def dense(width: int, name: str, **arguments: Any) -> keras.layers.Dense:
             return Dense(width, dtype=dtype, name=name, **arguments)
@@ -94,7 +94,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
         return [_predicted(padded, config.window, **layers)]
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """The embeddings of all positions, and of those before the first that windows see: (B, n - 1 + T, H)."""
+        """Return the embeddings of all positions, and of those before the first that windows see: (B, n - 1 + T, H)."""
         return ops.zeros((batch, self.config.window - 1 + length, self.config.hidden_dim), self.compute_dtype)
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
@@ -114,7 +114,7 @@ def _predicted(
     direct_dense: keras.layers.Layer | None,
     **others: keras.layers.Layer,
 ) -> Tensor:
-    """The vectors (B, T, H) that predict the next words, from embeddings (B, T + n - 1, H)."""
+    """Return the vectors (B, T, H) that predict the next words, from embeddings (B, T + n - 1, H)."""
     x = ops.concatenate([x[:, k : k + 1 - window or None] for k in range(window)], axis=2)  # (B, T, n * H)
     vectors = output_dense(intermediate_dense(x))  # (B, T, H)
     return vectors if direct_dense is None else vectors + direct_dense(x)

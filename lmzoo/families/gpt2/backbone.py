@@ -77,7 +77,7 @@ class Gpt2Backbone(TransformerBackbone):
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
-        """A block whose outputs are small at first (Radford et al., 2019, section 2.3)."""
+        """Return a block whose outputs are small at first (Radford et al., 2019, section 2.3)."""
         block = super().make_block(config, dtype, name)
         deviation = config.initializer_range / math.sqrt(2 * config.num_layers)
         for dense in (block.attention.output_dense, block.output_dense):

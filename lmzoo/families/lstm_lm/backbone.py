@@ -29,7 +29,7 @@ class LstmLmConfig(LeftToRightConfig):
     cell: str = "lstm"
 
     def __post_init__(self) -> None:
-        """Checks every field."""
+        """Check every field."""
         super().__post_init__()
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
 
@@ -83,7 +83,7 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def make_layers(cls, config: LstmLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """The recurrent layers, and the dropout between them."""
+        """Return the recurrent layers, and the dropout between them."""
         names = [f"{kind}_{i}" for kind in ("recurrent", "dropout") for i in range(config.num_layers)]
         recurrent, dropout = names[: config.num_layers], names[config.num_layers : -1]
         return {
@@ -103,7 +103,7 @@ class LstmLmBackbone(LeftToRightBackbone):
     def call_with_state(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Features, Tensors]:
-        """Calls the model with layers that continue from an earlier call.
+        """Call the model with layers that continue from an earlier call.
 
         Args:
             inputs: the backbone's inputs.
@@ -158,7 +158,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         return outputs, after
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """The state before each position of `batch` sequences, and after the last: see `call_with_cache`."""
+        """Return the state before each position of `batch` sequences, and after the last: see `call_with_cache`."""
         # Of a recurrent model the latest state would be enough. But prompts of different lengths are read together,
         # and each goes on from a state of its own: those of all positions take as much room as keys and values.
         shape = batch, length + 1, self.config.hidden_dim
@@ -179,7 +179,7 @@ def _states(
     state: Tensors = None,
     training: bool | None = None,
 ) -> list[Tensors]:
-    """The states of all layers after every step, tuples of (B, T, H)."""
+    """Return the states of all layers after every step, tuples of (B, T, H)."""
     steps: list[Tensors] = []
     for k, layer in enumerate(recurrent):
         x = dropouts[k - 1](steps[-1][-1], training=training) if k else x

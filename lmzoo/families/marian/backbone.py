@@ -48,7 +48,7 @@ class MarianConfig(EncoderConfig):
     scale_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        """Sets what is missing, and checks every field.
+        """Set what is missing, and check every field.
 
         Raises:
             ValueError: naming the field, its value and what is allowed.
@@ -139,7 +139,7 @@ class MarianBackbone(Backbone):
 
     @classmethod
     def assemble(cls, config: MarianConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph."""
+        """Build the graph."""
 
         # === Layers ===
         def make_block(name: str, heads: int, width: int, **arguments: Any) -> TransformerBlock:
@@ -188,7 +188,7 @@ class MarianBackbone(Backbone):
         return layers, inputs, outputs
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
-        """The probabilities with which each block of the decoder attends to the source, outside of training.
+        """Return the probabilities with which each block of the decoder attends to the source, outside of training.
 
         Args:
             inputs: the backbone's inputs.
@@ -210,7 +210,7 @@ class MarianBackbone(Backbone):
     # === Step by step ===
 
     def read_source(self, token_ids: Tensor, padding_mask: Tensor) -> Source:
-        """Encodes sources for `call_with_cache`.
+        """Encode sources for `call_with_cache`.
 
         Args:
             token_ids: int (B, T).
@@ -223,13 +223,13 @@ class MarianBackbone(Backbone):
         return Source([block.source_attention.keys_and_values(x) for block in self.decoder_blocks], mask)
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """A cache for `call_with_cache`: of each block of the decoder, keys and values for `length` positions."""
+        """Return a cache for `call_with_cache`: keys and values of each decoder block for `length` positions."""
         return [block.attention.empty_cache(batch, length) for block in self.decoder_blocks]
 
     def call_with_cache(
         self, token_ids: Tensor, cache: list[Cache], index: int | Tensor, source: Source
     ) -> tuple[Tensor, list[Cache]]:
-        """The decoder's vectors at new tokens, which see the source and what the cache holds before them.
+        """Return the decoder's vectors at new tokens, which see the source and what the cache holds before them.
 
         Args:
             token_ids: int (B·K, S), the new tokens of K targets for each source, one after another.

@@ -35,7 +35,7 @@ class XlnetConfig(EncoderConfig):
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Checks every field."""
+        """Check every field."""
         super().__post_init__()
         require(self.num_segments > 1, "num_segments", "at least 2", self.num_segments)
         require(self.hidden_dim % 2 == 0, "hidden_dim", "even, for sines and cosines", self.hidden_dim)
@@ -99,7 +99,7 @@ class XlnetBackbone(TransformerBackbone):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Builds the graph."""
+        """Build the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
             "embeddings": plain_embeddings(config, dtype),
@@ -115,7 +115,7 @@ class XlnetBackbone(TransformerBackbone):
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> RelativeBlock:
-        """A block."""
+        """Return a block."""
         return RelativeBlock(*config.block_arguments, dtype=dtype, name=name)
 
     @property
@@ -124,7 +124,7 @@ class XlnetBackbone(TransformerBackbone):
         return {name: getattr(self, name) for name in names}
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """The attention probabilities of every block, outside of training: see `TransformerBackbone`."""
+        """Return the attention probabilities of every block, outside of training: see `TransformerBackbone`."""
         hidden_states = self(inputs)["hidden_states"]
         mask, apart = _views(inputs)
         encodings = self.encoding(hidden_states[0])
@@ -173,7 +173,7 @@ class XlnetBackbone(TransformerBackbone):
         training: bool = False,
         memory_length: int | None = None,
     ) -> tuple[Features, Memory]:
-        """Calls the model on texts that continue those of an earlier call (Dai et al., 2019, section 3.2).
+        """Call the model on texts that continue those of an earlier call (Dai et al., 2019, section 3.2).
 
         Every token also sees the last tokens that came before, as they were then.
 
@@ -252,7 +252,7 @@ def _streams(
     state: Memory | None = None,
     training: bool | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """The hidden states of both streams: see `XlnetBackbone.query_stream`. Without `queries` there is only one."""
+    """Return the hidden states of both streams, or without `queries` of one: see `XlnetBackbone.query_stream`."""
     contents = [layers["embeddings"](inputs["token_ids"], training=training)]  # (B, T, H)
     mask, apart = _views(inputs, order, state=state)
     of_queries: dict[str, Tensor] = {}

@@ -48,7 +48,7 @@ _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "class
 
 
 def _with_start(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Adds what the query stream begins with, which transformers has in every model, and we have in a head."""
+    """Add what the query stream begins with, which transformers has in every model, and we have in a head."""
     return {}, {_START: np.zeros((1, 1, config.hidden_dim), "float32")}
 
 

@@ -26,7 +26,7 @@ _REQUIRED = ("epochs", "initial_epoch", "seed", "validation_freq")
 
 
 def check_arguments(**arguments: object) -> None:
-    """Checks those of some arguments that are known here; the others are ignored, and None stands for a default.
+    """Check those of some arguments that are known here; the others are ignored, and None stands for a default.
 
     Raises:
         TypeError: for callbacks that are not Keras callbacks.
@@ -46,7 +46,7 @@ def check_arguments(**arguments: object) -> None:
 
 
 def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
-    """The `callbacks` of `fit`, a list, one of them or Keras' container of them, as a list."""
+    """Return the `callbacks` of `fit`, a list, one of them or Keras' container of them, as a list."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
     if callbacks is None:
         return []
@@ -54,7 +54,7 @@ def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
 
 
 def check_top_k(top_k: int) -> None:
-    """Checks a number of answers to return.
+    """Check a number of answers to return.
 
     Raises:
         ValueError: if it is not a positive integer.

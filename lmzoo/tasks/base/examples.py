@@ -70,7 +70,7 @@ class Examples(NamedTuple):
 
 
 def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """The first of `count` examples that is held out if the last `share` of them are, as Keras does.
+    """Return the first of `count` examples that is held out if the last `share` of them are, as Keras does.
 
     `cut_before` moves it to where data can be cut.
 

@@ -45,7 +45,7 @@ def check_classes(
 
 
 def check_listed(y: Any) -> None:
-    """Checks that labels are in a collection with an order.
+    """Check that labels are in a collection with an order.
 
     Raises:
         TypeError: if they are not.

@@ -144,7 +144,7 @@ def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buck
 
 
 def _prediction_input(batches: LengthBatches) -> Any:
-    """What Keras predicts from fastest."""
+    """Return what Keras predicts from fastest."""
     if keras.backend.backend() == "tensorflow" and len(batches) == 1:
         import tensorflow as tf
 

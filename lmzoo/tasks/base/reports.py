@@ -30,14 +30,14 @@ _TaggedWord = tuple[Any, str, float, tuple[int, int]]
 
 
 def _answers(task: Any, parts: Iterable[Texts], batch_size: int, **options: Any) -> list[Any]:
-    """What the task's verb returns for each example."""
+    """Return what the task's verb returns for each example."""
     return [answer for part in parts for answer in getattr(task, task.verb)(part, batch_size=batch_size, **options)]
 
 
 def check_additions(
     task: Any, x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
 ) -> None:
-    """Checks what `with_errors` is to add, before a task is evaluated.
+    """Check what `with_errors` is to add, before a task is evaluated.
 
     Raises:
         TypeError: for encoded examples, whose texts are not known, or a column that is no list.
@@ -60,7 +60,7 @@ def with_errors(
     columns: Mapping[str, Sequence[Any]] | None = None,
     history: Any = None,
 ) -> Report:
-    """A report with the tables that `Task.report` adds if it is asked for them; see `check_additions`.
+    """Return a report with the tables that `Task.report` adds if it is asked for them; see `check_additions`.
 
     Args:
         report: of the examples.
@@ -162,7 +162,7 @@ def _numbers(y: Any) -> np.ndarray:
 def _tagged_words(
     task: Any, encoded: EncodedWords, unseen: str, batch_size: int
 ) -> list[list[tuple[str, float, tuple[int, int]]]]:
-    """The label of each word of each text, its probability, NaN for words that were truncated, and its place."""
+    """Return the label of each word of each text, its probability, NaN for words that were truncated, and its place."""
     columns = np.split(encoded.first, encoded.word_splits[1:-1])
     tagged = []
     for found, places, words in zip(task.labels_of_words(encoded, batch_size), columns, encoded.words, strict=True):
@@ -186,7 +186,7 @@ def report_answers(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
 
 
 def report_choices(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_: float) -> Report:
-    """The accuracy."""
+    """Return the accuracy."""
     right = [str(index) for index in task.encode_labels(y).tolist()]
     found = _answers(task, parts, batch_size)
     answers = Judged.of_classes(
@@ -196,7 +196,7 @@ def report_choices(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, *
 
 
 def report_masked(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-    """The perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
+    """Return the perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
     return Report({"perplexity": float(np.exp(measured["loss"]))})
 
 

@@ -33,7 +33,7 @@ class TokenVectors:
     encoder_dim: int = 256
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
+        """Check the settings."""
         if self.encoder not in (None, "bilstm"):
             raise ValueError(f'`encoder` must be "bilstm" or None, got {self.encoder!r}.')
         require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
@@ -41,7 +41,7 @@ class TokenVectors:
             require_share("dropout", self.dropout)
 
     def rate(self, backbone: Backbone) -> float:
-        """The dropout rate on the vectors.
+        """Return the dropout rate on the vectors.
 
         Raises:
             ValueError: for anything but a backbone.
@@ -75,7 +75,7 @@ class TextVector(TokenVectors):
     pooling: str = "first"
 
     def __post_init__(self) -> None:
-        """Checks the settings."""
+        """Check the settings."""
         super().__post_init__()
         if self.pooling not in ("first", "mean"):
             raise ValueError(f'`pooling` must be "first" or "mean", got {self.pooling!r}.')
@@ -93,7 +93,7 @@ class TextVector(TokenVectors):
         return pooler(self.sequence(backbone, inputs), backbone.padding_mask(inputs))
 
     def head(self, backbone: Backbone, outputs: int) -> ClassificationHead:
-        """The family's layers on top of the vectors, with `outputs` logits."""
+        """Return the family's layers on top of the vectors, with `outputs` logits."""
         own = family_of(backbone).classifier
         return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)
 

@@ -29,7 +29,7 @@ class AnswerGraph:
         self._mark_edges = np.flatnonzero(np.diff(marks, prepend=False)).astype("int32")  # where marks begin and end
 
     def __call__(self, contexts: tf.Tensor, logits: tf.Tensor, windows: Windows) -> dict[str, tf.Tensor]:
-        """The best answers, from contexts (n,) and logits of starts and ends, float32 (w, t, 2), in their windows.
+        """Return the best answers, from contexts (n,) and their windows' logits of starts and ends, float32 (w, t, 2).
 
         Returns:
             `answer`, `tf.string` (n,), `start` and `end`, int32 (n,), in characters of the context, and `score`,
@@ -82,7 +82,7 @@ class AnswerGraph:
         return valid, valid & is_best[:, 0, :, None] & ends
 
     def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-        """Example, score, text, start and end, each (a,), of the given pairs whose text is not empty."""
+        """Return example, score, text, start and end, each (a,), of the given pairs whose text is not empty."""
         window, first, further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
         score = tf.gather_nd(logits[:, :, 0], tf.stack([window, first], axis=1))
@@ -149,7 +149,7 @@ class _Contexts:
 
 
 def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor]) -> tf.Tensor:
-    """A model's outputs (w, t, 2) for features (w, t, ...), computed for some windows at a time."""
+    """Return a model's outputs (w, t, 2) for features (w, t, ...), computed for some windows at a time."""
     count = tf.shape(next(iter(features.values())))[0]
 
     def add(begin: tf.Tensor, outputs: tf.TensorArray) -> tuple[tf.Tensor, tf.TensorArray]:
@@ -163,14 +163,14 @@ def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor]) -
 
 
 def _first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """The first place where `mask`, bool (h,), is true at or after each of `places`, int64; h if there is none."""
+    """Return the first place where `mask`, bool (h,), is true at or after each of `places`, int64, or h."""
     found = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
     before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
     return tf.gather(found, tf.gather(before, places))
 
 
 def _last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """The last place where `mask`, bool (h,), is true at or before each of `places`, int64; -1 if there is none."""
+    """Return the last place where `mask`, bool (h,), is true at or before each of `places`, int64, or -1."""
     found = tf.concat([[-1], tf.where(mask)[:, 0]], axis=0)
     before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
     return tf.gather(found, tf.gather(before, places + 1))

@@ -21,7 +21,7 @@ OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    r"""The kinds of characters that GPT-2's word splitter distinguishes, for all code points. Takes half a second.
+    r"""Return the kinds of characters that GPT-2's word splitter distinguishes, for all code points, in half a second.
 
     They are measured by running the tokenizer's own splitter on every code point, so that they always follow its
     version of Unicode.
@@ -106,7 +106,7 @@ class BytePairGraph(CutTextsGraph):
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None)."""
+        """Return the words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None)."""
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:

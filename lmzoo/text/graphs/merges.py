@@ -29,7 +29,7 @@ class MergesGraph(tf.Module):
         self._alone = _may_be_overtaken(parts, self._merged)  # (merges,)
 
     def __call__(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """The tokens of symbols.
+        """Return the tokens of symbols.
 
         Args:
             ids: int32 (s,), the symbols of all words.
@@ -47,7 +47,7 @@ class MergesGraph(tf.Module):
         return ids, word
 
     def _merge(self, ids: tf.Tensor, word: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Merges the pair of the lowest rank in every word, everywhere it occurs.
+        """Merge the pair of the lowest rank in every word, everywhere it occurs.
 
         All arguments are int32 (s,): symbols of all words, the index of each symbol's word, rising, and the rank of
         each symbol's pair with the next one.
@@ -72,7 +72,7 @@ class MergesGraph(tf.Module):
         return ids, word, ranks
 
     def _ranks_at(self, places: tf.Tensor, ids: tf.Tensor, word: tf.Tensor) -> tf.Tensor:
-        """The rank of the pair that begins at each of `places`, int32 (p,); see `_merge`."""
+        """Return the rank of the pair that begins at each of `places`, int32 (p,); see `_merge`."""
         second = tf.minimum(places + 1, tf.size(ids) - 1)
         pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, second), tf.int64)
         same = (tf.gather(word, places) == tf.gather(word, second)) & (second > places)
@@ -80,7 +80,7 @@ class MergesGraph(tf.Module):
 
 
 def table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
-    """A lookup table with int32 values."""
+    """Return a lookup table with int32 values."""
     keys, values = tf.constant(list(entries), key_type), tf.constant(list(entries.values()), tf.int32)
     return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default)
 

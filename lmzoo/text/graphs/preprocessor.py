@@ -17,7 +17,7 @@ _STEPS = ("encode", "encode_words", "pack", "features")  # which graphs do in th
 
 
 def graph_packer(preprocessor: Preprocessor) -> tf.Module:
-    """A preprocessor as TensorFlow ops: its sequences equal those of `preprocessor.encode`.
+    """Return a preprocessor as TensorFlow ops: its sequences equal those of `preprocessor.encode`.
 
     Args:
         preprocessor: a preprocessor; later changes of its `sequence_length` have no effect on the module.
@@ -103,7 +103,7 @@ class PackingGraph(tf.Module):
         return features
 
     def _special(self, like: tf.Tensor) -> list[tf.Tensor]:
-        """Special tokens before, between and after segments, int32 (n, k) or (n, k, W); n is the size of `like`."""
+        """Return special tokens around and between segments, int32 (n, k) or (n, k, W); n is the size of `like`."""
         arrays = [self._python.as_array(ids, len(ids)) for ids in self._special_ids()]  # (k,) or (k, W)
         return [tf.repeat(array[None], tf.size(like), axis=0) for array in arrays]
 
@@ -180,5 +180,5 @@ class WordPackerGraph(PackingGraph):
 
 
 def head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:
-    """The first `lengths` (n,) values of every row."""
+    """Return the first `lengths` (n,) values of every row."""
     return tf.gather(rows.values, tf.ragged.range(rows.row_starts(), rows.row_starts() + lengths))

@@ -107,7 +107,7 @@ class SentencePieceGraph(CutTextsGraph):
     def _characters_of(
         self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """Converts pieces' bytes within their parts to characters of all parts, int64 (q,), without leading spaces."""
+        """Convert pieces' bytes within their parts to characters of all parts, int64 (q,), without leading spaces."""
         codes = letters.values  # (l,)
         after = ends_in_bytes(codes)  # (l,)
         base = tf.gather(tf.concat([[0], after], axis=0), tf.gather(letters.row_starts(), rows_of(pieces)))
@@ -137,7 +137,7 @@ class _Expansion(tf.Module):
         self._begins = np.cumsum(self._lengths) - self._lengths
 
     def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Replaces int32 (c,): the index of each result's origin, (d,), and its row of `values`, (d,), or -1."""
+        """Replace int32 (c,): return each result's origin, an index (d,), and its row of `values`, (d,), or -1."""
         changes, place = find(self._keys, integers)  # (c,)
         length = tf.where(changes, tf.gather(self._lengths, place), 1)  # (c,)
         begin = tf.where(changes, tf.cast(tf.gather(self._begins, place), tf.int32), -1)  # (c,)
@@ -166,7 +166,7 @@ def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-    """Replaces each pair of equal quotes by one double quote."""
+    """Replace each pair of equal quotes by one double quote."""
     quote = tf.reduce_any(codes[:, None] == [ord(quotes[0]) for quotes in QUOTES], axis=1)  # (c,)
     goes_on = quote & (shift(codes, 1, EDGE) == codes) & (shift(part, 1, -1) == part)
     run = tf.where(~goes_on)[:, 0]  # where runs begin; every other character is a run

@@ -58,7 +58,7 @@ def _table(keys: Iterable[str], values: Iterable[int], default: int) -> tf.looku
 
 
 def _escaped(token: str) -> str:
-    """A pattern of RE2 for a token."""
+    """Return a pattern of RE2 for a token."""
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\{c}" for c in token)
 
 

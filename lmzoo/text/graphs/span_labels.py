@@ -19,7 +19,7 @@ class SpanGraph:
     def __call__(
         self, texts: tf.Tensor, labels: tf.RaggedTensor, scores: tf.Tensor, places: tf.RaggedTensor
     ) -> dict[str, tf.Tensor]:
-        """The spans of texts, `tf.string` (n,).
+        """Return the spans of texts, `tf.string` (n,).
 
         Args:
             texts: `tf.string` (n,).

@@ -8,7 +8,7 @@ EDGE = 0x110000  # more than any code point
 
 
 def decode_with_edges(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Decodes texts, `tf.string` (n,), with an edge in front of each that separates it from the text before.
+    """Decode texts, `tf.string` (n,), with an edge in front of each that separates it from the text before.
 
     Invalid bytes become U+FFFD.
 
@@ -48,7 +48,7 @@ def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
 
 
 def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
-    """The byte offsets at which code points, int32 (c,), end when they are encoded as UTF-8: int64 (c,)."""
+    """Return the byte offsets at which code points, int32 (c,), end when they are encoded as UTF-8: int64 (c,)."""
     return tf.cumsum(size_in_bytes(codes))
 
 

@@ -43,7 +43,7 @@ class CharacterMap(NamedTuple):
 def character_map(
     lowercase: bool, strip_accents: bool | None, split_on_cjk: bool = True, split_punctuation: bool = True
 ) -> CharacterMap:
-    """The map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
+    """Return the map of a `WordPieceTokenizer` with these options. Takes a second or two; the result is cached.
 
     Without `split_punctuation`, it is the map of the normalizer alone.
 
@@ -92,7 +92,7 @@ def character_map(
 
 
 def code_points() -> np.ndarray:
-    """The code points that show how all are treated, int64 (N,), rising.
+    """Return the code points that show how all are treated, int64 (N,), rising.
 
     Surrogates are not characters, and planes 4 to 13 are empty: both ends of these stand for the rest.
     """
@@ -104,7 +104,7 @@ def _rows(*columns: np.ndarray | int) -> np.ndarray:
 
 
 def to_text(codes: np.ndarray) -> str:
-    """The text of code points."""
+    """Return the text of code points."""
     return codes.astype("<u4").tobytes().decode("utf-32-le")
 
 
@@ -113,7 +113,7 @@ def _codes(text: str) -> np.ndarray:
 
 
 def _ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Combining marks that survive accent stripping, and the order in which normalization sorts adjacent ones.
+    """Return combining marks that survive accent stripping, and the order in which normalization sorts adjacent ones.
 
     Returns:
         `marks` (M,), rising, and `ranks` (M,), from 1; marks of equal rank keep their order.

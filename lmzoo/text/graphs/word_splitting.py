@@ -88,5 +88,5 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
 
 
 def _at(offset: int, values: tf.Tensor) -> tf.Tensor:
-    """The values `offset` positions further on."""
+    """Return the values `offset` positions further on."""
     return tf.roll(values, -offset, axis=0)

@@ -49,7 +49,7 @@ class CleanWordsGraph(CutTextsGraph):
         return _normalize(character_map(*self._options, split_punctuation=False), codes)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """The words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
+        """Return the words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None).
 
         They are normalized; those that are too long are a private-use character.
         """
@@ -66,7 +66,7 @@ class CleanWordsGraph(CutTextsGraph):
         return words, letters, tf.stack([start, start + 1], axis=1)
 
     def _split(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """Splits code points (n, None) at spaces.
+        """Split code points (n, None) at spaces.
 
         Returns:
             Words, `tf.string` (n, None), their letters, int32 (m, None), and which code points are letters, bool.
@@ -126,7 +126,7 @@ class WordPieceGraph(CleanWordsGraph):
 
 
 def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Maps code points (n, None) one by one, then sorts combining marks if there are any.
+    """Map code points (n, None) one by one, then sort combining marks if there are any.
 
     Returns:
         Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32.
@@ -146,12 +146,12 @@ def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Rag
 
 
 def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Number of true values of `mask`, bool (c,), before each place."""
+    """Return number of true values of `mask`, bool (c,), before each place."""
     return tf.gather(tf.concat([[0], tf.cumsum(tf.cast(mask, places.dtype))], axis=0), places)
 
 
 def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """The values where `keep`, bool over the flat values, is true."""
+    """Return the values where `keep`, bool over the flat values, is true."""
     values = tf.boolean_mask(rows.values, keep)
     return tf.RaggedTensor.from_row_splits(values, _count(keep, rows.row_splits), validate=False)
 

@@ -185,12 +185,12 @@ class BytePairTokenizer(RustTokenizer):
         return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
+        """Write `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
         self._require_vocabulary()
         write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
+        """Read what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
         vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
@@ -217,21 +217,21 @@ def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], fir
 
 
 def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str]) -> None:
-    """Writes `vocabulary.json` and `merges.txt`."""
+    """Write `vocabulary.json` and `merges.txt`."""
     vocabulary = json.dumps(ids, ensure_ascii=False)
     (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8", newline="\n")
     write_lines(directory / MERGES_FILE, (_HEADER, *merges))
 
 
 def lines_of_merges(file: Path) -> tuple[list[str], int]:
-    """The lines of a `merges.txt` without that of the version, and the number of the first of them."""
+    """Return the lines of a `merges.txt` without that of the version, and the number of the first of them."""
     lines = read_lines(file)
     header = len(lines) > 0 and lines[0].startswith("#version:")
     return lines[header:], 1 + header
 
 
 def as_bytes(token: str) -> bytes:
-    """The bytes that a token stands for; a token outside the alphabet, such as a special token, stands for itself."""
+    """Return the bytes that a token stands for; one outside the alphabet, such as a special token, is itself."""
     if all(character in _BYTES for character in token):
         return bytes(_BYTES[character] for character in token)
     return token.encode()

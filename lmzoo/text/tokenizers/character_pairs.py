@@ -123,18 +123,18 @@ class CharacterPairTokenizer(RustTokenizer):
         return np.ones(self.vocabulary_size, bool)
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
+        """Write `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
         self._require_vocabulary()
         write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote."""
+        """Read what `save_assets` wrote."""
         vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
 
 def spaced(token: str) -> str:
-    """The text of a token, with a space after it if a word ends."""
+    """Return the text of a token, with a space after it if a word ends."""
     return token.removesuffix(END_OF_WORD) + " " * token.endswith(END_OF_WORD)
 
 

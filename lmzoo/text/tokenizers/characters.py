@@ -67,11 +67,11 @@ class CharacterTokenizer(WordLevelTokenizer):
         return NUM_SYMBOLS
 
     def token_to_id(self, token: Token) -> Token:
-        """The word itself."""
+        """Return the word itself."""
         return token
 
     def id_to_token(self, id: Token) -> str:
-        """The word itself."""
+        """Return the word itself."""
         return id
 
     def _lookup(self) -> Callable[[str], str]:
@@ -107,17 +107,17 @@ class CharacterTokenizer(WordLevelTokenizer):
         return symbols[index]
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """The backbone's inputs: `character_ids` (b, t, W), whose zeros also serve as the padding mask."""
+        """Return the backbone's inputs: `character_ids` (b, t, W), whose zeros also serve as the padding mask."""
         return {"character_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes nothing: there is no vocabulary."""
+        """Write nothing: there is no vocabulary."""
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads nothing."""
+        """Read nothing."""
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments."""
+        """Return the constructor's arguments."""
         return {"max_characters": self.max_characters}
 
 

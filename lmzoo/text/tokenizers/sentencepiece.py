@@ -77,7 +77,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             self._set_model(model, "`model`")
 
     def _set_model(self, model: bytes, name: str) -> None:
-        """Sets the model to these bytes, which messages call `name`."""
+        """Set the model to these bytes, which messages call `name`."""
         from sentencepiece import SentencePieceProcessor
 
         try:
@@ -132,7 +132,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return align(text, character_map(self.lowercase, self.keep_accents), begin)
 
     def _split_comma(self, token: str) -> list[str]:
-        """The tokens that replace one like "9,"."""
+        """Return the tokens that replace one like "9,"."""
         parts = self._backend.encode(token[:-1].replace(SPACE, ""), out_type=str)
         if not token.startswith(SPACE):
             parts[0] = parts[0].removeprefix(SPACE)  # the library puts one in front of every text
@@ -173,7 +173,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return self._split_by
 
     def blanks(self) -> list[str]:
-        """The characters that the model's own cleaning turns into spaces or removes."""
+        """Return the characters that the model's own cleaning turns into spaces or removes."""
         characters = every_character()
         after = self.backend.normalize(characters)
         return [c for c, text in zip(characters, after, strict=True) if not text.strip(SPACE)]
@@ -264,7 +264,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return found, np.concatenate(spans)
 
     def _plain_spans(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
-        """The t ids of a text without special tokens, and int64 (t, 2), their spans."""
+        """Return the t ids of a text without special tokens, and int64 (t, 2), their spans."""
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
         if not ids:
@@ -301,11 +301,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     # === Files ===
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes the model into `directory` as `vocabulary.spm`."""
+        """Write the model into `directory` as `vocabulary.spm`."""
         (Path(directory) / MODEL_FILE).write_bytes(self.model)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads `vocabulary.spm` or, if there is none, `spiece.model`.
+        """Read `vocabulary.spm` or, if there is none, `spiece.model`.
 
         Raises:
             FileNotFoundError: if neither is there.

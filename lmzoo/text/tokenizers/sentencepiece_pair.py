@@ -127,7 +127,7 @@ class MarianTokenizer(Tokenizer):
 
     @classmethod
     def of_model(cls, model: bytes, **special: Unpack[SpecialTokens]) -> Self:
-        """A tokenizer of one SentencePiece model for both languages, followed by padding's token if it has none."""
+        """Return a tokenizer of one SentencePiece model for both languages, with a padding token if it has none."""
         backend = _backend(model, "`model`")
         vocabulary = [backend.id_to_piece(id) for id in range(backend.get_piece_size())]
         pad = str(cls(**special).pad_token)
@@ -175,7 +175,7 @@ class MarianTokenizer(Tokenizer):
         return result
 
     def _places(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """The characters of a text that pieces came from, without spaces."""
+        """Yield the characters of a text that pieces came from, without spaces."""
         origin = np.array(self.backend.normalize(text, with_offsets=True)[1])  # of each character that is split
         ends = np.cumsum([*map(len, pieces)])  # (t,)
         begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]
@@ -197,14 +197,14 @@ class MarianTokenizer(Tokenizer):
     # === Files ===
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes `source.spm`, `target.spm` and `vocab.json` into `directory`."""
+        """Write `source.spm`, `target.spm` and `vocab.json` into `directory`."""
         for name, model in zip((SOURCE_FILE, TARGET_FILE), self.models, strict=True):
             (Path(directory) / name).write_bytes(model)
         text = json.dumps({token: id for id, token in enumerate(self._tokens)}, ensure_ascii=False, indent=1)
         (Path(directory) / VOCABULARY_FILE).write_text(text, encoding="utf-8")
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote.
+        """Read what `save_assets` wrote.
 
         Raises:
             FileNotFoundError: if a file is missing.
@@ -215,7 +215,7 @@ class MarianTokenizer(Tokenizer):
 
 
 def vocabulary_of(path: Path) -> dict[str, int]:
-    """The content of `vocab.json`, a dict from tokens to ids.
+    """Return the content of `vocab.json`, a dict from tokens to ids.
 
     Raises:
         ValueError: naming the file, if it holds anything else.

@@ -40,7 +40,7 @@ class CharacterMap(dict[int, str]):
         return self[code]
 
     def changes(self) -> dict[int, str]:
-        """The code points of all characters that change, with the text that replaces them."""
+        """Return the code points of all characters that change, with the text that replaces them."""
         codes = [c for c in every_character() if c != _SEPARATOR]
         after = self.steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
         mapped = zip(codes, map(_spaces, after), strict=True)
@@ -74,7 +74,7 @@ class Aligned(NamedTuple):
 
 
 def clean(text: str, characters: CharacterMap) -> str:
-    """The text with PTB quotes replaced, every character mapped and whitespace squeezed.
+    """Return the text with PTB quotes replaced, every character mapped and whitespace squeezed.
 
     Example:
 

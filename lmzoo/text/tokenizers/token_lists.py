@@ -14,7 +14,7 @@ _GAP = re.compile(r"\[no token \d+\]")
 
 
 def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
-    """The tokens of a token -> id mapping in the order of their ids.
+    """Return the tokens of a token -> id mapping in the order of their ids.
 
     Args:
         ids: the mapping.
@@ -84,7 +84,7 @@ def to_list(ids: Any) -> list[Any]:
 
 
 def check_is_vocabulary(tokens: object) -> None:
-    """Checks that a vocabulary is a list of strings.
+    """Check that a vocabulary is a list of strings.
 
     Raises:
         TypeError: if it is not, naming the first entry that is not a string.
@@ -97,7 +97,7 @@ def check_is_vocabulary(tokens: object) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""The lines of a vocabulary file, whose line ends are LF or CRLF.
+    r"""Return the lines of a vocabulary file, whose line ends are LF or CRLF.
 
     It is split at "\n" only: a token may hold other characters that `str.splitlines` takes for line ends.
     """
@@ -106,7 +106,7 @@ def read_lines(path: Path) -> list[str]:
 
 
 def read_utf8(path: Path) -> str:
-    """The text of a file.
+    """Return the text of a file.
 
     Raises:
         ValueError: naming the file, if it is not UTF-8.
@@ -121,5 +121,5 @@ def read_utf8(path: Path) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Writes lines so that `read_lines` reads them."""
+    """Write lines so that `read_lines` reads them."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

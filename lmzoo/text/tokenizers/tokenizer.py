@@ -102,7 +102,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             cls.special_tokens = _listed(cls)
 
     def _set_special_tokens(self, tokens: SpecialTokens) -> None:
-        """Sets the special tokens that differ from those of the class.
+        """Set the special tokens that differ from those of the class.
 
         Raises:
             TypeError: for an unknown argument.
@@ -125,7 +125,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         self.special_tokens = _listed(self)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """Stores the vocabulary.
+        """Store the vocabulary.
 
         Raises:
             ValueError: if a special token is missing or an entry is repeated.
@@ -152,7 +152,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     @classmethod
     @abstractmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """A tokenizer with `size` tokens, each of `words` among them, for tests and toy models."""
+        """Return a tokenizer with `size` tokens, each of `words` among them, for tests and toy models."""
 
     @property
     def vocabulary(self) -> list[str]:
@@ -192,7 +192,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return self.token_to_id(self.mask_token)
 
     def check_has_mask(self) -> None:
-        """Checks that there is a mask token, which tasks that fill masks need.
+        """Check that there is a mask token, which tasks that fill masks need.
 
         Raises:
             ValueError: if there is none.
@@ -326,7 +326,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def text_of(self, token: str) -> str:
-        """The text that a token stands for, with a space in front if the token itself says that it begins a word."""
+        """Return the text that a token stands for, with a space in front if the token says that it begins a word."""
 
     @overload
     def detokenize(self, ids: Iterable[int]) -> str: ...
@@ -355,21 +355,21 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return np.fromiter(tokens, "int32", count=count)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """The backbone's inputs, apart from `segment_ids`, from padded ids (b, t) and their mask: arrays or tensors."""
+        """Return the backbone's inputs but for `segment_ids`, from padded ids (b, t) and their mask."""
         return {"token_ids": ids, "padding_mask": mask}
 
     # === Files ===
 
     @abstractmethod
     def save_assets(self, directory: str | Path) -> None:
-        """Writes the vocabulary's files into `directory`."""
+        """Write the vocabulary's files into `directory`."""
 
     @abstractmethod
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote."""
+        """Read what `save_assets` wrote."""
 
     def get_config(self) -> dict[str, Any]:
-        """The constructor's arguments that differ from the class, without what `save_assets` writes."""
+        """Return the constructor's arguments that differ from the class, without what `save_assets` writes."""
         names = (*self.roles, "other_tokens")
         config = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         if self.added_tokens:
@@ -378,7 +378,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Builds a tokenizer without a vocabulary."""
+        """Build a tokenizer without a vocabulary."""
         return cls(**config)
 
 

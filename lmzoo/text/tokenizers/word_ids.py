@@ -40,7 +40,7 @@ class WordIds:
 
     @paused_collection()
     def of(self, texts: Iterable[Sequence[str]]) -> list[list[int]]:
-        """The joined ids of each text, which is split into words."""
+        """Return the joined ids of each text, which is split into words."""
         texts, known = list(texts), self._known  # another thread may replace it
         if new := list(set().union(*texts).difference(known)):
             ids = [tuple(found) for found in self._encode(new)]

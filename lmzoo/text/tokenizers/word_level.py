@@ -65,7 +65,7 @@ class WordLevelTokenizer(Tokenizer):
 
     @abstractmethod
     def _lookup(self) -> Callable[[str], Token]:
-        """A function that returns the token of a word of a text."""
+        """Return a function that returns the token of a word of a text."""
 
     @property
     def pad_id(self) -> int:
@@ -135,7 +135,7 @@ class WordTokenizer(WordLevelTokenizer):
         return len(self._tokens) + self.first_id
 
     def id_to_token(self, id: int) -> str:
-        """The word of an id; "" for padding. See `Tokenizer.id_to_token`."""
+        """Return the word of an id; "" for padding. See `Tokenizer.id_to_token`."""
         self._check_id(id)
         return self._tokens[id - self.first_id] if id >= self.first_id else ""
 
@@ -152,15 +152,15 @@ class WordTokenizer(WordLevelTokenizer):
         return np.ones(self.vocabulary_size, bool)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """The backbone's inputs: `token_ids` (b, t), whose zeros also serve as the padding mask."""
+        """Return the backbone's inputs: `token_ids` (b, t), whose zeros also serve as the padding mask."""
         return {"token_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes `vocabulary.txt`, one word a line, into `directory`."""
+        """Write `vocabulary.txt`, one word a line, into `directory`."""
         write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote, or a vocabulary of bilm-tf with that name."""
+        """Read what `save_assets` wrote, or a vocabulary of bilm-tf with that name."""
         self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))
 
 
@@ -193,5 +193,5 @@ class TextWordTokenizer(WordTokenizer):
     first_id = 0
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """The backbone's inputs: `token_ids` and `padding_mask`, both (b, t)."""
+        """Return the backbone's inputs: `token_ids` and `padding_mask`, both (b, t)."""
         return {"token_ids": ids, "padding_mask": mask}

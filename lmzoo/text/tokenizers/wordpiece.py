@@ -113,11 +113,11 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
         return np.array([not token.startswith(self.continuation_prefix) for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
-        """Writes `vocabulary.txt`, one token a line, into `directory`."""
+        """Write `vocabulary.txt`, one token a line, into `directory`."""
         write_lines(Path(directory) / VOCABULARY_FILE, self.base_vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Reads what `save_assets` wrote."""
+        """Read what `save_assets` wrote."""
         self._set_vocabulary(read_lines(Path(directory) / VOCABULARY_FILE))
 
     def get_config(self) -> dict[str, Any]:
