@@ -28,7 +28,7 @@ RATE = 3e-4  # less than half of the usual peak: the weights are to be changed, 
 
 
 def films(data: Path, work: Path) -> list[str]:
-    """Articles on films, music and games with their reception, and chats about films."""
+    """Return articles on films, music and games with their reception, and chats about films."""
     return [str(data / f"pretrain_modern/{name}-train-*") for name in ("wikiculture", "selfdialogues")]
 
 

@@ -149,8 +149,8 @@ def interleave(
     return rows
 
 
-def summarise(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, float]]:
-    """Median of a measure for each peer, and the median over rounds of its ratio to the first peer's.
+def summarize(rows: Rows, measure: str, skip: int = 0) -> dict[str, dict[str, float]]:
+    """Return the median of a measure for each peer, and the median over rounds of its ratio to the first peer's.
 
     Args:
         rows: numbers of each round of each peer.
@@ -175,7 +175,7 @@ def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict
     """Print a table of medians and ratios for each measure, and return their content."""
     summaries = {}
     for measure in measures:
-        summaries[measure] = summary = summarise(rows, measure, skip)
+        summaries[measure] = summary = summarize(rows, measure, skip)
         if not summary:
             continue
         first = next(iter(summary))
@@ -215,7 +215,7 @@ def save(name: str, options: dict[str, Any], **results: Any) -> None:
 
 
 def ready(*paths: Path) -> bool:
-    """Whether all files exist. Prints a message if one does not, or if something else is using the machine."""
+    """Return whether all files exist; print what is missing, and what else is using the machine."""
     for path in paths:
         if not path.exists():
             console.print(f"[yellow]skipped:[/] {path} does not exist; set LMZOO_SHARED to the folder with the data")

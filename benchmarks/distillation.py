@@ -58,7 +58,7 @@ STUDENTS = {
 
 
 def sequences(model: MaskedLM, data: Path, files: list[str], tokens: float) -> Any:
-    """Sequences of whole sentences, drawn from the text in some files, of about so many tokens."""
+    """Return sequences of whole sentences, drawn from the text in some files, of about so many tokens."""
     found = pack_sentences(read_documents([str(data / name) for name in files]), model.preprocessor)
     count = round(tokens / float(found.lengths.mean()))
     return found.select(np.sort(np.random.default_rng(0).permutation(len(found))[:count]))
@@ -76,7 +76,7 @@ def student_of(teacher: MaskedLM, kind: Student) -> MaskedLM:
 
 
 def measure(kind: Student, seed: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Trains a student and evaluates it."""
+    """Train a student and evaluate it."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     teacher = MaskedLM.from_preset(options.preset, sequence_length=LENGTH)

@@ -33,7 +33,7 @@ SENTENCES = SHARED / "data/sst2"
 
 
 def read(part: str, limit: int | None = None) -> tuple[list[str], np.ndarray]:
-    """Sentences and labels of "train" or "dev"."""
+    """Return sentences and labels of "train" or "dev"."""
     lines = (SENTENCES / f"stsa.binary.{part}").read_text("utf-8").splitlines()
     random.Random(3).shuffle(lines)
     lines = lines[:limit]

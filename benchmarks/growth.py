@@ -96,7 +96,7 @@ def by_axis(rows: Rows, measure: str) -> dict[str, dict[int, float]]:
 
 
 def draw(rows: dict[str, Rows], path: Path) -> None:
-    """Draws time and memory against each axis, both on logarithmic scales."""
+    """Draw time and memory against each axis, both on logarithmic scales."""
     from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
 
     figure = Figure(figsize=(2.4 * len(AXES), 4.6), layout="constrained")

@@ -83,13 +83,13 @@ class Texts:
         self.counts = [sum(map(len, self.tokenizer.tokenize(texts))) for texts in (self.train, self.held_out)]
 
     def as_words(self, texts: list[str]) -> list[list[list[str]]]:
-        """Documents of one sentence, whose words are the tokens."""
+        """Return documents of one sentence, whose words are the tokens."""
         names = self.tokenizer.vocabulary
         return [[[names[token] for token in ids]] for ids in self.tokenizer.tokenize(texts)]
 
 
 def _documents(files: str, characters: int) -> list[str]:
-    """Documents of files, each as a text, spread over all of them, of about so many characters."""
+    """Return documents of files, each as a text, spread over all of them, of about so many characters."""
     texts = [" ".join(document) for document in read_documents(files)]
     order, found, count = np.random.default_rng(0).permutation(len(texts)), [], 0
     for i in order.tolist():
@@ -181,7 +181,7 @@ def row(nats: float, parameters: int, seconds: float, sample: str | None) -> dic
 
 
 def run(name: str, texts: Texts, options: argparse.Namespace, seed: int) -> dict[str, Any]:
-    """Trains a model and evaluates it."""
+    """Train a model and evaluate it."""
     if name in CAUSAL:
         return run_causal(name, texts, options, seed)
     return (run_ngrams if name == "n-gram" else run_bilm)(texts, options, seed)
@@ -211,7 +211,7 @@ def show(rows: dict[str, dict[str, Any]]) -> None:
 
 
 def draw(rows: dict[str, dict[str, Any]], path: Path) -> None:
-    """Draws the perplexities of all seeds, a row for each model."""
+    """Draw the perplexities of all seeds, a row for each model."""
     from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
 
     models = by_model(rows)

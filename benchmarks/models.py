@@ -14,7 +14,7 @@ SIZES = {  # layers, heads, hidden width, intermediate width
 
 
 def shape_of(size: str) -> dict[str, int]:
-    """Arguments of lmzoo's and of KerasHub's backbones."""
+    """Return arguments of lmzoo's and of KerasHub's backbones."""
     return dict(zip(("num_layers", "num_heads", "hidden_dim", "intermediate_dim"), SIZES[size], strict=True))
 
 

@@ -31,7 +31,7 @@ SENTENCE = "Auf einer Bank im Park sitzt eine alte Frau und liest ein Buch."
 
 
 def read(folder: Path, part: str, count: int | None) -> tuple[list[str], list[str]]:
-    """Sentences in German, and the same in English."""
+    """Return sentences in German, and the same in English."""
     files = (folder / f"{part}.{language}.gz" for language in ("de", "en"))
     german, english = (gzip.decompress(file.read_bytes()).decode().splitlines()[:count] for file in files)
     return german, english
@@ -51,7 +51,7 @@ def tokenizer_of(work: Path, sources: list[str], targets: list[str], size: int) 
 
 
 def draw(model: Seq2SeqLM, path: Path, layer: int = -1) -> None:
-    """Draws what the decoder looks at while it translates a sentence."""
+    """Draw what the decoder looks at while it translates a sentence."""
     from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
 
     (translation,) = model.translate([SENTENCE])

@@ -50,7 +50,7 @@ def untrained(preset: Path, initial: str) -> tuple[MarianMTModel, Any]:
 
 
 def encode(texts: list[str], tokenizer: Any, end: int) -> Ids:
-    """Token ids of texts, each with an end token."""
+    """Return the token ids of texts, each with an end token."""
     return [torch.tensor([*ids[: POSITIONS - 1], end]) for ids in tokenizer.tokenize(texts)]
 
 
@@ -66,7 +66,7 @@ def batches(sources: Ids, targets: Ids, size: int, rng: np.random.Generator) -> 
 def train(
     model: MarianMTModel, sources: Ids, targets: Ids, options: dict[str, Any], most: float, file: Path
 ) -> tuple[list[float], float]:
-    """Trains for the epochs of the options, or for so many seconds; continues from the file.
+    """Train for the epochs of the options, or for so many seconds; continue from the file.
 
     Returns:
         The mean loss of each epoch, and the seconds.

@@ -28,7 +28,7 @@ ROW = 128
 
 
 def rows_needed(lengths: np.ndarray) -> int:
-    """Rows that the texts of a batch fill, the longest first, each in the first row with room for it."""
+    """Return rows that the texts of a batch fill, the longest first, each in the first row with room for it."""
     room: list[int] = []
     for length in sorted(lengths, reverse=True):
         row = next((i for i, left in enumerate(room) if left >= length), len(room))

@@ -35,7 +35,7 @@ FAMILIES = ("bert", "roberta", "albert")
 
 
 def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
-    """How sequences are made, by name."""
+    """Return how sequences are made, by name."""
     rng = np.random.default_rng(0)
     return {
         f"full sequences, {length}": pack_documents,
@@ -47,7 +47,7 @@ def recipes(length: int) -> dict[str, Callable[[Any, Preprocessor], Any]]:
 
 
 def padding(sequences: EncodedTexts, length: int) -> float:
-    """Share of padding in the batches of an epoch."""
+    """Return the share of padding in the batches of an epoch."""
     buckets = fitted_buckets(sequences.lengths, length)
     sizes = LengthBatches(sequences.lengths, lambda batch, width, rng: len(batch) * width, 32, buckets)
     return 1 - len(sequences.token_ids) / sum(sizes.batches())

@@ -27,7 +27,7 @@ SEQUENCES, LENGTH = 1024, 128
 
 
 def held_out(preset: Path, files: str, sentences: int) -> dict[str, float]:
-    """Scores on text that the preset has not seen."""
+    """Return the scores on text that the preset has not seen."""
     documents = list(read_documents(files))
     if isinstance(lmzoo.models.Backbone.from_preset(preset), lmzoo.models.ElmoBackbone):
         model = lmzoo.models.BidirectionalLM.from_preset(preset)

@@ -78,13 +78,13 @@ TRIALS: dict[str, tuple[dict[str, float], dict[str, Any]]] = {
 
 
 def texts(data: Path, weights: dict[str, float], part: str) -> dict[str, float]:
-    """Patterns of the files of some sources, with their weights."""
+    """Return patterns of the files of some sources, with their weights."""
     folders = {name: data / ("pretrain" if name in OLD else "pretrain_modern") for name in weights}
     return {str(folders[name] / f"{name}-{part}*.txt.xz"): weight for name, weight in weights.items()}
 
 
 def probe(preset: Path, data: Path) -> dict[str, float]:
-    """Accuracies of linear classifiers on the mean vectors of the last layer for SST-2."""
+    """Return the accuracies of linear classifiers on the mean vectors of the last layer for SST-2."""
     (sentences, labels), (tests, right) = DATASETS["sst2"].read(data)
     embedder = lmzoo.models.TextEmbedder.from_preset(str(preset), normalize=False)
     scaler = StandardScaler().fit(vectors := embedder.embed(sentences))  # (n, H)
@@ -97,7 +97,7 @@ def probe(preset: Path, data: Path) -> dict[str, float]:
 
 
 def train(name: str, data: Path, work: Path) -> dict[str, Any]:
-    """Trains a model; its losses on held-out text. All trials share the vocabulary and the tokenized texts."""
+    """Train a model and return its losses on held-out text. All trials share the vocabulary and the tokenized texts."""
     weights, changes = TRIALS[name]
     recipe, folder = dataclasses.replace(RECIPE, **changes), work / name.replace(" ", "_").replace(",", "")
     shared, own, losses = work / "texts", folder / "run", folder / "losses.json"

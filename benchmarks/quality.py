@@ -74,7 +74,7 @@ def take(examples: Examples, indices: Sequence[int]) -> Examples:
 
 
 def some(examples: Examples, count: int | None) -> Examples:
-    """`count` random examples, the same in every run; None for all, in their order."""
+    """Return `count` random examples, the same in every run; None for all, in their order."""
     return examples if count is None else take(examples, np.random.default_rng(0).permutation(len(examples[1]))[:count])
 
 
@@ -135,7 +135,7 @@ def read_clinc(folder: Path) -> tuple[Examples, Examples]:
 
 
 def stsb(highest: float) -> Callable[[Path], tuple[Examples, Examples]]:
-    """Pairs and their similarities, from 0 to `highest`."""
+    """Return pairs and their similarities, from 0 to `highest`."""
     columns = {"text": 0, "pair": 1, "label": 2, "header": False}
     return tables(
         "stsb/stsb-en-train.decontam.csv.gz",
@@ -191,7 +191,7 @@ def correlation(found: Sequence[float], y: Any) -> Scores:
 
 
 def evaluated(*names: str) -> Callable[[Any, Any, Any], Scores]:
-    """Metrics of `evaluate`."""
+    """Return metrics of `evaluate`."""
 
     def score(task: Any, x: Any, y: Any) -> Scores:
         found = task.evaluate(x, y, verbose=0, return_dict=True)
@@ -432,7 +432,7 @@ DATASETS = {
 
 
 def run(preset: str, pretrained: bool, dataset: Dataset, rate: float, seed: int, parts: list[Examples]) -> dict:
-    """Scores on the validation set and the development set after training on the first part."""
+    """Return the scores on the validation set and the development set after training on the first part."""
     keras.utils.clear_session()
     keras.utils.set_random_seed(seed)
     train, validation, dev = parts
@@ -525,7 +525,7 @@ def at_best_rate(rows: list[dict]) -> list[dict]:
 
 
 def spread(rows: list[dict], measure: str) -> str:
-    """Mean and standard deviation of a score, in per cent."""
+    """Return the mean and standard deviation of a score, in per cent."""
     values = [100 * row[measure] for row in rows]
     if not values:
         return "–"

@@ -57,7 +57,7 @@ class Peer(torch.nn.Module):
         return self.head(self.dropout((hidden * mask).sum(1) / mask.sum(1)))
 
     def fit(self, examples: Examples, rate: float, epochs: int, batch_size: int, seed: int) -> None:
-        """Trains with AdamW, a warm-up over a tenth of the steps, linear decay, and gradients clipped to norm 1."""
+        """Train with AdamW, a warm-up over a tenth of the steps, linear decay, and gradients clipped to norm 1."""
         columns, labels = _columns(examples[0]), torch.tensor(examples[1])
         undecayed = [n for n, _ in self.named_parameters() if n.endswith("bias") or "LayerNorm" in n]
         groups = [
@@ -100,7 +100,7 @@ def _columns(x: Any) -> tuple[list[str], ...]:
 
 
 def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed: int) -> dict[str, float]:
-    """Scores on the test examples."""
+    """Return the scores on the test examples."""
     torch.manual_seed(seed)
     peer = Peer(folder, dataset.arguments.get("num_classes", 1))
     peer.fit(parts[0], rate, dataset.epochs, dataset.batch_size, seed)

@@ -52,7 +52,7 @@ def write_files(folder: Path, count: int, characters: int, sentences: int) -> No
 
 
 def memory_of(process: int) -> dict[str, float]:
-    """GiB that a process and the workers below it have used at most, by the titles of the processes."""
+    """Return GiB that a process and the workers below it have used at most, by the titles of the processes."""
     found: dict[str, float] = {}
     for path in Path("/proc").glob("[0-9]*/status"):
         try:
@@ -67,7 +67,7 @@ def memory_of(process: int) -> dict[str, float]:
 
 
 def run(command: list[str]) -> dict[str, float]:
-    """Seconds and memory of a command."""
+    """Return the seconds and memory of a command."""
     began, memory = time.perf_counter(), 0.0
     environment = {**os.environ, **TENSORFLOW, "PYTHONPATH": str(ROOT)}
     with tempfile.TemporaryFile("w+") as log:

@@ -88,7 +88,7 @@ def _same(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> bool:
 
 
 def _resident() -> int:
-    """Bytes of memory that this process uses."""
+    """Return the bytes of memory that this process uses."""
     return 4096 * int(Path("/proc/self/statm").read_text().split()[1])
 
 

@@ -40,7 +40,7 @@ def write(folder: Path, vocabulary: list[str], gigabytes: float, files: int, wor
 
 
 def start_peak() -> None:
-    """Forgets the peak so far."""
+    """Forget the peak so far."""
     descriptor = os.open("/proc/self/clear_refs", os.O_WRONLY)
     os.write(descriptor, b"5")
     os.close(descriptor)

@@ -40,7 +40,7 @@ ARRAY = re.compile(r"\b([a-z]+\d+|pred)\[([\d,]*)\]")
 
 
 def bytes_sent(program: str) -> dict[str, float]:
-    """Bytes that each device sends, by kind of operation, in a program of XLA."""
+    """Return bytes that each device sends, by kind of operation, in a program of XLA."""
     found: dict[str, float] = {}
     for line in program.splitlines():
         for shapes, kind in COLLECTIVE.findall(line):
@@ -65,7 +65,7 @@ def _group_size(line: str) -> int:
 
 
 def train(mesh: str, width: int, layers: int, length: int, batch: int, steps: int) -> float:
-    """Seconds of a step in this process; on one device if there is no mesh."""
+    """Return the seconds of a step in this process; on one device if there is no mesh."""
     import keras
 
     from lmzoo import models
@@ -116,7 +116,7 @@ def run(mesh: str, *sizes: int, dump: Path | None = None) -> float:
 
 
 def count(mesh: str, width: int) -> dict[str, Any]:
-    """Bytes of a step: constant, for a layer, for a token of a device's batch, and for both."""
+    """Return the bytes of a step: constant, for a layer, for a token of a device's batch, and for both."""
     totals: list[float] = []
     kinds: dict[str, float] = {}
     per_device = BATCH // int(mesh.split("x")[0])

@@ -106,7 +106,7 @@ def tagger(data: Path) -> Any:
 
 
 def tag(data: Path, path: Path) -> None:
-    """Names in sentences, colored by their types."""
+    """Draw names in sentences, colored by their types."""
     texts = [
         "Ada Byron met Charles Babbage in London before she wrote about his engine.",
         "Justin Bieber is playing in Boston on Friday, and Taylor Swift in New York.",
@@ -116,14 +116,14 @@ def tag(data: Path, path: Path) -> None:
 
 
 def highlight(texts: list[str], spans: list[list[dict[str, Any]]], path: Path) -> None:
-    """Texts with colored spans, and their labels below them."""
+    """Draw texts with colored spans, and their labels below them."""
     figure, axes = plt.subplots(figsize=(8.6, 0.75 * len(texts)), layout="constrained")
     draw_spans(axes, texts, spans)
     keep(figure, path)
 
 
 def draw_spans(axes: plt.Axes, texts: list[str], spans: list[list[dict[str, Any]]]) -> None:
-    """Draws texts with colored spans, and their labels below them."""
+    """Draw texts with colored spans, and their labels below them."""
     axes.set_axis_off()
     width = max(map(len, texts)) + 1
     axes.set(xlim=(0, width), ylim=(0, 2 * len(texts)))
@@ -140,7 +140,7 @@ def draw_spans(axes: plt.Axes, texts: list[str], spans: list[list[dict[str, Any]
 
 
 def answer(data: Path, path: Path) -> None:
-    """Draw the answers to questions in their texts: the memorised example of the guide."""
+    """Draw the answers to questions in their texts: the memorized example of the guide."""
     contexts = [
         "Ada Byron was born in London in 1815. She met Charles Babbage when she was seventeen.",
         "The bridge is 512 metres long. It was opened in 1934, two years late.",
@@ -178,7 +178,7 @@ def score(data: Path, path: Path) -> None:
 
 
 def choose(data: Path, path: Path) -> None:
-    """Draw the probabilities of the choices for two prompts: the memorised example of the guide."""
+    """Draw the probabilities of the choices for two prompts: the memorized example of the guide."""
     examples = [
         ("The kettle whistles. She", ["pours the tea.", "paints it green.", "files a report."]),
         ("The bus has left. He", ["swims after it.", "waits for the next one."]),
@@ -230,7 +230,7 @@ def attention(data: Path, path: Path) -> None:
 
 
 def layers(data: Path, path: Path) -> None:
-    """How far each layer moves the vectors of tokens: ALBERT, whose layers share their weights, and BERT."""
+    """Draw how far each layer moves the vectors of tokens: ALBERT, whose layers share their weights, and BERT."""
     texts = [text for sentences in word_senses.SENTENCES["bank"].values() for text in sentences]
     figure, panels = plt.subplots(1, 2, figsize=(8, 2.9), layout="constrained")
     for name, marker in (("albert_nano_en_uncased", "o"), (PRESET, "s")):
@@ -247,7 +247,7 @@ def layers(data: Path, path: Path) -> None:
 
 
 def surprisal(data: Path, path: Path) -> None:
-    """How surprising each word is to a model that has read the words before it."""
+    """Draw how surprising each word is to a model that has read the words before it."""
     texts = [
         "She opened the door and went into the room.",
         "She opened the door and went into the banana.",
@@ -269,7 +269,7 @@ def reviewer() -> Any:
 
 
 def why(data: Path, path: Path) -> None:
-    """How the score of a class falls if a word is left out, in the colors of words."""
+    """Draw how the score of a class falls if a word is left out, in the colors of words."""
     texts = ["A dull start, but a lovely and funny end.", "The actors are good, and I was bored to tears."]
     found = lmzoo.analysis.leave_out(reviewer(), texts)
     most = max(float(np.abs(one.values).max()) for one in found)
@@ -289,7 +289,7 @@ def why(data: Path, path: Path) -> None:
 
 
 def calibration(data: Path, path: Path) -> None:
-    """How often answers are right, by the probability that the classifier gives them."""
+    """Draw how often answers are right, by the probability that the classifier gives them."""
     texts, labels = quickstart.read_reviews("test")
     report = lmzoo.evaluation.report(reviewer(), texts, labels, verbose=0)
     titles, rows = report.tables["calibration"]
@@ -305,7 +305,7 @@ def calibration(data: Path, path: Path) -> None:
 
 
 def mix(data: Path, path: Path) -> None:
-    """How much four tasks use each layer of ELMo, whose language model is frozen."""
+    """Draw how much four tasks use each layer of ELMo, whose language model is frozen."""
     labeled: dict[str, Any] = {"format": "labeled", "label": "label"}
     sets = {
         "parts of speech": ("TokenClassifier", read_conll(data / "pos_ewt/en_ewt-ud-train.conllu.gz", conllu=True)),
@@ -343,7 +343,7 @@ def keep(figure: Any, path: Path) -> None:
 
 
 def word_sense_gaps(data: Path, path: Path) -> None:
-    """How well each layer separates the senses of words: `examples/word_senses.py`."""
+    """Draw how well each layer separates the senses of words: `examples/word_senses.py`."""
     word_senses.main(["--plot", str(path)])
 
 

@@ -64,7 +64,7 @@ print(json.dumps({"label": [x.decode() for x in answers["label"].numpy()], "scor
 
 
 def read_reviews(split: str) -> tuple[list[str], list[str]]:
-    """Texts and labels of one split of the reviews."""
+    """Return texts and labels of one split of the reviews."""
     with open(REVIEWS, newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["split"] == split]
     return [row["text"] for row in rows], [row["label"] for row in rows]
@@ -73,7 +73,7 @@ def read_reviews(split: str) -> tuple[list[str], list[str]]:
 def fine_tune(
     texts: list[str], labels: list[str], pretrained: bool, seed: int, epochs: int
 ) -> lmzoo.models.TextClassifier:
-    """Trains a classifier from the preset's weights, or from random weights."""
+    """Train a classifier from the preset's weights, or from random weights."""
     keras.utils.set_random_seed(seed)
     classifier = lmzoo.models.TextClassifier.from_preset(
         PRESET, labels=["negative", "positive"], load_weights=pretrained
@@ -84,7 +84,7 @@ def fine_tune(
 
 
 def tagger(pretrained: bool, epochs: int) -> lmzoo.models.TokenClassifier:
-    """Trains a tagger for persons, places and organisations."""
+    """Train a tagger for persons, places and organizations."""
     keras.utils.set_random_seed(1)
     words, tags = read_conll(DATA / "entities-train.conll")
     labels = sorted({tag for of_sentence in tags for tag in of_sentence})
@@ -139,7 +139,7 @@ def main() -> None:
     for text, answer in zip(QUESTIONS, classifier.classify(QUESTIONS), strict=True):
         print(f"   {text!r:50s} -> {answer['label']} ({answer['score']:.2f})")
 
-    print("\n4. Tag persons, places and organisations after 80 sentences (entities-train.conll)")
+    print("\n4. Tag persons, places and organizations after 80 sentences (entities-train.conll)")
     tests = read_conll(DATA / "entities-test.conll")
     for pretrained in (False, True):
         model = tagger(pretrained, 2 * epochs)

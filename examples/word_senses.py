@@ -125,7 +125,7 @@ def measure(vectors: np.ndarray, senses: np.ndarray) -> dict[str, np.ndarray]:
 
 
 def draw(results: dict[str, dict[str, np.ndarray]], title: str, path: str) -> None:
-    """Draws a panel for each word: the gap by layer of the model, with random weights, and by chance."""
+    """Draw a panel for each word: the gap by layer of the model, with random weights, and by chance."""
     import matplotlib as mpl
 
     mpl.use("agg")

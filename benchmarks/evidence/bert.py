@@ -27,7 +27,7 @@ EXAMPLE = runpy.run_path(str(ROOT / "examples/word_senses.py"))
 
 @cache
 def wikigold(setting: Setting) -> tuple[Examples, Examples]:
-    """Sentences with entities, to learn from and to test on."""
+    """Return sentences with entities, to learn from and to test on."""
     train, test = WIKIGOLD.read(setting.data)
     return some(train, setting.size(len(train[1]), 24)), some(test, setting.size(len(test[1]), 8))
 
@@ -99,7 +99,7 @@ def uses(preset: str, pretrained: bool, seed: int) -> dict[str, Any]:
 
 
 def nearest(arm: Layer, seed: int, setting: Setting) -> dict[str, float]:
-    """How often the use with the nearest vector has the same sense, among three quarters of the sentences."""
+    """Return how often the use with the nearest vector has the same sense, among three quarters of the sentences."""
     scores, rng = [], np.random.default_rng(seed)
     for vectors, senses in uses(arm.preset, arm.pretrained, seed if not arm.pretrained else 0).values():
         chosen = np.sort(rng.permutation(len(senses))[: len(senses) * 3 // 4])

@@ -88,7 +88,7 @@ class Spread(NamedTuple):
 
 
 def lower_is_better(measure: str) -> bool:
-    """Whether a measure is a loss; the others are accuracies."""
+    """Return whether a measure is a loss; the others are accuracies."""
     return "loss" in measure
 
 
@@ -101,7 +101,7 @@ def spread(rows: list[Row], arm: str, measure: str) -> Spread | None:
 
 
 def judge(comparison: Comparison, rows: list[Row]) -> str:
-    """Whether a comparison holds, by the difference d of the means and twice its standard error e.
+    """Return whether a comparison holds, by the difference d of the means and twice its standard error e.
 
     It holds if d - e is above `least`, and is contradicted if d + e is below both `least` and 0. The standard error is
     √(s₁²/n₁ + s₂²/n₂), of the standard deviations over n seeds.

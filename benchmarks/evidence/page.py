@@ -47,7 +47,7 @@ them. Every claim is a record in
 
 
 def shown(rows: list[Row], arm: str, measure: str) -> str:
-    """Mean ± deviation of a measure, in per cent unless it is a loss."""
+    """Return the mean ± deviation of a measure, in per cent unless it is a loss."""
     found = spread(rows, arm, measure)
     if found is None:
         return "–"
@@ -135,7 +135,7 @@ def write(claims: Sequence[Claim]) -> None:
 
 
 def draw(claim: Claim, path: Path) -> None:
-    """Draws every run as a dot, and the means, a panel for each measure."""
+    """Draw every run as a dot, and the means, a panel for each measure."""
     import matplotlib as mpl
     from matplotlib.figure import Figure  # not `pyplot`, which would open a window's backend
 

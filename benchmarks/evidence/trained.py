@@ -109,7 +109,7 @@ def measure(arm: Training, seed: int, setting: Setting) -> dict[str, float]:
 
 
 def held_out_sequences(model: Any, setting: Setting) -> Any:
-    """Sequences of whole sentences of the held-out text."""
+    """Return sequences of whole sentences of the held-out text."""
     documents = read_documents([str(setting.data / name) for name in HELD_OUT])
     sequences = pack_sentences(documents, model.preprocessor)
     count = min(len(sequences), setting.size(TESTED, 64))
@@ -179,7 +179,7 @@ CLAIMS = (
         common=COMMON,
         how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: otherwise masks would always be new.",
         limits=f"{SCALE} The paper had ten static masks for each sequence. Here there is one, a harder test for them.",
-        reading="""With one set of masks the loss on other text is 0.37 nats higher: in ten passes the model memorises
+        reading="""With one set of masks the loss on other text is 0.37 nats higher: in ten passes the model memorizes
 what was masked. Linear classifiers see little of it, 1.4 points for parts of speech and nothing for SST-2.""",
     ),
     Claim(

@@ -114,7 +114,7 @@ class _Scores(keras.layers.Layer):
         return ops.stack([ops.cast(x, "float32") for x in self.scores(inputs)], axis=1)
 
     def compute_output_spec(self, inputs: Features) -> keras.KerasTensor:
-        """Shape and dtype of the result."""
+        """Return the shape and dtype of the result."""
         batch, length = next(iter(inputs.values())).shape
         return keras.KerasTensor((batch, *self.shape, length, length), "float32")
 

@@ -54,7 +54,7 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 
 
 def _as_data(view: Attention) -> dict[str, object]:
-    """Scores as whole percentages, in the order layer, head, query, key."""
+    """Return the scores as whole percentages, in the order layer, head, query, key."""
     layers, heads, length, _ = view.scores.shape
     digits = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
     letters = "".join(f"{value:02d}" for value in digits.tolist())

@@ -63,7 +63,7 @@ def _section(one: Attribution) -> str:
 
 
 def _highlighted(one: Attribution, segment: int) -> str:
-    """One of the texts, with a span for each token or word."""
+    """Return one of the texts, with a span for each token or word."""
     text, most = one.texts[segment], max(float(np.nanmax(np.abs(one.values), initial=0)), 1e-12)
     parts, place = [], 0
     order = sorted(np.flatnonzero(one.segments == segment).tolist(), key=lambda i: one.offsets[i].tolist())

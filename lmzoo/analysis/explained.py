@@ -336,6 +336,6 @@ def _dropped(text: _Text, start: int, end: int) -> tuple[int, int]:
 
 
 def _as_inputs(rows: Sequence[tuple[_Text, ...]]) -> Any:
-    """Texts, or pairs, as a task takes them."""
+    """Return texts, or pairs, as a task takes them."""
     columns = tuple(list(column) for column in zip(*rows, strict=True))
     return columns[0] if len(columns) == 1 else columns

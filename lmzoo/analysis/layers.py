@@ -63,7 +63,7 @@ class Probe(NamedTuple):
 def layer_changes(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None
 ) -> LayerChanges:
-    """How far each layer moves the vectors of all tokens (Lan et al., 2020, figure 1).
+    """Return how far each layer moves the vectors of all tokens (Lan et al., 2020, figure 1).
 
     https://arxiv.org/abs/1909.11942. The paper draws both measures over the layers of BERT, where they oscillate, and
     of ALBERT, whose layers share their weights.
@@ -301,6 +301,6 @@ def mix_weights(model: Task | Backbone) -> Mix:
 
 
 def _cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Cosines along the last axis; 0 for vectors of zeros."""
+    """Return the cosines along the last axis; 0 for vectors of zeros."""
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     return (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)

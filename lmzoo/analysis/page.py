@@ -46,7 +46,7 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
 
 
 def scrolling(name: str, content: str) -> str:
-    """Content, HTML, that may be wider than the page."""
+    """Return content, HTML, that may be wider than the page."""
     # What scrolls must be reachable with the keyboard.
     return f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(name)}">{content}</div>\n'
 

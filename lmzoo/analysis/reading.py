@@ -43,7 +43,7 @@ class ReadText(NamedTuple):
 
 
 def joined(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
-    """Pieces of a sequence, each with the number of its text, or `SPECIAL`."""
+    """Return pieces of a sequence, each with the number of its text, or `SPECIAL`."""
     spans = [span for _, piece in pieces for span in piece]
     places = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
     segments = np.repeat([segment for segment, _ in pieces], [len(piece) for _, piece in pieces])

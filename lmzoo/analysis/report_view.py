@@ -117,7 +117,7 @@ _DASHES = ("solid", "dashed")
 
 
 def _chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Range) -> str:
-    """Lines as SVG. The table below tells the same to those who cannot see them."""
+    """Return lines as SVG. The table below tells the same to those who cannot see them."""
 
     def at(x: float, y: float) -> tuple[float, float]:
         across, up = ((v - low) / (high - low) for v, (low, high) in ((x, x_range), (y, y_range)))

@@ -12,7 +12,7 @@ _LABELS = 20  # more cannot be told apart
 
 
 def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, title: str = "") -> Any:
-    """Draws vectors as points in a plane, those of each label in one color and shape.
+    """Draw vectors as points in a plane, those of each label in one color and shape.
 
     The plane is that of the two principal components (scikit-learn's PCA), unless another reducer is given.
 

@@ -43,7 +43,7 @@ class Names:
         return f"{self.prefix}Tokenizer"
 
     def architecture(self, kind: str | None) -> str:
-        """Name of the class of models with a kind of head, or without one."""
+        """Return the name of the class of models with a kind of head, or without one."""
         usual = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
         return self.architectures.get(kind or "", usual)
 
@@ -62,7 +62,7 @@ def names_in_transformers(family: Family) -> Names:
 
 
 def share_a_class(kind: str, other: str) -> bool:
-    """Whether transformers has one class for two kinds of heads, which are therefore easily confused."""
+    """Return whether transformers has one class for two kinds of heads, which are therefore easily confused."""
     return kind != other and ARCHITECTURES.get(kind) == ARCHITECTURES.get(other, other)
 
 
@@ -73,7 +73,7 @@ def keras_hub_prefix(family: Family) -> str:
 
 
 def keras_hub_tokenizers() -> dict[str, Family]:
-    """Name of a tokenizer's class in KerasHub -> the family."""
+    """Return the name of a tokenizer's class in KerasHub -> the family."""
     families = [family for family in families_with("keras_hub") if family.checkpoints["keras_hub"].has_tokenizer]
     return {f"{keras_hub_prefix(family)}Tokenizer": family for family in families}
 

@@ -23,7 +23,7 @@ _PARTS = {
 
 
 def is_model_garden(checkpoint: TensorFile) -> bool:
-    """Whether a checkpoint is one of the Model Garden's."""
+    """Return whether a checkpoint is one of the Model Garden's."""
     return any(_NAME.fullmatch(name) for name in checkpoint.names())
 
 

@@ -12,12 +12,12 @@ from lmzoo.errors import ArgumentError
 
 
 def is_integer(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Whether `value` is an integer, also one of numpy's, but not a bool, from `least` to `most`."""
+    """Return whether `value` is an integer, also one of numpy's, but not a bool, from `least` to `most`."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
 
 
 def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Whether `value` is a real number, but neither a bool nor NaN, from `least` to `most`."""
+    """Return whether `value` is a real number, but neither a bool nor NaN, from `least` to `most`."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
 
 

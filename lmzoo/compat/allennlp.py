@@ -181,7 +181,7 @@ class Elmo(keras.layers.Layer):
     def compute_output_spec(
         self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False
     ) -> Representations:
-        """Shapes and dtypes of the outputs."""
+        """Return the shapes and dtypes of the outputs."""
         words = None if self._cache is None else word_inputs
         *leading, length = inputs.shape[:-1] if words is None else words.shape
         if self.keep_sentence_boundaries and length is not None:
@@ -191,7 +191,7 @@ class Elmo(keras.layers.Layer):
         return {"elmo_representations": representations, "mask": keras.KerasTensor(shape[:-1], "bool")}
 
     def get_output_dim(self) -> int:
-        """Width of a representation, 2P."""
+        """Return the width of a representation, 2P."""
         return self.backbone.config.hidden_dim
 
     def get_config(self) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def _number_in_environment(name: str) -> int | None:
 
 
 def _end_at_once_after_errors() -> None:
-    """Lets an error that nobody catches, or `sys.exit` with one, end this process, so that others notice.
+    """Let an error that nobody catches, or `sys.exit` with one, end this process, so that others notice.
 
     JAX would wait for them first, for minutes, while they wait for this one.
     """

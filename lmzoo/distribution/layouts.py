@@ -14,7 +14,7 @@ from lmzoo.tasks import Task
 def layout_map(
     model: Backbone | Task, device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
 ) -> keras.distribution.LayoutMap:
-    """Says which weights of a model are split between devices, and along which axis.
+    """Say which weights of a model are split between devices, and along which axis.
 
     Embeddings are split over the vocabulary; query, key, value and the first dense layer of a block over their columns;
     its output and its second dense layer over their rows; LSTMs over their cells (Shoeybi et al., 2019,

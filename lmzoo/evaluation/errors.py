@@ -43,7 +43,7 @@ class Calibration(NamedTuple):
 
 
 def calibration(probability: Any, right: Any, bins: int = _BINS) -> Calibration:
-    """How far the probabilities of answers agree with how often these are right (Guo et al., 2017).
+    """Return how far the probabilities of answers agree with how often these are right (Guo et al., 2017).
 
     https://arxiv.org/abs/1706.04599
 
@@ -240,7 +240,7 @@ def _slices(name: str, values: Sequence[Any], judged: Judged) -> Cells:
 
 
 def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Names of groups, and which examples belong to them: bool (n,)."""
+    """Yield names of groups, and which examples belong to them: bool (n,)."""
     numbers = np.array([*map(_number, values)], "float64")
     known = np.isfinite(numbers)
     names = np.array([_NONE if str(value) in _MISSING else str(value) for value in values], object)

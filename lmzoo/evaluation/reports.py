@@ -55,13 +55,13 @@ class Judged:
     def of_classes(
         cls, actual: Sequence[str], predicted: Sequence[str], probability: Sequence[float] | np.ndarray
     ) -> Judged:
-        """One answer for each example, right if it is the label."""
+        """Return one answer for each example, right if it is the label."""
         error = np.array([a != b for a, b in zip(actual, predicted, strict=True)], "float64")
         return cls(np.arange(len(error)), actual, predicted, error, np.asarray(probability, "float64"))
 
     @classmethod
     def of_numbers(cls, actual: Any, predicted: Any) -> Judged:
-        """One number for each example."""
+        """Return one number for each example."""
         labels, answers = (np.asarray(side, "float64").reshape(-1) for side in (actual, predicted))
         return cls(np.arange(len(labels)), labels.tolist(), answers.tolist(), np.abs(labels - answers))
 
@@ -91,7 +91,7 @@ class Report:
     judged: Judged | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """All scores, and then each table, with columns of equal width."""
+        """Return all scores, and then each table, with columns of equal width."""
         scores: list[list[Cell]] = [[name, score] for name, score in self.scores.items()]
         return "\n\n".join(
             _text([titles, *rows]) for titles, rows in [(["score", "value"], scores), *self.tables.values()]

@@ -154,7 +154,7 @@ def exact_match(prediction: str, gold: str) -> float:
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """F1 of the words of two answers; 1.0 if neither has any."""
+    """Return the F1 of the words of two answers; 1.0 if neither has any."""
     predicted, wanted = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
     if not predicted or not wanted:
         return float(predicted == wanted)
@@ -169,7 +169,7 @@ def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, s
 
 
 def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, float]:
-    """Exact match and F1 as the official script of SQuAD 2.0 defines them, in percent.
+    """Return exact match and F1 as the official script of SQuAD 2.0 defines them, in percent.
 
     Args:
         predictions: for each example its answer: a string, or a dict with `text` as

@@ -8,7 +8,7 @@ from lmzoo.evaluation.reports import Report
 
 
 def compare_translations(translations: Sequence[str], references: Sequence[str]) -> Report:
-    """BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of a corpus, as sacrebleu computes them by default.
+    """Return BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of a corpus, as sacrebleu computes them by default.
 
     Args:
         translations: n texts.

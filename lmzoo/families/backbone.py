@@ -92,7 +92,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)
-        special: dict[str, keras.DTypePolicy] = {}  # policies of single layers of a quantised model, by path
+        special: dict[str, keras.DTypePolicy] = {}  # policies of single layers of a quantized model, by path
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             special, policy = dict(policy), policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
@@ -236,7 +236,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
-        """Tells the layers whether XLA compiles the model; if not, they may skip repeated words."""
+        """Tell the layers whether XLA compiles the model; if not, they may skip repeated words."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not compiled

@@ -26,7 +26,7 @@ _Member = tuple[str, int, Callable[[], IO[bytes]] | None]
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpacks an archive into an empty directory; after an error, some of its files may be there.
+    """Unpack an archive into an empty directory; after an error, some of its files may be there.
 
     Its name ends in .tar.gz or .tgz, or it is a zip file, such as a .keras file.
 

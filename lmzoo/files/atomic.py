@@ -233,7 +233,7 @@ def _heal(target: Path, owns: Collection[str]) -> None:
 
 
 def _link_foreign(target: Path, temporary: Path, owns: Collection[str]) -> list[str]:
-    """Links the entries of `target` that are not ours into `temporary`, unless it has such; returns their names."""
+    """Link the entries of `target` that are not ours into `temporary`, unless it has such, and return their names."""
     kept = [name for name in os.listdir(target) if name not in owns and not os.path.lexists(temporary / name)]
     for name in kept:
         entry = target / name

@@ -141,7 +141,7 @@ def listed_files(directory: Path) -> dict[str, str]:
 
 
 def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
-    """How a file differs from its known size and digest, such as "it has 6 bytes, not 7"; "" if it does not."""
+    """Return how a file differs from its known size and digest, such as "it has 6 bytes, not 7"; "" if it does not."""
     if size is not None and (found := path.stat().st_size) != size:
         return f"it has {found} bytes, not {size}"
     if sha256 is not None and (digest := _sha256(path)) != sha256:

@@ -10,7 +10,7 @@ from typing import Any
 from lmzoo.errors import PresetError
 from lmzoo.files.inside import has_file
 
-CONFIG_FILE = "config.json"  # the backbone, serialised by Keras
+CONFIG_FILE = "config.json"  # the backbone, serialized by Keras
 METADATA_FILE = "metadata.json"  # family, parameter count, languages, license, versions, date
 TOKENIZER_FILE = "tokenizer.json"
 PREPROCESSOR_FILE = "preprocessor.json"

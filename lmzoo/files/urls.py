@@ -27,7 +27,7 @@ class NamedBytes(io.BytesIO):
 
 
 def is_url(path: str | Path) -> bool:
-    """Whether a path is a URL."""
+    """Return whether a path is a URL."""
     return "://" in os.fspath(path)
 
 
@@ -77,7 +77,7 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
 
 
 def names_below(path: str | Path, files: Sequence[str]) -> list[str]:
-    """Names of the files that `find_files` has listed for a path, relative to the folder that they are in.
+    """Return the names of the files that `find_files` has listed for a path, relative to the folder that they are in.
 
     Of a pattern, that is the last folder before its first wildcard, so that the names do not depend on the matches.
     """
@@ -91,7 +91,7 @@ def names_below(path: str | Path, files: Sequence[str]) -> list[str]:
 
 
 def exists(path: str | Path) -> bool:
-    """Whether there is a file or folder."""
+    """Return whether there is a file or folder."""
     if not is_url(path):
         return os.path.exists(os.path.expanduser(path))
     system, place = _system(os.fspath(path))

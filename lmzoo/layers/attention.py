@@ -58,7 +58,7 @@ def _flash_attention(query: Tensor, key: Tensor, value: Tensor, padding_mask: Te
 
 
 def _has_kernel(query: Tensor, key: Tensor) -> bool:
-    """Whether cuDNN has kernels, in training too, for queries (B, N, S, D) and keys (B, N, T, D)."""
+    """Return whether cuDNN has kernels, in training too, for queries (B, N, S, D) and keys (B, N, T, D)."""
     (queries, width), keys = query.shape[2:], key.shape[2]
     return width % 8 == 0 and width <= 128 and queries % 2 == 0 and keys % 2 == 0
 
@@ -73,7 +73,7 @@ def attention_by_length(
 ) -> Tensor:
     """`jax.nn.dot_product_attention` by sequence lengths, which needs no bias tensor (JAX backend only).
 
-    Lengths describe a mask only if all padding is on the right. Any other mask is recognised at run time, and handled
+    Lengths describe a mask only if all padding is on the right. Any other mask is recognized at run time, and handled
     by the ordinary form, so the result is right for every mask. Arguments are as for `attention_probabilities`, and the
     values float (B, N, T, D); S is at most T, exactly T if `causal`. The result is float (B, N, S, D).
     """
@@ -134,7 +134,7 @@ class SelfAttention(ConfiguredLayer):
         num_heads: int, N.
         hidden_dim: int, H; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities in training.
-        initializer_range: float, standard deviation of the kernels' truncated normal initialiser.
+        initializer_range: float, standard deviation of the kernels' truncated normal initializer.
         mask: what is hidden from a position. `"padding"`: only padding, as in an encoder. `"causal"`: padding and all
             later positions, as in a decoder (Radford et al., 2018).
 
@@ -245,7 +245,7 @@ class SelfAttention(ConfiguredLayer):
         index: int | Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Attends from every position, or from `queries`, to what it may see.
+        """Attend from every position, or from `queries`, to what it may see.
 
         Raises:
             ValueError: for `queries` in causal attention; for a `cache` in attention that is not causal, without
@@ -340,7 +340,7 @@ class SelfAttention(ConfiguredLayer):
 def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]]:
     """Join kernels once, rather than in every call, for functions traced in this context (TensorFlow only).
 
-    These functions read copies of the current weights. Quantised layers are not joined.
+    These functions read copies of the current weights. Quantized layers are not joined.
 
     Yields:
         The copies, `tf.Variable`s, which must be kept as long as the functions.

@@ -31,7 +31,7 @@ class CarriesState(ConfiguredLayer):
 
     @abstractmethod
     def state_spec(self, batch: int) -> Tensors:
-        """Shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of a state of `batch` sequences."""
 
     @property
     def variables(self) -> list[Tensor]:
@@ -94,7 +94,7 @@ class StreamedBackbone(CarriesState):
         self.built = True
 
     def state_spec(self, batch: int) -> Tensors:
-        """Shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of a state of `batch` sequences."""
         return self.backbone.state_spec(batch)
 
     def call(

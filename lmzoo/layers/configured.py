@@ -46,7 +46,7 @@ def _restored(value: Any) -> Any:
 
 
 def constructor_arguments(cls: type) -> list[str]:
-    """Names of the arguments of a class's constructor and, if it takes others in `**kwargs`, of our bases'."""
+    """Return the names of a class's arguments and, if it takes others in `**kwargs`, of our bases' arguments."""
     names: list[str] = []
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == "keras":

@@ -59,7 +59,7 @@ class TransitionScores(ConfiguredLayer):
         return padded[:, :, None, :] + transitions
 
     def compute_output_spec(self, logits: Tensor) -> keras.KerasTensor:
-        """Float32 scores, whatever the compute dtype."""
+        """Return float32 scores, whatever the compute dtype."""
         states = self.num_classes + 1
         return keras.KerasTensor((*logits.shape[:2], states, states), "float32")
 
@@ -132,7 +132,7 @@ def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-sums of the scores of all paths to each state: at the end (B, S), and at each token (T, B, S)."""
+    """Return the log-sums of the scores of all paths to each state: at the end (B, S), and at each token (T, B, S)."""
 
     def step(alpha: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
@@ -161,11 +161,11 @@ def _endings(scores: Tensor) -> Tensor:
 
 
 def _possible(scores: Tensor) -> Tensor:
-    """Scores of transitions as if all were allowed."""
+    """Return the scores of transitions as if all were allowed."""
     return ops.where(scores < _NEVER / 2, scores - _NEVER, scores)
 
 
 def _at(x: Tensor, indices: Tensor) -> Tensor:
-    """Entries (B, T, ...) of the third axis of a tensor (B, T, S, ...), by int (B, T)."""
+    """Return the entries (B, T, ...) of the third axis of a tensor (B, T, S, ...), by int (B, T)."""
     indices = ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2)))
     return ops.squeeze(ops.take_along_axis(x, indices, axis=2), axis=2)

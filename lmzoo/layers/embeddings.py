@@ -17,7 +17,7 @@ from lmzoo.layers.normalization import LayerNorm
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
-    """Vectors of positions, float32 (count, width) (Vaswani et al., 2017, section 3.5).
+    """Return vectors of positions, float32 (count, width) (Vaswani et al., 2017, section 3.5).
 
     All sines come before all cosines, as in Marian.
     """
@@ -37,7 +37,7 @@ class TransformerEmbedding(ConfiguredLayer):
         num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
         dropout: float, rate after the normalization.
         layer_norm_epsilon: float.
-        initializer_range: float, standard deviation of the truncated normal initialiser.
+        initializer_range: float, standard deviation of the truncated normal initializer.
         first_position: int, row of the position table that the first token gets. If it is not 0, padding gets the row
             before it and only real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
         normalize: bool, whether LayerNorm is applied to the sum. (GPT does without: Radford et al., 2018.)
@@ -115,7 +115,7 @@ class TransformerEmbedding(ConfiguredLayer):
         index: int | Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Embeds `token_ids`.
+        """Embed `token_ids`.
 
         Raises:
             ValueError: if sequences are longer than the position table. (JAX would return NaN. TensorFlow's graphs of

@@ -27,7 +27,7 @@ def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
 
 
 def warn_of_not_finite(place: object, problem: str | None) -> None:
-    """Warns of a tensor in a file or model, a place, if `not_finite` found a problem."""
+    """Warn of a tensor in a file or model, a place, if `not_finite` found a problem."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 

@@ -52,7 +52,7 @@ class ClassificationHead(ConfiguredLayer):
     Args:
         num_classes: int, C.
         dropout: float, rate on the vectors before each dense layer in training.
-        initializer_range: float, standard deviation of the truncated normal initialiser.
+        initializer_range: float, standard deviation of the truncated normal initializer.
         activation: str, of the dense layer, see `lmzoo.layers.get_activation`; None for no such layer.
         input_dropout: bool, whether dropout is applied to the pooled vector, too (not in DistilBERT).
 
@@ -96,7 +96,7 @@ class ClassificationHead(ConfiguredLayer):
         return ops.cast(self.logits(x), "float32")
 
     def compute_output_spec(self, pooled: Tensor, training: bool = False) -> keras.KerasTensor:
-        """Float32 logits, whatever the compute dtype."""
+        """Return float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
 
@@ -111,7 +111,7 @@ class MaskedLMHead(ConfiguredLayer):
             leave the product to `tied_logits`.
         activation: str, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: float.
-        initializer_range: float, standard deviation of the truncated normal initialiser.
+        initializer_range: float, standard deviation of the truncated normal initializer.
         transform: bool, whether the vectors are transformed first: dense, activation and LayerNorm.
         table_shape: (V, E), needed without `token_embedding`.
 
@@ -259,5 +259,5 @@ class SpanHead(ConfiguredLayer):
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
 
     def compute_output_spec(self, sequence: Tensor, padding_mask: Tensor) -> keras.KerasTensor:
-        """Float32 logits, whatever the compute dtype."""
+        """Return float32 logits, whatever the compute dtype."""
         return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")

@@ -17,7 +17,7 @@ _skipped = ContextVar("skipped", default=False)
 
 @contextmanager
 def skip_initial_values() -> Iterator[None]:
-    """Leaves weights uninitialised that are created in this context: they must be assigned before they are used.
+    """Leave weights uninitialized that are created in this context: they must be assigned before they are used.
 
     Drawing millions of values takes longer than loading the values that replace them.
     """
@@ -36,7 +36,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        """Draws the values."""
+        """Draw the values."""
         return _unset(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
 
 
@@ -50,7 +50,7 @@ class Orthogonal(keras.initializers.Orthogonal):
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        """Draws the values."""
+        """Draw the values."""
         if _skipped.get():
             return _unset(shape, dtype)
         dtype = keras.backend.standardize_dtype(dtype)

@@ -57,7 +57,7 @@ class LayerNorm(keras.layers.LayerNormalization):
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """Vectors (..., H) divided by their lengths, as float32; a vector of zeros stays zero.
+    """Return vectors (..., H) divided by their lengths, as float32; a vector of zeros stays zero.
 
     The gradients of `keras.ops.normalize` are NaN where a vector is zero.
     """

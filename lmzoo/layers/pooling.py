@@ -21,7 +21,7 @@ class FirstTokenPooler(ConfiguredLayer):
 
     Args:
         hidden_dim: int, H.
-        initializer_range: float, standard deviation of the truncated normal initialiser.
+        initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call argument: `sequence` float (B, T, H). Returns float (B, H).
     """
@@ -44,7 +44,7 @@ class FirstTokenPooler(ConfiguredLayer):
         self.built = True
 
     def call(self, sequence: Tensor) -> Tensor:
-        """Pools `sequence`."""
+        """Pool `sequence`."""
         return self.dense(sequence[:, 0, :])
 
     def compute_output_shape(self, sequence_shape: Shape) -> Shape:
@@ -60,7 +60,7 @@ class MeanPooler(ConfiguredLayer):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pools `sequence`."""
+        """Pool `sequence`."""
         weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
@@ -78,7 +78,7 @@ class SquareRootMeanPooler(MeanPooler):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pools `sequence`."""
+        """Pool `sequence`."""
         count = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
         return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
 
@@ -93,7 +93,7 @@ class WeightedMeanPooler(MeanPooler):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pools `sequence`."""
+        """Pool `sequence`."""
         real = ops.cast(padding_mask, "float32")  # (B, T); a half precision has no 257
         places = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)  # (B, T, 1)
         total = ops.sum(ops.cast(sequence, "float32") * places, axis=1)  # (B, H)
@@ -108,7 +108,7 @@ class LastTokenPooler(MeanPooler):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pools `sequence`."""
+        """Pool `sequence`."""
         real = ops.cast(padding_mask, "int32")  # (B, T)
         last = ops.equal(ops.cumsum(real, axis=1), ops.sum(real, axis=1, keepdims=True))
         return super().call(sequence, ops.cast(last, "int32") * real)
@@ -122,7 +122,7 @@ class MaxPooler(ConfiguredLayer):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pools `sequence`."""
+        """Pool `sequence`."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
         # With an initial value Keras takes the maximum of a batch without sequences, too.
@@ -142,7 +142,7 @@ class GatherPositions(ConfiguredLayer):
     """
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
-        """Gathers them."""
+        """Gather them."""
         return at_positions(sequence, positions)
 
     def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:

@@ -11,7 +11,7 @@ from lmzoo.common.tensor_types import Tensor
 
 
 def positions_from(cache: Tensor, index: int | Tensor, count: int | Tensor) -> Tensor:
-    """`count` positions of a cache (B, T, H), from `index` on."""
+    """Return `count` positions of a cache (B, T, H), from `index` on."""
     return ops.slice(cache, (0, index, 0), (ops.shape(cache)[0], count, cache.shape[2]))
 
 

@@ -59,7 +59,7 @@ def longer_kernels(longer: Mapping[keras.layers.Dense, Tensor]) -> Iterator[None
 
 
 def is_aliased(kernel: Tensor) -> bool:
-    """Whether the rows of a kernel are a multiple of 2 kB long (in float32).
+    """Return whether the rows of a kernel are a multiple of 2 kB long (in float32).
 
     To multiply few rows, CPUs read down the columns of a kernel. In such a kernel, the entries of a column share a few
     places in the cache.
@@ -73,7 +73,7 @@ def with_longer_rows(kernel: Tensor) -> Tensor:
 
 
 def is_plain(layer: keras.layers.Dense) -> bool:
-    """Whether the output of a layer is that of its kernel and bias alone."""
+    """Return whether the output of a layer is that of its kernel and bias alone."""
     return not layer.lora_enabled and layer.quantization_mode is None
 
 
@@ -100,7 +100,7 @@ def _uses_instructions(a: Tensor, dtype: Any) -> bool:
 
 @functools.cache
 def _has_instructions() -> bool:
-    """Whether the processor is known to have instructions for bfloat16."""
+    """Return whether the processor is known to have instructions for bfloat16."""
     try:
         return bool(_INSTRUCTIONS & set(Path("/proc/cpuinfo").read_text("utf-8").split()))
     except OSError:  # not Linux
@@ -108,7 +108,7 @@ def _has_instructions() -> bool:
 
 
 def _transposed(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
-    """`x` transposed, with zeros below or to the right: without them XLA would make it part of the product."""
+    """Return `x` transposed, with zeros below or to the right: without them XLA would make it part of the product."""
     import jax.numpy as jnp
 
     return jnp.pad(x.T, ((0, rows), (0, columns)))

@@ -74,7 +74,7 @@ class RecurrentLayer(ConfiguredLayer):
         self.built = True
 
     def state_spec(self, *shape: int | None) -> tuple[keras.KerasTensor, ...]:
-        """Shapes and dtypes of a state of a number of sequences, or of steps of sequences."""
+        """Return the shapes and dtypes of a state of a number of sequences, or of steps of sequences."""
         dtypes = [memory_dtype(self.compute_dtype)] * (self.cell == "lstm") + [self.compute_dtype]
         return tuple(keras.KerasTensor((*shape, self.hidden_dim), dtype) for dtype in dtypes)
 
@@ -127,6 +127,6 @@ def _gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Te
 
 
 def _remembering(shape: tuple[int], dtype: str | None = None) -> Tensor:
-    """Zeros, and ones for the forget gate: at first a memory is kept (Jozefowicz et al., 2015)."""
+    """Return zeros, and ones for the forget gate: at first a memory is kept (Jozefowicz et al., 2015)."""
     zeros, ones = (make((shape[0] // 4,), dtype) for make in (ops.zeros, ops.ones))
     return ops.concatenate([zeros, zeros, ones, zeros])

@@ -71,7 +71,7 @@ class RelativeAttention(ConfiguredLayer):
         num_heads: int, N.
         hidden_dim: int, H; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities in training.
-        initializer_range: float, standard deviation of the truncated normal initialiser of all weights.
+        initializer_range: float, standard deviation of the truncated normal initializer of all weights.
 
     Call arguments:
         inputs: float (B, T, H).
@@ -150,7 +150,7 @@ class RelativeAttention(ConfiguredLayer):
         memory: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attends from the inputs and, if there are any, from the queries."""
+        """Attend from the inputs and, if there are any, from the queries."""
         seen = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
         keys = ops.transpose(self.key(seen), (0, 2, 3, 1))  # (B, N, D, K)
         values = ops.transpose(self.value(seen), (0, 2, 1, 3))  # (B, N, K, D)

@@ -9,7 +9,7 @@ from lmzoo.common.tensor_types import Shape, Tensor
 
 
 def as_rows(x: Tensor) -> Tensor:
-    """`x` (..., H) as a matrix (n, H).
+    """Return `x` (..., H) as a matrix (n, H).
 
     On CPUs, XLA takes 1.6 times as long for the gradient of a product with a tensor of three axes.
     """
@@ -17,7 +17,7 @@ def as_rows(x: Tensor) -> Tensor:
 
 
 def at_positions(x: Tensor, positions: Tensor) -> Tensor:
-    """Entries of the second axis of a tensor (B, T, ...), by int (B, M) of at least 0: (B, M, ...).
+    """Return the entries of the second axis of a tensor (B, T, ...), by int (B, M) of at least 0: (B, M, ...).
 
     On TensorFlow, `keras.ops.take_along_axis` copies each number by an index of its own. This copies rows: beam search,
     which chooses among its caches in each step, takes a quarter of the time.

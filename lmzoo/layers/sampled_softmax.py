@@ -28,7 +28,7 @@ def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
 
 
 def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Draws S words from the log-uniform distribution, without replacement; S is below V.
+    """Draw S words from the log-uniform distribution, without replacement; S is below V.
 
     Each word gets a time of arrival, exponentially distributed with its probability p as the rate, and the first words
     are taken. This is the same as drawing one word after the other, and again where a word was drawn already. If the
@@ -130,5 +130,5 @@ class SampledSoftmax(ConfiguredLayer):
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 
     def compute_output_spec(self, vectors: Tensor, targets: Tensor, training: bool = False) -> keras.KerasTensor:
-        """Float32, whatever the compute dtype."""
+        """Return float32, whatever the compute dtype."""
         return keras.KerasTensor(targets.shape, "float32")

@@ -75,7 +75,7 @@ class ScalarMix(ConfiguredLayer):
         self.built = True
 
     def call(self, layers: Sequence[Tensor], padding_mask: Tensor | None = None) -> Tensor:
-        """Mixes the layers."""
+        """Mix the layers."""
         if self.layer_norm and padding_mask is None:
             raise ValueError("ScalarMix with `layer_norm` needs `padding_mask`.")
         if self.l2_coefficient:

@@ -27,7 +27,7 @@ class LanguageModel(Protocol):
         """Run the LSTMs of both directions: returns each layer's outputs, and the state after them."""
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of a state of `batch` sequences."""
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -51,7 +51,7 @@ class StreamedBiLM(CarriesState):
         self.built = True
 
     def state_spec(self, batch: int) -> Tensors:
-        """Shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of a state of `batch` sequences."""
         return self.bilm.state_spec(batch)
 
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
@@ -64,7 +64,7 @@ class StreamedBiLM(CarriesState):
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 
     def compute_output_spec(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
+        """Return the shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         (_, output), *_ = self.bilm.state_spec(ids.shape[0])["forward"]
         shape = (*ids.shape[:2], output.shape[-1])
         return keras.KerasTensor(shape, output.dtype), keras.KerasTensor(shape, output.dtype)

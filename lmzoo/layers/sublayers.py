@@ -11,7 +11,7 @@ from lmzoo.layers.adapted import stores_updates
 
 
 def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """All layers below `layer`, parents first."""
+    """Yield all layers below `layer`, parents first."""
     if isinstance(layer, keras.Model):
         inside = layer.layers
     else:  # Keras keeps lists of its own, whose names begin with "_".

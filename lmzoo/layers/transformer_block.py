@@ -40,7 +40,7 @@ class TransformerBlock(ConfiguredLayer):
         activation: str, see `lmzoo.layers.get_activation`.
         dropout: float, rate for both residual branches and for the attention probabilities.
         layer_norm_epsilon: float.
-        initializer_range: float, standard deviation of the truncated normal initialiser.
+        initializer_range: float, standard deviation of the truncated normal initializer.
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
         norm: `"post"` or `"pre"`, the place of LayerNorm.
         attention_dropout: float, rate for the attention probabilities if it is another one.

@@ -47,7 +47,7 @@ class _Counts:
 
 
 def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[NgramTable, list[Discounts]]:
-    """Estimates a model.
+    """Estimate a model.
 
     Args:
         tokens: int32 (T,), sentences one after the other; each begins with `START` and ends with `END`.

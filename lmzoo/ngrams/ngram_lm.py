@@ -127,7 +127,7 @@ class NgramLM:
         self._table, self.discounts = table, discounts
 
     def perplexity(self, documents: Iterable[str | Document], verbose: bool = True) -> float:
-        """Exponential of the mean negative log-likelihood of all tokens and ends of sentences.
+        """Return the exponential of the mean negative log-likelihood of all tokens and ends of sentences.
 
         Args:
             documents: as for `fit`.
@@ -332,5 +332,5 @@ def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:
 
 
 def _fits_a_file(word: str) -> bool:
-    """Whether files can hold a word: they separate words by spaces."""
+    """Return whether files can hold a word: they separate words by spaces."""
     return word == word.strip() != "" and not any(space in word for space in SPACES)

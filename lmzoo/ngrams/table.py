@@ -47,7 +47,7 @@ class NgramTable:
         return len(self.keys[0])
 
     def find(self, order: int, parents: np.ndarray, tokens: np.ndarray) -> np.ndarray:
-        """Numbers of n-grams: int64 (n,), -1 for those that are not in the table.
+        """Return numbers of n-grams: int64 (n,), -1 for those that are not in the table.
 
         Args:
             order: their length, at least 2.
@@ -57,7 +57,7 @@ class NgramTable:
         return find_keys(self.keys[order - 1], parents.astype("int64") * self.vocabulary_size + tokens, parents >= 0)
 
     def log_probabilities(self, tokens: np.ndarray) -> np.ndarray:
-        """Natural logarithms of the probability of each token after those before it: float64 (T,).
+        """Return the natural logarithms of the probability of each token after those before it: float64 (T,).
 
         Args:
             tokens: integers (T,). `START` begins a sentence, and what precedes it is not seen after it. Its own
@@ -73,7 +73,7 @@ class NgramTable:
         return found * math.log(10)
 
     def next_token(self, context: Sequence[int]) -> np.ndarray:
-        """Natural logarithms of the probability of every token after a context: float64 (V,)."""
+        """Return the natural logarithms of the probability of every token after a context: float64 (V,)."""
         found = self.log10[0].astype("float64")  # (V,)
         for order in range(1, min(self.order, len(context) + 1)):
             number = self._number(context[-order:])
@@ -101,7 +101,7 @@ def _at(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
 
 
 def find_keys(keys: np.ndarray, wanted: np.ndarray, valid: np.ndarray) -> np.ndarray:
-    """Places of wanted keys among sorted ones: int64 (n,), -1 for keys that are missing or not valid."""
+    """Return the places of wanted keys among sorted ones: int64 (n,), -1 for keys that are missing or not valid."""
     if not len(keys):
         return np.full(len(wanted), -1)
     places = np.searchsorted(keys, wanted)

@@ -22,7 +22,7 @@ _LOST = re.compile("gloo|nccl|rccl|coordination service|connection reset|connect
 
 
 def several_processes() -> bool:
-    """Whether the current `keras.distribution` has devices in several processes."""
+    """Return whether the current `keras.distribution` has devices in several processes."""
     distribution = keras.distribution.distribution()
     return distribution is not None and distribution.num_processes > 1
 
@@ -121,7 +121,7 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
 
 @contextlib.contextmanager
 def first_process_first() -> Iterator[None]:
-    """Lets process 0 finish the body of a `with` block before the others begin it, which find what it has written.
+    """Let process 0 finish the body of a `with` block before the others begin it, which find what it has written.
 
     Raises:
         ProcessesError: in the others, if process 0 has failed.

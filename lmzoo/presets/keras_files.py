@@ -12,7 +12,7 @@ from lmzoo.files.atomic import check_path
 
 
 def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
-    """Any model in a `.keras` file; see `Task.load`."""
+    """Return any model in a `.keras` file; see `Task.load`."""
     check_path(filepath)
     path = Path(filepath).expanduser()
     if path.is_dir():

@@ -47,7 +47,7 @@ _TESTED = 1024  # largest number of sequences to evaluate on
 def train_encoder(
     run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
-    """Trains a Transformer on the documents of some texts, and evaluates it on held-out ones.
+    """Train a Transformer on the documents of some texts, and evaluate it on held-out ones.
 
     Returns:
         The model, and the results for its model card.
@@ -159,7 +159,7 @@ def _batches(
     share: float,
     size: int,
 ) -> tuple[LengthBatches, float]:
-    """Batches of sequences of up to `length` tokens, with a share of the training; and the tokens of a batch."""
+    """Return batches of sequences of up to `length` tokens, with a share of the training; and the tokens of a batch."""
     found = []
     for text, corpus in zip(texts, corpora, strict=True):
         passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
@@ -176,7 +176,7 @@ def _batches(
 
 
 def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
-    """One width where most sequences are full and each width would cost too much; None for those that fit."""
+    """Return one width where most sequences are full and each width would cost too much; None for those that fit."""
     return [int(lengths.max())] if isinstance(model, CausalLM) or compiles_shapes() else None
 
 
@@ -325,7 +325,7 @@ def _held_out(model: Task, text: TrainingDocuments, documents: TokenCorpus, leng
 
 
 def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
-    """Sequences of up to `length` tokens; pairs are drawn in so many passes."""
+    """Return sequences of up to `length` tokens; pairs are drawn in so many passes."""
     preprocessor = Preprocessor(corpus.tokenizer, run.recipe.family_record.packing, length)
     if isinstance(model, CausalLM):
         return pack_continuously(corpus, preprocessor)
@@ -337,5 +337,5 @@ def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: 
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:
-    """Draws at most `count` sequences, the same ones in every call, and keeps their order."""
+    """Draw at most `count` sequences, the same ones in every call, in their order."""
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))

@@ -18,7 +18,7 @@ _UNTIMED = 2  # steps that compile
 
 
 def training_seconds(recipe: Recipe) -> float:
-    """Estimates the time of a training on this machine, without the preparation of the text.
+    """Estimate the time of a training on this machine, without the preparation of the text.
 
     The trial has the backbone, the optimizer and the batches of most steps, and a head of about the same cost. It takes
     some seconds, mainly to compile.

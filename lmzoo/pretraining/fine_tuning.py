@@ -22,7 +22,7 @@ _NARROW = 512  # below this width models are trained like the shipped presets, f
 
 
 def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
-    """Recipes by kind of head, for the tasks that the family supports.
+    """Return recipes by kind of head, for the tasks that the family supports.
 
     The peak rate is the search's for the shipped presets at a width of 128, 1e-3, and that of Devlin et al. (2019) at a
     width of 768, 5e-5; between and beyond them it is a power of the width. Classifiers read the mean over the tokens,

@@ -27,7 +27,7 @@ def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
 
 
 def turns_of_each(rates: np.ndarray, total: int) -> np.ndarray:
-    """How many of the first `total` turns each part has: int64 (K,)."""
+    """Return how many of the first `total` turns each part has: int64 (K,)."""
     sure = max(0, total - len(rates)) / rates.sum()  # a time that they reach
     done = np.floor(rates * sure + 0.5).astype("int64")
     while done.sum() < total:

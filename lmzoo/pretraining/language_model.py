@@ -47,7 +47,7 @@ def sampled_words(vocabulary_size: int) -> int:
 def train_language_model(
     run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
-    """Trains a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`.
+    """Train a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`.
 
     Of a mixture, so many documents are stored and read that each text has its share.
     """

@@ -50,7 +50,7 @@ def pretrain(
     weights_dtype: str = "float16",
     states: str | Path | None = None,
 ) -> dict[str, float]:
-    r"""Learns a vocabulary and a model from text, and writes them as a preset with a model card.
+    r"""Learn a vocabulary and a model from text, and write them as a preset with a model card.
 
     Intermediate results are kept in `work`: the vocabulary, the tokenized corpus and the latest states of the training.
     A run that was stopped continues from them when it is started again.

@@ -86,7 +86,7 @@ class Run:
     def fit(
         self, model: Task, x: Any, batches: int, shown: Throughput, decay: int | None = None, **arguments: Any
     ) -> None:
-        """Trains for a number of batches, or for the rest of them if the run was stopped before.
+        """Train for a number of batches, or for the rest of them if the run was stopped before.
 
         `shown` shows the progress; `arguments` are others of `fit`. What follows the first `decay` batches depends on
         the number of batches: the state before it is kept, from which a run with more of them continues.

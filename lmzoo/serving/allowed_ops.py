@@ -44,7 +44,7 @@ _TEXT_OPS = frozenset(
 
 
 def ops_of(graph: GraphDef) -> set[str]:
-    """Names of the ops in a graph and in its functions.
+    """Return the names of the ops in a graph and in its functions.
 
     Returns:
         The names, without those of the graph's own functions. An op with an attribute that servers do not know is

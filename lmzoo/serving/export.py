@@ -52,7 +52,7 @@ _OTHER_FILES = {".gz", ".h5", ".keras", ".lite", ".ort", ".pb", ".pt", ".safeten
 
 
 def file_format(path: str | Path) -> str | None:
-    """Keras' name of the format that a path's suffix stands for; None for the folder of a SavedModel.
+    """Return Keras' name of the format that a path's suffix stands for; None for the folder of a SavedModel.
 
     Raises:
         ValueError: if the suffix is that of a file in another format.
@@ -191,7 +191,7 @@ def _check_file(backbone: keras.Model, file: Path) -> None:
     if backbone.compute_dtype != "float32":
         raise ValueError(f"Only models in float32 can be written as {file.suffix}, this one computes in another dtype.")
     if format == "litert" and is_int8(backbone):
-        raise ValueError("Keras cannot write quantised weights as .tflite: export the model as it was before.")
+        raise ValueError("Keras cannot write quantized weights as .tflite: export the model as it was before.")
 
 
 def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
@@ -231,12 +231,12 @@ def _to_int8(file: Path) -> None:
 
 
 def is_int8(backbone: keras.Model) -> bool:
-    """Whether weights of the backbone have been quantised by Keras."""
+    """Return whether weights of the backbone have been quantized by Keras."""
     return any(variable.dtype == "int8" for variable in backbone.variables)
 
 
 def _unknown_ops(file: Path) -> list[str]:
-    """Ops in a file that its format's runtime does not have; Keras' exporters write them nevertheless."""
+    """Return the ops in a file that its format's runtime does not have; Keras' exporters write them nevertheless."""
     if file_format(file) == "litert":
         return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})
     import onnx
@@ -252,7 +252,7 @@ def _unknown_ops(file: Path) -> list[str]:
 
 
 def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
-    """Specifications of inputs of strings, each (n,), or with more axes."""
+    """Return the specifications of inputs of strings, each (n,), or with more axes."""
     import tensorflow as tf
 
     return [tf.TensorSpec([None] * axes, tf.string, name=name) for name in names]

@@ -27,7 +27,7 @@ class RequestError(ValueError):
 
 
 def describe_inputs(tensors: Mapping[str, TensorInfo]) -> dict[str, Json]:
-    """Types and shapes of a signature's inputs, or of its outputs, as TensorFlow Serving describes them."""
+    """Return the types and shapes of a signature's inputs, or of its outputs, as TensorFlow Serving describes them."""
     from tensorflow.core.framework import types_pb2
 
     result: dict[str, Json] = {}

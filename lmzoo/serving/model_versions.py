@@ -99,7 +99,7 @@ class ModelVersion:
         return {"predictions": rows if len(found) > 1 else next(iter(found.values()))}
 
     def metadata(self) -> dict[str, Json]:
-        """Names, types and shapes of the signatures, as TensorFlow Serving describes them."""
+        """Return names, types and shapes of the signatures, as TensorFlow Serving describes them."""
         from tensorflow.core.protobuf import saved_model_pb2
 
         saved = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())

@@ -160,7 +160,7 @@ class BeamSampler:
 
 
 def _continued(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
-    """Texts (B, K, L) that go on from beams, int (B, K), with a token, int (B, K), at a position."""
+    """Return texts (B, K, L) that go on from beams, int (B, K), with a token, int (B, K), at a position."""
     return with_positions(at_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
 
 

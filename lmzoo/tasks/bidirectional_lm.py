@@ -152,7 +152,7 @@ class BidirectionalLM(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's backbones can carry states in both directions from text to text."""
+        """Return whether the family's backbones can carry states in both directions from text to text."""
         return family.pretrained_head == cls.head_kind
 
     @property
@@ -169,7 +169,7 @@ class BidirectionalLM(Task):
         return UnrolledLoss()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Perplexity, of both directions together and of each."""
+        """Return perplexity, of both directions together and of each."""
         return [Perplexity(), Perplexity(0, "forward_perplexity"), Perplexity(1, "backward_perplexity")]
 
     # === Fit, evaluate, predict ===
@@ -214,7 +214,7 @@ class BidirectionalLM(Task):
     def perplexity(
         self, documents: Iterable[Document], batch_size: int = 256, direction: str | None = None, verbose: bool = True
     ) -> float:
-        """Exponential of the mean negative log-likelihood of all words and ends of sentences.
+        """Return the exponential of the mean negative log-likelihood of all words and ends of sentences.
 
         The softmax is over all words, words that are not in the vocabulary count as `<UNK>`, and states are carried
         from step to step. All this is as in bilm-tf, except that bilm-tf stops when one of the streams ends, whereas
@@ -262,12 +262,12 @@ class BidirectionalLM(Task):
     # === Documents as features ===
 
     def encode_inputs(self, x: Any) -> EncodedDocuments:
-        """Documents, each by itself; see `Task.encode_inputs`."""
+        """Return documents, each by itself; see `Task.encode_inputs`."""
         self.check_takes_text()
         return x if isinstance(x, EncodedDocuments) else EncodedDocuments.of(x)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Documents for training, each beginning with zeros: `(features, targets)`."""
+        """Return documents for training, each beginning with zeros: `(features, targets)`."""
         features = self.features(examples.encoded, indices, width)
         return features, features["targets"]
 

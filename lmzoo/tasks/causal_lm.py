@@ -175,7 +175,7 @@ class CausalLM(NextTokensTask):
         ]
 
     def perplexity(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> float:
-        """Exponential of the mean negative log-probability of all tokens of texts; see `score`.
+        """Return the exponential of the mean negative log-probability of all tokens of texts; see `score`.
 
         Raises:
             TypeError: naming the position of an entry that is not a string.
@@ -212,11 +212,11 @@ class CausalLM(NextTokensTask):
         return Preprocessor(preprocessor.tokenizer, packing, preprocessor.sequence_length)
 
     def _log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int) -> list[np.ndarray]:
-        """Log-probabilities of the tokens of texts; without a start token, that of the first is 0."""
+        """Return the log-probabilities of the tokens of texts; without a start token, that of the first is 0."""
         check_arguments(batch_size=batch_size)
         self.check_takes_text()
         if "scores" not in self._made:
-            # Keras would take the model itself for a part of this one, which has a fixed set of them once quantised.
+            # Keras would take the model itself for a part of this one, which has a fixed set of them once quantized.
             self._made["scores"] = scoring_model(self.backbone).predict
         start, length = self.start_ids, self.text_preprocessor.sequence_length
         found = score_sequences(

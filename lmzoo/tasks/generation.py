@@ -91,7 +91,7 @@ def prompt_width(length: int, limit: int) -> int:
 
 
 def _filled(x: np.ndarray, rows: int) -> np.ndarray:
-    """`x`, (n, ...), with its first row repeated after the others: (rows, ...)."""
+    """Return `x`, (n, ...), with its first row repeated after the others: (rows, ...)."""
     return np.concatenate([x, np.repeat(x[:1], rows - len(x), axis=0)])
 
 

@@ -93,11 +93,11 @@ class MaskedLM(MaskedTokensTask):
         return super().supports(family) and family.objective != "plm"
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Accuracy on masked tokens."""
+        """Return accuracy on masked tokens."""
         return [TokenAccuracy()]
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Masked sequences: `(features, targets (b, M), weights (b, M))`."""
+        """Return masked sequences: `(features, targets (b, M), weights (b, M))`."""
         features, targets, weights = self.mask(examples.encoded, indices, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
@@ -162,7 +162,7 @@ class MaskedLM(MaskedTokensTask):
         return filled
 
     def _words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Whether each token is a whole word, bool (V,): after a space, and after anything else."""
+        """Return whether each token is a whole word, bool (V,): after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
         texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
         whole = np.array(
@@ -228,7 +228,7 @@ class MaskedLM(MaskedTokensTask):
         return {"token": tf.where(there, token, ""), "score": tf.where(there, score, 0.0)}
 
     def pseudo_perplexity(self, texts: Texts, batch_size: int = 32) -> float:
-        """Exponential of the mean negative log-likelihood of each token given all others (Salazar et al.).
+        """Return the exponential of the mean negative log-likelihood of each token given all others (Salazar et al.).
 
         Every token is masked in turn, so a text of n tokens costs n forward passes.
 

@@ -99,15 +99,15 @@ class MultipleChoice(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy over the choices of each example."""
+        """Return cross-entropy over the choices of each example."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Accuracy."""
+        """Return accuracy."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def encode_inputs(self, x: Texts | Prompts) -> EncodedChoices:
-        """Examples as packed sequences, one for each choice.
+        """Return examples as packed sequences, one for each choice.
 
         Args:
             x: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each. Encoded
@@ -252,6 +252,6 @@ class MultipleChoice(TextVectorTask):
 
 
 def _best(logits: np.ndarray, count: int) -> list[tuple[int, float]]:
-    """Index and probability of the `count` most probable choices, best first."""
+    """Return the index and probability of the `count` most probable choices, best first."""
     probabilities = softmax(logits)
     return [(int(i), float(probabilities[i])) for i in np.argsort(-logits, kind="stable")[:count]]

@@ -208,7 +208,7 @@ class Pretrainer(MaskedTokensTask):
         return model
 
     def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Documents as sequences for training; encoded sequences are returned as they are.
+        """Return documents as sequences for training; encoded sequences are returned as they are.
 
         Raises:
             TypeError: naming the position of a document that is not a list of strings.
@@ -238,7 +238,7 @@ class Pretrainer(MaskedTokensTask):
         return Examples(encoded, None, weights)
 
     def encode_labels(self, y: Labels | None) -> Any:
-        """Labels of token features as arrays."""
+        """Return labels of token features as arrays."""
         return None if y is None else keras.tree.map_structure(as_array, y)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:

@@ -152,7 +152,7 @@ class QuestionAnswerer(Task):
     # === Examples ===
 
     def encode_inputs(self, x: Texts) -> EncodedWindows:
-        """Pairs as windows.
+        """Return pairs as windows.
 
         Args:
             x: pairs (question, context); encoded windows are returned as they are.
@@ -175,7 +175,7 @@ class QuestionAnswerer(Task):
         return encode_windows(self.text_preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
+        """Return windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
 
         Args:
             x: as for `encode_inputs`.
@@ -199,7 +199,7 @@ class QuestionAnswerer(Task):
         return Examples(encoded, positions, None if weights is None else weights[encoded.examples])
 
     def _warn_of_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
-        """Warns of answers that no window holds, and of those that are too long to be predicted."""
+        """Warn of answers that no window holds, and of those that are too long to be predicted."""
         given = answers[:, 0] < answers[:, 1]  # (n,)
         held = np.bincount(encoded.examples, positions.any(axis=1), len(given)) > 0  # (n,), in a window
         if lost := int((given & ~held).sum()):
@@ -216,7 +216,7 @@ class QuestionAnswerer(Task):
             )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Positions, int32 (n, 2), in the sequences of token features; None stays None.
+        """Return positions, int32 (n, 2), in the sequences of token features; None stays None.
 
         Raises:
             ValueError: for anything else.

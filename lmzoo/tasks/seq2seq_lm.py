@@ -137,15 +137,15 @@ class Seq2SeqLM(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Whether the family's models read a source."""
+        """Return whether the family's models read a source."""
         return bool(family.backbone.reads_source)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy with label smoothing, its mean over the tokens of the targets."""
+        """Return cross-entropy with label smoothing, its mean over the tokens of the targets."""
         return SmoothedCrossEntropy(self.label_smoothing)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Accuracy on the next tokens."""
+        """Return accuracy on the next tokens."""
         return [TokenAccuracy()]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
@@ -160,7 +160,7 @@ class Seq2SeqLM(Task):
     # === Examples ===
 
     def encode_inputs(self, x: Any) -> EncodedPairs:
-        """Pairs of texts as sequences of token ids.
+        """Return pairs of texts as sequences of token ids.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -228,7 +228,7 @@ class Seq2SeqLM(Task):
         }
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Features, the targets int32 (b, t), and which of their tokens count, float32 (b, t)."""
+        """Return features, the targets int32 (b, t), and which of their tokens count, float32 (b, t)."""
         pairs: EncodedPairs = examples.encoded
         ids, mask = pairs.targets.padded(indices, width, self.text_preprocessor.tokenizer.pad_id)
         weights = mask.astype("float32")
@@ -366,13 +366,13 @@ class Seq2SeqLM(Task):
     forces_end = True  # a target that reaches the limit ends there
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
-        """Logits of the tokens that may follow those with these vectors, float (B, S, H): float32 (B, S, V)."""
+        """Return the logits of the tokens that may follow, float32 (B, S, V), from the vectors, float (B, S, H)."""
         logits = self.output_bias(self.backbone.token_logits(vectors))
         padding = ops.arange(logits.shape[-1]) == self.text_preprocessor.tokenizer.pad_id  # (V,)
         return ops.where(padding, NEVER, logits)
 
     def source_attention(self, source: Text, target: Text, layer: int = -1) -> tuple[list[str], list[str], np.ndarray]:
-        """How the tokens of a target attend to those of its source, for a picture.
+        """Return how the tokens of a target attend to those of its source, for a picture.
 
         Args:
             source: a text.

@@ -37,7 +37,7 @@ def score_sequences(
     length: int,
     batch_size: int,
 ) -> list[np.ndarray]:
-    """Log-probabilities of the tokens of sequences, float32 (n,) each, where that of the first token is 0.
+    """Return the log-probabilities of the tokens of sequences, float32 (n,) each, where that of the first token is 0.
 
     A sequence of more than `length` tokens is read in windows of that length that overlap by half, so that each token
     has at least half a window before it, unless the text begins there.

@@ -68,7 +68,7 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
 
 
 def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
-    """Features of texts, int32 (B, T), as prompts: without the end token that the preprocessor adds."""
+    """Return features of texts, int32 (B, T), as prompts: without the end token that the preprocessor adds."""
     import tensorflow as tf
 
     ids, mask = features["token_ids"], features["padding_mask"]

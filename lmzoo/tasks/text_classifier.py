@@ -116,13 +116,13 @@ class TextClassifier(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
+        """Return cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Accuracy; with `multi_label` micro F1."""
+        """Return accuracy; with `multi_label` micro F1."""
         if self.multi_label:
             return [MicroF1()]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]

@@ -65,7 +65,7 @@ class EncodedPairs(Encoded):
 
     @staticmethod
     def texts_of(pairs: Indices) -> np.ndarray:
-        """Int64 (2m,), the indices of the texts of m pairs."""
+        """Return int64 (2m,), the indices of the texts of m pairs."""
         return (2 * np.asarray(pairs, "int64")[:, None] + [0, 1]).reshape(-1)
 
 
@@ -178,7 +178,7 @@ class TextEmbedder(Task):
         return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """How often partners find each other, or the correlation of cosines and labels."""
+        """Return how often partners find each other, or the correlation of cosines and labels."""
         return [PairCorrelation() if self.objective == "cosine" else PairAccuracy()]
 
     @property
@@ -237,7 +237,7 @@ class TextEmbedder(Task):
     # === Pairs ===
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Pairs of texts, their labels, if the objective has labels, and weights."""
+        """Return pairs of texts, their labels, if the objective has labels, and weights."""
         self.check_takes_text()
         self.check_unlabeled(y)
         pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
@@ -261,7 +261,7 @@ class TextEmbedder(Task):
         return EncodedPairs(self.text_preprocessor.encode(both))
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Similarities as float32 (n,), each checked to be a number between -1 and 1."""
+        """Return the similarities as float32 (n,), each checked to be a number between -1 and 1."""
         if y is None or not self.needs_labels:
             return as_array(y)
         array = encode_numbers(y)
@@ -274,9 +274,9 @@ class TextEmbedder(Task):
         return array
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """`(features, y (2b,))` and, if there are any, weights (2b,): each text is a sequence.
+        """Return `(features, y (2b,))` and, if there are any, weights (2b,): each text is a sequence.
 
-        Without labels, `y` numbers the texts, so that equal texts are recognised.
+        Without labels, `y` numbers the texts, so that equal texts are recognized.
         """
         pairs, labels, weights = examples
         features = self.features(pairs.texts, pairs.texts_of(indices), width)

@@ -83,11 +83,11 @@ class TextRegressor(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Mean squared error."""
+        """Return mean squared error."""
         return keras.losses.MeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Pearson's correlation."""
+        """Return Pearson's correlation."""
         return [PearsonCorrelation()]
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
@@ -101,7 +101,7 @@ class TextRegressor(TextVectorTask):
         return data
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Labels as float32 (n,), each checked to be a finite number.
+        """Return labels as float32 (n,), each checked to be a finite number.
 
         Raises:
             TypeError: naming the first one that is not a number.

@@ -148,12 +148,12 @@ class TokenClassifier(Task):
         )
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
+        """Return accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
         scores = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
         return [TokenAccuracy(), *(SpanScore(self.labels or (), score) for score in scores)]
 
     def encode_inputs(self, x: Any) -> EncodedInputs:
-        """Strings or lists of words as packed sequences with the places of their words."""
+        """Return strings or lists of words as packed sequences with the places of their words."""
         self.check_takes_text()
         if isinstance(x, EncodedTexts):
             return x
@@ -162,7 +162,7 @@ class TokenClassifier(Task):
         return self.text_preprocessor.encode_words(x)
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
-        """Texts, the labels of their tokens as an object array of int32 arrays, and weights."""
+        """Return texts, the labels of their tokens as an object array of int32 arrays, and weights."""
         encoded = self.encode_inputs(x)
         weights, rows = read_weights(sample_weight)
         if y is not None:
@@ -253,7 +253,7 @@ class TokenClassifier(Task):
         return result
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Labels of tokens, int32 (n, T), each checked to be a class or -100."""
+        """Return labels of tokens, int32 (n, T), each checked to be a class or -100."""
         return None if y is None else self._checked_labels(y)
 
     def _checked_labels(self, y: Labels) -> np.ndarray:
@@ -266,7 +266,7 @@ class TokenClassifier(Task):
         return array.astype("int32")
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """`(features, labels (b, t))` and, if there are any, weights (b, t)."""
+        """Return `(features, labels (b, t))` and, if there are any, weights (b, t)."""
         encoded, of_tokens, weights = examples
         labels = np.full((len(indices), width), IGNORED, "int32")
         for i, index in enumerate(indices):

@@ -70,7 +70,7 @@ def _weights(model: keras.Model) -> list[np.ndarray]:
 
 
 def check_config(family: Family) -> None:
-    """`get_config`, JSON and Keras' serialisation preserve the configuration; an unknown argument is an error."""
+    """`get_config`, JSON and Keras' serialization preserve the configuration; an unknown argument is an error."""
     backbone = tiny_backbone(family, dropout=0.17)
     config = json.loads(json.dumps(backbone.get_config()))
     assert family.backbone.from_config(config).get_config() == backbone.get_config()
@@ -388,7 +388,7 @@ def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, ea
 
 
 def _is_unseen(model: keras.Model, weight: keras.Variable, batch: tuple[Tensors, ...]) -> bool:
-    """Whether the outputs depend on a weight but the loss does not.
+    """Return whether the outputs depend on a weight but the loss does not.
 
     That is so for a weight that adds the same to all logits of a softmax, such as the last layer's bias where the
     softmax is over positions.

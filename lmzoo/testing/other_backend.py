@@ -52,7 +52,7 @@ def _process_of(backend: str) -> subprocess.Popen[str]:
 
 
 def ask_other_backend(backend: str, request: list[str]) -> None:
-    """Trains and predicts with a saved task in a process of another backend.
+    """Train and predict with a saved task in a process of another backend.
 
     Args:
         backend: "tensorflow" or "jax".

@@ -70,7 +70,7 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
 
 
 def tiny_texts(count: int = 7) -> list[str]:
-    """Texts of two to nine of `WORDS`."""
+    """Return texts of two to nine of `WORDS`."""
     rng = np.random.default_rng(SEED)
     return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
 
@@ -88,7 +88,7 @@ def _second_word(text: str) -> dict[str, Any]:
 
 
 def _with_good(i: int) -> list[str]:
-    """Two to four choices, "good" at index i mod 2."""
+    """Return two to four choices, "good" at index i mod 2."""
     others = ["dull", "a plot", "bad ."][: 1 + i % 3]
     return [*others[: i % 2], "good", *others[i % 2 :]]
 
@@ -116,7 +116,7 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
 
 
 def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
-    """Small inputs for a task, and their labels or None: what its `fit` takes.
+    """Return small inputs for a task, and their labels or None: what its `fit` takes.
 
     A task that is not one of lmzoo's gets texts, and class numbers below 3 if it needs labels.
     """

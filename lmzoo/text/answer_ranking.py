@@ -81,7 +81,7 @@ def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -
 
 
 def is_mark(character: str) -> bool:
-    """Whether a character combines with the one before it."""
+    """Return whether a character combines with the one before it."""
     return character > "\u02ff" and unicodedata.category(character)[0] == "M"
 
 

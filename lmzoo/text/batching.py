@@ -30,7 +30,7 @@ def compiles_shapes() -> bool:
 
 
 def least_saving(lengths: np.ndarray, batch_size: int) -> float:
-    """Tokens of padding that a width has to save where it is compiled: those of a few batches.
+    """Return tokens of padding that a width has to save where it is compiled: those of a few batches.
 
     With fewer, compiling it takes longer than the padding would. `lengths` is an int array (n,) of at least one.
     """
@@ -105,7 +105,7 @@ def fitted_buckets(
 
 
 def ladder_buckets(limit: int) -> list[int]:
-    """Eight widths up to `limit`, the same for every call, so that repeated predictions share compiled code."""
+    """Return eight widths up to `limit`, the same for every call, so that repeated predictions share compiled code."""
     steps = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
     return sorted({min(limit, max(_MULTIPLE, -(-round(limit * s) // _MULTIPLE) * _MULTIPLE)) for s in steps} | {limit})
 
@@ -134,7 +134,7 @@ class Batches(keras.utils.PyDataset):
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Numbers and strings by name; if they are equal for two instances, so are their batches."""
+        """Return numbers and strings by name; if they are equal for two instances, so are their batches."""
         raise NotImplementedError
 
     def place(self, step: int) -> dict[str, int]:
@@ -274,7 +274,7 @@ class LengthBatches(Batches):
         return {"texts": lengths, "content of the batches": self._sample(), **batching}
 
     def _sample(self) -> str:
-        """Digest of ids, labels and weights of evenly spaced examples, independent of seed and order."""
+        """Return the digest of ids, labels and weights of evenly spaced examples, independent of seed and order."""
         digest, count = hashlib.sha256(), len(self.lengths)
         indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLED)).astype("int64"))
         for some in np.array_split(indices, max(1, len(indices) // 32)):
@@ -321,7 +321,7 @@ class ArrayBatches(LengthBatches):
         super().__init__(np.ones(count, "int32"), lambda indices, *_: self.rows(indices), batch_size, [1], order, seed)
 
     def rows(self, indices: Any) -> Any:
-        """Rows of all arrays."""
+        """Return rows of all arrays."""
         return keras.tree.map_structure(lambda array: array[indices], self.arrays)
 
     def _sample(self) -> str:

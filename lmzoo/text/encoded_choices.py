@@ -51,7 +51,7 @@ class EncodedChoices(Encoded):
 def encode_choices(
     preprocessor: Preprocessor, prompts: Sequence[Text], choices: Sequence[Sequence[Text]]
 ) -> EncodedChoices:
-    """Tokenizes prompts and choices, and packs each choice with its prompt as a pair, without padding.
+    """Tokenize prompts and choices, and pack each choice with its prompt as a pair, without padding.
 
     Raises:
         TypeError: naming the position of an entry that is not text.

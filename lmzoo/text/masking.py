@@ -125,7 +125,7 @@ class Masking:
 def _pick_words(
     candidates: np.ndarray, starts: np.ndarray, wanted: int, ngram: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Bool (T,): the tokens of words in random order, without words that no longer fit."""
+    """Return bool (T,): the tokens of words in random order, without words that no longer fit."""
     places = np.flatnonzero(candidates)
     picked = np.zeros(len(candidates), bool)
     if not len(places):

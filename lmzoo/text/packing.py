@@ -46,7 +46,7 @@ class Packing:
 
 
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
-    """Lengths (n,) after removing tokens from the end of the longer segment, the second on ties, until both fit.
+    """Return the lengths (n,) after removing tokens from the longer segment's end, the second's on ties, to fit.
 
     This is the closed form of the one-token-at-a-time loop of BERT's fine-tuning code; `budget` is for both together.
 
@@ -66,7 +66,7 @@ def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np
 
 
 def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """All `range(begin, begin + count)`, one after another: int64 (total,)."""
+    """Return all `range(begin, begin + count)`, one after another: int64 (total,)."""
     ends = np.cumsum(counts)
     return np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
 
@@ -120,7 +120,7 @@ class EncodedTexts(Encoded):
         return np.diff(self.sequence_splits)
 
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
-        """Int64 (m,), tokens of some sequences; the others are not read."""
+        """Return int64 (m,), tokens of some sequences; the others are not read."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:

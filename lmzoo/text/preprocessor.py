@@ -74,7 +74,7 @@ class Preprocessor:
         self.sequence_length = sequence_length
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
-        """Tokenizes and packs texts, without padding.
+        """Tokenize and pack texts, without padding.
 
         Sequences that are too long are truncated, with one warning per call: a single text at its end, a pair as
         `lmzoo.text.packing.truncate_pair` says.
@@ -95,7 +95,7 @@ class Preprocessor:
         return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned))
 
     def pack(self, first: list[list[Token]], second: list[list[Token]] | None = None) -> EncodedTexts:
-        """Packs what the tokenizer returned for texts, or for pairs of texts, into sequences; see `encode`."""
+        """Pack what the tokenizer returned for texts, or for pairs of texts, into sequences; see `encode`."""
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         start, between, end = self.special_ids()
@@ -132,14 +132,14 @@ class Preprocessor:
         return EncodedTexts(flat, splits, boundary.astype("int32"), truncated)
 
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
-        """Ids of the special tokens at the start of a sequence, between two segments and at the end."""
+        """Return ids of the special tokens at the start of a sequence, between two segments and at the end."""
         packing = self.packing
         parts = ((packing.start,), packing.between, packing.closing)
         start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
         return start, between, end
 
     def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
-        """Tokenizes texts word by word and packs them, without padding.
+        """Tokenize texts word by word and pack them, without padding.
 
         A text is a list of words, or a string, which is split by `lmzoo.text.word_splitting.split_words`.
 

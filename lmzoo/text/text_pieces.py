@@ -60,7 +60,7 @@ class TextPieces:
         return self._give(self.text)
 
     def _certain(self, text: str) -> int:
-        """How many characters no later token can change."""
+        """Return how many characters no later token can change."""
         certain = len(text.rstrip(_UNFINISHED))
         for stop in self.stop:
             begun = next((n for n in range(min(len(stop) - 1, certain), 0, -1) if text[:certain].endswith(stop[:n])), 0)

@@ -34,7 +34,7 @@ class TextWarning(UserWarning):
 
 
 def warn(message: str) -> None:
-    """Issues a `TextWarning` that points at the first caller outside the library.
+    """Issue a `TextWarning` that points at the first caller outside the library.
 
     Unlike `warnings.warn`, it also warns when the same line has given the same warning before. Inside
     `collect_warnings` the message is collected instead.
@@ -92,7 +92,7 @@ class FirstWarning:
 
 
 def is_text(value: object) -> bool:
-    """Whether `value` is a single text: a string or UTF-8 bytes."""
+    """Return whether `value` is a single text: a string or UTF-8 bytes."""
     return isinstance(value, (str, bytes))
 
 

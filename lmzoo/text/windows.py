@@ -84,7 +84,7 @@ class EncodedWindows(Encoded):
         return EncodedTexts(self.tokens[index], splits, chosen.second.astype("int32"))
 
     def max_context(self) -> np.ndarray:
-        """Whether each token of a window has the most context in this window.
+        """Return whether each token of a window has the most context in this window.
 
         Among all windows that contain a token of a context, this is the one with the highest `min(tokens to the left,
         tokens to the right) + 0.01 * length`, the first one on ties (Google's BERT code).
@@ -146,7 +146,7 @@ def encode_windows(
     doc_stride: int = 128,
     max_question_length: int = 64,
 ) -> EncodedWindows:
-    """Tokenizes questions and contexts, and cuts the contexts into windows that fit next to their questions.
+    """Tokenize questions and contexts, and cuts the contexts into windows that fit next to their questions.
 
     A window begins `doc_stride` tokens after the one before it, or as many as fit into a window if that is less; the
     last one ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenized

@@ -145,7 +145,7 @@ def distill(
     verbose: bool | int | str = "auto",
     **kwargs: Any,
 ) -> keras.callbacks.History:
-    """Trains a masked language model on texts and on what a larger one predicts for them, as DistilBERT was.
+    """Train a masked language model on texts and on what a larger one predicts for them, as DistilBERT was.
 
     The loss is a weighted sum of three: between the predictions of both for the masked tokens, softened by a
     temperature; the usual one of the masked tokens; and between the directions of the vectors of both for all tokens.
@@ -231,7 +231,7 @@ def _predicted(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
 
 @contextlib.contextmanager
 def _without_unused(student: Any) -> Iterator[None]:
-    """Freezes the variables that no loss reaches, of which Keras would warn."""
+    """Freeze the variables that no loss reaches, of which Keras would warn."""
     unused = [variable for variable in student.unused_variables if variable.trainable]
     for variable in unused:
         variable.trainable = False

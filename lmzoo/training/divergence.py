@@ -42,7 +42,7 @@ class StopOnDivergence(keras.callbacks.Callback):
         self._step: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Remembers the epoch."""
+        """Remember the epoch."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:

@@ -56,7 +56,7 @@ StoredRecipes = Mapping[str, FineTuningRecipe | Mapping[str, Any]]
 
 
 def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
-    """Recipes by kind of head, from recipes or from what `stored_recipes` returned.
+    """Return recipes by kind of head, from recipes or from what `stored_recipes` returned.
 
     Raises:
         ValueError: for anything else; for a field that recipes do not have.
@@ -79,7 +79,7 @@ def _read(head: str, recipe: object) -> FineTuningRecipe:
 
 
 def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[str, Any]]:
-    """Recipes as a dict of dicts, for JSON."""
+    """Return recipes as a dict of dicts, for JSON."""
     return {
         head: {name: value for name, value in dataclasses.asdict(recipe).items() if value is not None}
         for head, recipe in recipes.items()

@@ -63,7 +63,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def loss_of_logits(loss: Any) -> Any:
-    """Chooses the loss, or a dict of losses, to compile a model with, given that its outputs are logits.
+    """Choose the loss, or a dict of losses, to compile a model with, given that its outputs are logits.
 
     Returns:
         For the name of a cross-entropy, the loss that takes logits; any other loss unchanged.

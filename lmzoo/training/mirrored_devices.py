@@ -93,7 +93,7 @@ def check_scope(variables: Iterable[keras.Variable]) -> None:
 
 
 def on_several_devices() -> bool:
-    """Whether this is one of several devices in a step."""
+    """Return whether this is one of several devices in a step."""
     context = tf.distribute.get_replica_context()
     return context is not None and context.num_replicas_in_sync > 1
 

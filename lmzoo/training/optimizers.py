@@ -129,7 +129,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
 
     def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:
-        """Begins a new warm-up and decay at the current iteration.
+        """Begin a new warm-up and decay at the current iteration.
 
         Args:
             warmup_steps: int, steps of linear growth from 0 to `learning_rate`.
@@ -158,7 +158,7 @@ class AdamW(keras.optimizers.Optimizer):
         return rise * ops.where(total > 0, _SHAPES[self.schedule](left), 1.0)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clips the gradients and updates every variable once."""
+        """Clip the gradients and updates every variable once."""
         if keras.backend.backend() != "tensorflow":
             self._update(grads, trainable_variables)
             return
@@ -333,7 +333,7 @@ class Adagrad(keras.optimizers.Adagrad):
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clips the gradients and updates every variable once."""
+        """Clip the gradients and updates every variable once."""
         super().apply(_dense(grads), trainable_variables)
 
 

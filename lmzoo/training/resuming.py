@@ -99,7 +99,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     # === Called by the `fit` of a task ===
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
-        """Restores the newest state in the folder, if there is one, of a model whose optimizer is built.
+        """Restore the newest state in the folder, if there is one, of a model whose optimizer is built.
 
         The seed of `data`, the batches, becomes that of the run. `done` steps count as done if there is no state.
 
@@ -177,7 +177,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         warnings.warn(message, stacklevel=2)
 
     def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Lets training continue after an epoch that began in an earlier `fit`; called before all other callbacks.
+        """Let training continue after an epoch that began in an earlier `fit`; called before all other callbacks.
 
         In an epoch that was stopped, what was measured on a part of the validation data becomes NaN: it is not the best
         to any callback.
@@ -240,7 +240,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
 
 
 def _variables(model: keras.Model) -> Iterator[tuple[str, keras.Variable]]:
-    """All variables of the training, named by their order, since their names differ between processes."""
+    """Yield all variables of the training, named by their order, since their names differ between processes."""
     of_model = [variable for variable in model.variables if variable.name != OUTSIDE_TRAINING]
     for part, variables in (("model", of_model), ("optimizer", model.optimizer.variables)):
         for index, variable in enumerate(variables):

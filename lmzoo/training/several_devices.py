@@ -121,7 +121,7 @@ def _mirrored_steps() -> ModuleType | None:
 
 
 def _shown_once(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Arguments of `fit` with which only one of several processes shows progress."""
+    """Return arguments of `fit` with which only one of several processes shows progress."""
     return {**arguments, "verbose": 0} if process_index() else arguments
 
 

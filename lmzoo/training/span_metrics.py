@@ -110,7 +110,7 @@ class SpanScore(keras.metrics.Metric):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
     def _spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Spans of labels, int32 (B, T).
+        """Return spans of labels, int32 (B, T).
 
         Returns:
             Each (B, T): where spans start, and end, bool; where the last one started, and its type, int32.

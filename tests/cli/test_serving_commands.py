@@ -49,8 +49,8 @@ def test_int8(call, tmp_path):
     _, found, _, result = call("--dtype", "int8")
     assert result.exit_code == 0, result.output
     assert "int8" in {variable.dtype for variable in found.backbone.variables}
-    found.save(tmp_path / "quantised.keras")
-    _, found, _, result = call("--dtype", "bfloat16", model="quantised.keras")
+    found.save(tmp_path / "quantized.keras")
+    _, found, _, result = call("--dtype", "bfloat16", model="quantized.keras")
     assert (found, result.exit_code) == (None, 1)
     assert "int8 already: leave out --dtype" in result.stderr
 

@@ -27,7 +27,7 @@ def write(path: Path, members: dict[str, bytes]) -> None:
 
 
 def attacks(mark: Path) -> dict[str, dict[str, Any]]:
-    """Serialised objects that make `mark` if they are built."""
+    """Serialized objects that make `mark` if they are built."""
     code = compile(f"open({str(mark)!r}, 'w')", "attack", "eval")
     encoded = base64.b64encode(marshal.dumps(code)).decode()
     function = {"class_name": "__lambda__", "config": {"code": encoded, "defaults": None, "closure": None}}

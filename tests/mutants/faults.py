@@ -452,7 +452,7 @@ FAULTS = (
         "scores = softmax(logits)",
     ),
     Fault(
-        "regression minimises absolute instead of squared errors",
+        "regression minimizes absolute instead of squared errors",
         "tasks/text_regressor.py",
         "return keras.losses.MeanSquaredError()",
         "return keras.losses.MeanAbsoluteError()",

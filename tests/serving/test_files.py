@@ -147,11 +147,11 @@ def test_other_dtypes_are_refused(tmp_path: Path) -> None:
         TextClassifier(backbone, num_classes=2).export(tmp_path / "model.tflite", verbose=False)
 
 
-def test_quantised_weights_have_no_place_in_litert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quantized_weights_have_no_place_in_litert(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     task = tiny_task(TextClassifier, families()["bert"])
     monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
     task.quantize("int8")
-    with pytest.raises(ValueError, match=r"cannot write quantised weights as \.tflite"):
+    with pytest.raises(ValueError, match=r"cannot write quantized weights as \.tflite"):
         task.export(tmp_path / "model.tflite", verbose=False)
 
 

@@ -46,7 +46,7 @@ def classifier(**kwargs: Any) -> TextClassifier:
     vocabulary = [*WordPieceTokenizer.special_tokens, *pieces]
     packing = Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=True)
     preprocessor = Preprocessor(WordPieceTokenizer(vocabulary), packing, sequence_length=23)
-    # A wide initialiser, so that different texts get visibly different scores.
+    # A wide initializer, so that different texts get visibly different scores.
     backbone = BertBackbone(
         vocabulary_size=len(vocabulary), num_layers=2, num_heads=3, hidden_dim=15, intermediate_dim=31,
         max_sequence_length=29, initializer_range=0.7,

@@ -224,7 +224,7 @@ def test_models_of_layers_are_kept_and_follow_the_weights():
     np.testing.assert_allclose(after, last_states(task, text), rtol=1e-4, atol=1e-5)
 
 
-def test_models_of_layers_follow_quantisation():
+def test_models_of_layers_follow_quantization():
     task, text = make(), "good film was never dull"
     before = task.embed([text], level="word")[0].vectors
     task.quantize("int8")

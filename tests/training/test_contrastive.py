@@ -128,7 +128,7 @@ def test_correlation_is_numpys_over_all_pairs(vectors):
 
 
 @pytest.mark.parametrize("kind", [MultipleNegativesRanking(0.3, name="a"), PairCosineError(reduction="sum")])
-def test_losses_survive_serialisation(kind, vectors):
+def test_losses_survive_serialization(kind, vectors):
     clone = keras.losses.deserialize(keras.losses.serialize(kind))
     assert clone.get_config() == kind.get_config()
     labels = np.repeat([0.1, -0.7, 1.0, 0.3, 0.0], 2).astype("float32")

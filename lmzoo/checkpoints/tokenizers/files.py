@@ -229,7 +229,7 @@ def _find_vocabulary(
 
 
 def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
-    """Warns if two files in a directory give different ids to the same text."""
+    """Warn if two files in a directory give different ids to the same text."""
     (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in sources)
     for what, first in one.items():
         pairs = enumerate(itertools.zip_longest(first, other[what]))

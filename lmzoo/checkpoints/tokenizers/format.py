@@ -124,7 +124,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return lists
 
     def symbols(self, tokenizer: T) -> set[str]:
-        """Tokens other than the special ones that transformers keeps whole, and ours may split."""
+        """Return tokens other than the special ones that transformers keeps whole, and ours may split."""
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:

@@ -54,7 +54,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
 
 
 def _uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
-    """Strings to which one of the model's rules, which replace `sources`, applies only after the clean-up.
+    """Return strings to which one of the model's rules, which replace `sources`, applies only after the clean-up.
 
     Their first character, such as a capital with an accent or a syllable, becomes the beginning of a rule's source.
     """
@@ -71,7 +71,7 @@ def _uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
 
 
 def _normalizer(**source: Any) -> Any:
-    """SentencePiece's normalizer with its rules alone: spaces are left as they are."""
+    """Return SentencePiece's normalizer with its rules alone: spaces are left as they are."""
     import sentencepiece
 
     sentencepiece.set_min_log_level(1)  # it would log the number of rules

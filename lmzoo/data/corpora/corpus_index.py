@@ -153,7 +153,7 @@ def checksums_of(content: np.ndarray) -> list[int]:
 
 
 def dtype_of(tokenizer: Tokenizer) -> str:
-    """Numpy's name of the dtype of a tokenizer's ids in files."""
+    """Return numpy's name of the dtype of a tokenizer's ids in files."""
     return "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
 
 

@@ -47,7 +47,7 @@ def write_corpus(
     shard_tokens: int = 1 << 24,
     verbose: bool = True,
 ) -> TokenCorpus:
-    """Tokenizes documents into a folder of memory-mapped files.
+    """Tokenize documents into a folder of memory-mapped files.
 
     Documents are read one after another and are never all in memory. WordPiece and BPE look up the words that they met
     before, unless they may use more than four cores, and tokenize the others in threads on all cores, while the next
@@ -120,7 +120,7 @@ def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]],
 
 
 def warn_of_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> None:
-    """Warns if documents spell out special tokens."""
+    """Warn if documents spell out special tokens."""
     if special := sum(shard.get("special", 0) for shard in shards):
         warn(
             f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelt out in the documents and were "

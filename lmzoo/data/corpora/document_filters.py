@@ -54,7 +54,7 @@ def language_of(sentences: Sequence[str]) -> str:
     try:
         import py3langid
     except ImportError:
-        raise ImportError("Recognising languages needs py3langid: pip install 'lmzoo[scale]'.") from None
+        raise ImportError("Recognizing languages needs py3langid: pip install 'lmzoo[scale]'.") from None
     return py3langid.classify("\n".join(sentences)[:_PROBE])[0]
 
 

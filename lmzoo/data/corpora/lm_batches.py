@@ -27,7 +27,7 @@ Step = tuple[Pair, Pair]  # forward, backward
 
 
 def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
-    """Pairs each word of a sentence, and the marker before the first, with the word that comes next.
+    """Pair each word of a sentence, and the marker before the first, with the word that comes next.
 
     `backward` reads from the end to the beginning.
     """
@@ -38,7 +38,7 @@ def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
 def cut_streams(
     sentences: Iterable[Sequence[str]], rows: int, steps: int, backward: bool = False, complete: bool = False
 ) -> Iterator[list[list[Pair]]]:
-    """Cuts streams of sentences into batches without padding, as bilm-tf does.
+    """Cut streams of sentences into batches without padding, as bilm-tf does.
 
     Each row of a batch continues one stream. When the sentence of a stream ends, the stream takes the next sentence
     that no other has taken. In the next batch each stream continues where it stopped.
@@ -154,7 +154,7 @@ class DocumentStreams(OrderedBatches):
             )
 
     def batches(self) -> Iterator[Tensors]:
-        """One pass over the epoch begun last."""
+        """Yield one pass over the epoch begun last."""
         yield from self._pass_of(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:

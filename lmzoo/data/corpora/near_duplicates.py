@@ -14,7 +14,7 @@ _CHUNK = 1 << 16  # pairs compared at once
 
 
 def exact_digest(sentences: Sequence[str]) -> bytes:
-    """16 bytes that are the same for the same text."""
+    """Return 16 bytes that are the same for the same text."""
     return hashlib.sha256("\n".join(sentences).encode()).digest()[:16]
 
 
@@ -32,7 +32,7 @@ def min_hash(sentences: Sequence[str]) -> np.ndarray:
 
 
 def exact_duplicates(digests: np.ndarray) -> np.ndarray:
-    """Which documents have occurred before: bool (n,).
+    """Return which documents have occurred before: bool (n,).
 
     Args:
         digests: "S16" (n,), from `exact_digest`.
@@ -43,7 +43,7 @@ def exact_duplicates(digests: np.ndarray) -> np.ndarray:
 
 
 def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
-    """Which documents resemble one before: bool (n,).
+    """Return which documents resemble one before: bool (n,).
 
     Locality-sensitive hashing: of the documents that agree in a band of their signatures, each is compared with the
     first. The bands are those that datasketch finds best for the similarity.

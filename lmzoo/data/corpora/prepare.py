@@ -100,7 +100,7 @@ def prepare_corpus(
     ray_address: str | None = None,
     verbose: bool = True,
 ) -> dict[str, int]:
-    r"""Tokenizes files of documents into a corpus, as `write_corpus` does, and leaves out unwanted documents.
+    r"""Tokenize files of documents into a corpus, as `write_corpus` does, and leave out unwanted documents.
 
     Each file of documents becomes files of the corpus of its own, whoever writes them: they are the same bytes for any
     number of workers. So the work can be shared where there are more files than workers, and none is much larger than

@@ -55,7 +55,7 @@ def segment_pairs(
     passes: int = 1,
     short: float = 0.1,
 ) -> SegmentPairs:
-    """Cuts documents into pairs of segments, as in the pre-training of BERT and ALBERT (`create_pretraining_data`).
+    """Cut documents into pairs of segments, as in the pre-training of BERT and ALBERT (`create_pretraining_data`).
 
     Each pass reads all documents. It collects sentences of a document until they reach a target length, and splits them
     into two segments at a random sentence boundary. The target is all that fits into a sequence or, with probability
@@ -158,7 +158,7 @@ class _Places:
         return self.documents[-1]
 
     def splits(self, document: int) -> list[int]:
-        """Positions where the sentences of a document begin and end."""
+        """Return the positions where the sentences of a document begin and end."""
         part = bisect_right(self.documents, document) - 1
         return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
 
@@ -169,7 +169,7 @@ class _Places:
 
 
 def _report(places: _Places, given: int, objective: str) -> None:
-    """Warns of documents with fewer than two sentences.
+    """Warn of documents with fewer than two sentences.
 
     Raises:
         ValueError: if no document has two.
@@ -252,7 +252,7 @@ def _pair_up(
 def _random_segment(
     places: _Places, order: Sequence[int], index: int, wanted: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Draws a sentence of another document, and as many after it as make `wanted` tokens or end the document."""
+    """Draw a sentence of another document, and as many after it as make `wanted` tokens or end the document."""
     for _ in range(_TRIES):
         other = int(rng.integers(len(order)))
         if other != index:
@@ -264,7 +264,7 @@ def _random_segment(
 
 
 def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
-    """Cuts both segments of each pair to fit: first all first segments, then all second ones."""
+    """Cut both segments of each pair to fit: first all first segments, then all second ones."""
     for side in (0, 1):
         for block in _slices(len(pairs)):
             begins, lengths = pairs.begins[block], pairs.lengths[block]

@@ -26,7 +26,7 @@ _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
-    """Packs running text into full sequences: `start`, tokens, `end`, and `last`, if there are such tokens.
+    """Pack running text into full sequences: `start`, tokens, `end`, and `last`, if there are such tokens.
 
     Documents are joined, separated by the end token, and the result is cut into sequences of full length, so there is
     no padding. A last, shorter sequence is dropped. `pack_sentences` cuts between sentences instead.
@@ -74,7 +74,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
 
 
 def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
-    """Packs running text into full sequences for language models that predict the next token.
+    """Pack running text into full sequences for language models that predict the next token.
 
     Each document is `start`, its tokens, and `end`, if the tokenizer has such tokens. They are joined, and the result
     is cut into sequences of one more token than the model reads, each of which begins with the last token of the one
@@ -149,7 +149,7 @@ def pack_sentences(
     preprocessor: Preprocessor,
     across_documents: bool = True,
 ) -> EncodedTexts:
-    """Packs whole sentences into sequences (Liu et al., 2019, section 4.2).
+    """Pack whole sentences into sequences (Liu et al., 2019, section 4.2).
 
     A sequence has at most `preprocessor.sequence_length` tokens: `start`, sentences, each followed by `end`, and
     `last`, where the family has them. A sentence that does not fit begins a new sequence. By default sequences continue
@@ -237,7 +237,7 @@ def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> t
 def _with_ends(
     stream: np.ndarray, places: np.ndarray, start: int | None, last: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cuts a block of sequences from a stream; a lone separator is dropped."""
+    """Cut a block of sequences from a stream; a lone separator is dropped."""
     lengths = np.diff(places)
     kept = lengths > 1
     stream = stream[places[0] : places[-1]][np.repeat(kept, lengths)]

@@ -37,11 +37,11 @@ class TokenizedDocuments:
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
-        """Int64 (s + 1,), where the sentences of the document at an index begin and end in `token_ids`."""
+        """Return int64 (s + 1,), where the sentences of the document at an index begin and end in `token_ids`."""
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
-        """Leaves out sentences without tokens, and documents without sentences."""
+        """Leave out sentences without tokens, and documents without sentences."""
         filled = np.flatnonzero(np.diff(self.sentence_splits))
         sentences = self.sentence_splits[np.concatenate([[0], filled + 1])]
         documents = np.unique(np.searchsorted(filled, self.document_splits))
@@ -49,7 +49,7 @@ class TokenizedDocuments:
 
 
 def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Tokenizer) -> TokenizedDocuments:
-    """Tokenizes documents, all sentences in one batch.
+    """Tokenize documents, all sentences in one batch.
 
     Args:
         documents: documents, each a list of sentences, or a string, which is one sentence.
@@ -105,7 +105,7 @@ class DocumentReader:
             yield cleaned
 
     def report(self, kept: int, empty: str = "held no tokens") -> None:
-        """Issues one warning of documents that were left out, and one of documents that held invalid UTF-8.
+        """Issue one warning of documents that were left out, and one of documents that held invalid UTF-8.
 
         Args:
             kept: number of documents that were not left out.
@@ -150,7 +150,7 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 
 def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Int64 (n + 1,), where consecutive parts of these lengths begin and end."""
+    """Return int64 (n + 1,), where consecutive parts of these lengths begin and end."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits

@@ -13,7 +13,7 @@ from lmzoo.text.validate_text import clean_texts
 def train_joint_tokenizer(
     sources: Iterable[str], targets: Iterable[str], vocabulary_size: int, model_type: str = "bpe"
 ) -> MarianTokenizer:
-    """Trains one SentencePiece model on sources and targets together (Sennrich et al., 2016, joint BPE).
+    """Train one SentencePiece model on sources and targets together (Sennrich et al., 2016, joint BPE).
 
     Args:
         sources: texts. The trainer leaves out those longer than 65,536 bytes.

@@ -46,7 +46,7 @@ def train_tokenizer(
     vocabulary_size: int,
     **options: Any,
 ) -> _Kind:
-    """Trains a tokenizer of a given class on documents.
+    """Train a tokenizer of a given class on documents.
 
     Args:
         documents: strings or lists of sentences, of any length.
@@ -95,7 +95,7 @@ def train_wordpiece(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> WordPieceTokenizer:
-    """Trains a WordPiece tokenizer with Hugging Face's trainer; the result is the same in every run.
+    """Train a WordPiece tokenizer with Hugging Face's trainer; the result is the same in every run.
 
     Texts are read once and copied to a temporary file, since the trainer reads them a second time, with the characters
     in a fixed order.
@@ -168,7 +168,7 @@ def train_byte_pairs(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> BytePairTokenizer:
-    """Trains a byte-level BPE tokenizer with Hugging Face's trainer; the result is the same in every run.
+    """Train a byte-level BPE tokenizer with Hugging Face's trainer; the result is the same in every run.
 
     Args:
         texts: lines or documents.
@@ -219,7 +219,7 @@ def train_character_pairs(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> CharacterPairTokenizer:
-    """Trains byte-pair encoding of characters, GPT's tokenizer, with Hugging Face's trainer.
+    """Train byte-pair encoding of characters, GPT's tokenizer, with Hugging Face's trainer.
 
     Args:
         texts: lines or documents.
@@ -275,7 +275,7 @@ def train_sentencepiece(
     kind: type[SentencePieceTokenizer] = SentencePieceTokenizer,
     **special: Unpack[SpecialTokens],
 ) -> SentencePieceTokenizer:
-    """Trains a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the library's own trainer.
+    """Train a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the library's own trainer.
 
     Texts are first cleaned by ALBERT's rules. The settings are those of the published models. The result is the same in
     every run, unless there are more than ten million texts: then the trainer samples ten million of them.

@@ -22,7 +22,7 @@ def train_words(
     verbose: bool = True,
     kind: type[WordTokenizer] = WordTokenizer,
 ) -> WordTokenizer:
-    """Learns a vocabulary of the most frequent words, for a language model that predicts words.
+    """Learn a vocabulary of the most frequent words, for a language model that predicts words.
 
     Args:
         documents: documents, each a list of sentences: lists of words, or strings, which
@@ -76,7 +76,7 @@ def learn_words(
 
 
 def report_size(found: int, asked: int, what: str) -> None:
-    """Warns if a vocabulary has fewer "tokens" or "words" than asked for."""
+    """Warn if a vocabulary has fewer "tokens" or "words" than asked for."""
     if found < asked:
         warn(
             f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "

@@ -115,7 +115,7 @@ class Table:
         return f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {self.lines[row]}"
 
     def has(self, name: str) -> bool:
-        """Whether every row has a cell in a column with this name."""
+        """Return whether every row has a cell in a column with this name."""
         return all(name in row for row in self.rows) if self.format in _KEYED else (self.names or []).count(name) == 1
 
     def column(self, column: Column) -> list[Any]:
@@ -210,7 +210,7 @@ def _shown(cell: Any) -> str:
 
 
 def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
-    """Whether the name of a column is one of its labels, or a number if its labels are numbers."""
+    """Return whether the name of a column is one of its labels, or a number if its labels are numbers."""
     if label_type is str:
         return name in cells
     try:
@@ -256,7 +256,7 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
 
 
 def line_ends(format: str) -> str:
-    """How a file of a format is opened: the argument `newline`."""
+    """Return how a file of a format is opened: the argument `newline`."""
     return "" if format == "csv" else "\n"
 
 

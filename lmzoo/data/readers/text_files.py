@@ -55,7 +55,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
 
 
 def decompressed(file: io.BufferedReader) -> BinaryIO:
-    """Decompresses a file, open at its beginning, as it is read, if it is compressed by gzip or xz.
+    """Decompress a file, open at its beginning, as it is read, if it is compressed by gzip or xz.
 
     Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
     """
@@ -73,7 +73,7 @@ def lines_of(text: str) -> TextIO:
 
 
 def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Numbers lines from 1, and takes off the characters that end them."""
+    """Yield the lines, numbered from 1, without the characters that end them."""
     for number, line in enumerate(lines, 1):
         yield number, line.removesuffix("\n").removesuffix("\r")
 

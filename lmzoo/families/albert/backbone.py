@@ -174,7 +174,7 @@ class AlbertBackbone(TransformerBackbone):
         num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser.
+        initializer_range: standard deviation of the truncated normal initializer.
         embedding_dim: width of the word table, E.
         num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
         num_inner_repetitions: blocks of a group.

@@ -38,7 +38,7 @@ class BertBackbone(TransformerBackbone):
         num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser, at least 0.
+        initializer_range: standard deviation of the truncated normal initializer, at least 0.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.

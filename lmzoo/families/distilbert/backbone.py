@@ -42,7 +42,7 @@ class DistilBertBackbone(TransformerBackbone):
         num_segments: 0, since DistilBERT has no segments.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser.
+        initializer_range: standard deviation of the truncated normal initializer.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.

@@ -68,7 +68,7 @@ class BiLM(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """Shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
+        """Return the shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
         batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
         shape = (batch, length, self.config.hidden_dim)
@@ -76,7 +76,7 @@ class BiLM(ConfiguredLayer):
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of a state of `batch` sequences."""
         memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
@@ -162,7 +162,7 @@ class BiLM(ConfiguredLayer):
 
 
 def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
-    """Sentences (B, T-2, ...) between `markers` (2, ...): (B, T, ...)."""
+    """Return sentences (B, T-2, ...) between `markers` (2, ...): (B, T, ...)."""
     trailing = (1,) * (len(inputs.shape) - 2)
     inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)
     positions = ops.reshape(ops.arange(ops.shape(inputs)[1]), (1, -1, *trailing))

@@ -47,7 +47,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
         hidden_dim: width of the embeddings and of v: the paper's m.
         dropout: rate in [0, 1) on the embeddings and on v. (The paper has none.)
         max_sequence_length: tokens of the longest sequence that tasks make.
-        initializer_range: standard deviation of the embeddings' truncated normal initialiser.
+        initializer_range: standard deviation of the embeddings' truncated normal initializer.
         window: number of words that it sees: the paper's n - 1.
         intermediate_dim: width of the hidden layer: the paper's h.
         direct: whether there are direct connections.

@@ -46,7 +46,7 @@ class Gpt2Backbone(TransformerBackbone):
         num_segments: 0, since GPT-2 has no segments.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser; that of the kernels whose outputs
+        initializer_range: standard deviation of the truncated normal initializer; that of the kernels whose outputs
             are added to the residual stream is divided by the square root of their number, 2·L.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.

@@ -55,7 +55,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         hidden_dim: width of the embeddings and of every layer, H.
         dropout: rate in [0, 1).
         max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves read on and on.
-        initializer_range: standard deviation of the embeddings' truncated normal initialiser.
+        initializer_range: standard deviation of the embeddings' truncated normal initializer.
         num_layers: number of layers, L.
         cell: `"lstm"`, `"gru"` or `"rnn"`, see `lmzoo.layers.RecurrentLayer`.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
@@ -97,7 +97,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         return [states[-1] for states in _states(layers["recurrent"], layers["dropouts"], embedded)]
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of a state of `batch` sequences."""
         return tuple(layer.state_spec(batch) for layer in self.recurrent)
 
     def call_with_state(

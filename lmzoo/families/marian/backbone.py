@@ -96,7 +96,7 @@ class MarianBackbone(Backbone):
         num_segments: 0, since Marian has no segments.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser; by default `hidden_dim ** -0.5`.
+        initializer_range: standard deviation of the truncated normal initializer; by default `hidden_dim ** -0.5`.
         decoder_layers: number of the decoder's blocks; by default as many as the encoder's.
         decoder_heads: attention heads of the decoder's blocks; by default as in the encoder.
         decoder_intermediate_dim: the same for the width of the feed-forward networks.

@@ -67,7 +67,7 @@ class XlnetBackbone(TransformerBackbone):
         num_segments: segment ids are below it: the two texts of a pair, and `<cls>`.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initialiser.
+        initializer_range: standard deviation of the truncated normal initializer.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -162,7 +162,7 @@ class XlnetBackbone(TransformerBackbone):
         return _streams(self._layers_by_name, inputs, order, queries, positions, state, training)
 
     def state_spec(self, batch: int | None = None, length: int | None = None) -> Memory:
-        """Shapes and dtypes of a state of `batch` sequences that remembers `length` tokens."""
+        """Return the shapes and dtypes of a state of `batch` sequences that remembers `length` tokens."""
         held = keras.KerasTensor((batch, length, self.config.hidden_dim), self.compute_dtype)
         return keras.KerasTensor((batch, length), "bool"), (held,) * self.config.num_layers
 
@@ -279,7 +279,7 @@ def _streams(
 def _views(
     inputs: Features, order: Tensor | None = None, positions: Tensor | None = None, state: Memory | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Which keys each query sees, bool (B, S or 1, K), and which of them are in another segment, bool (B, S, K).
+    """Return which keys each query sees, bool (B, S or 1, K), and which of them are in another segment, bool (B, S, K).
 
     The queries are those of all positions or, strictly in `order`, those at `positions`.
     """

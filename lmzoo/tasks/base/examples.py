@@ -110,12 +110,12 @@ class BatchOptions:
 
 
 def as_array(values: Any) -> np.ndarray | None:
-    """`values` as a numpy array; None stays None."""
+    """Return `values` as a numpy array; None stays None."""
     return None if values is None else np.asarray(values)
 
 
 def example_weights(values: Any) -> np.ndarray | None:
-    """Weights of examples, (n,) or (n, 1), as a numpy array (n,); None stays None.
+    """Return weights of examples, (n,) or (n, 1), as a numpy array (n,); None stays None.
 
     Raises:
         TypeError: see `as_weights`.
@@ -130,7 +130,7 @@ def example_weights(values: Any) -> np.ndarray | None:
 
 
 def as_weights(values: Any) -> np.ndarray | None:
-    """Weights of examples or tokens as a numpy array; None stays None.
+    """Return weights of examples or tokens as a numpy array; None stays None.
 
     Raises:
         TypeError: if they are not numbers.

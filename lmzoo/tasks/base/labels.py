@@ -55,7 +55,7 @@ def check_listed(y: Any) -> None:
 
 
 def as_labels(y: Labels, expected: str) -> np.ndarray:
-    """Labels as an array of any shape.
+    """Return labels as an array of any shape.
 
     Args:
         y: n labels.
@@ -78,7 +78,7 @@ def _is_listed(values: Any) -> bool:
 
 
 def one_each(y: Labels, expected: str) -> np.ndarray:
-    """One label for each example, (n,) or (n, 1), as an array (n,); messages say what is `expected`.
+    """Return one label for each example, (n,) or (n, 1), as an array (n,); messages say what is `expected`.
 
     Raises:
         TypeError: if they are not a list or an array.
@@ -95,7 +95,7 @@ def one_each(y: Labels, expected: str) -> np.ndarray:
 def encode_classes(
     y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
-    """Classes, by number or by name, as int32 (n,), each of them checked.
+    """Return classes, by number or by name, as int32 (n,), each of them checked.
 
     `place` says for messages where the class with an index is.
 
@@ -175,7 +175,7 @@ def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def encode_numbers(y: Labels) -> np.ndarray:
-    """Numbers as float32 (n,), each checked to be finite.
+    """Return numbers as float32 (n,), each checked to be finite.
 
     Raises:
         TypeError: naming the first one that is not a number.

@@ -154,7 +154,7 @@ def report_tags(task: Any, parts: Iterable[Texts], y: Any, batch_size: int, **_:
 
 
 def _numbers(y: Any) -> np.ndarray:
-    """Labels as float64 (n,), checked as by `fit`, which rounds them to float32."""
+    """Return labels as float64 (n,), checked as by `fit`, which rounds them to float32."""
     encode_numbers(y)
     return one_each(y, "one number for each text").astype("float64")
 

@@ -86,7 +86,7 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Vectors of the texts of symbolic inputs: float (B, H), or (B, 2 encoder_dim) with an encoder."""
+        """Return the vectors of the texts of symbolic inputs: float (B, H), or (B, 2 encoder_dim) with an encoder."""
         if self.uses_pooler:
             return backbone(inputs)["pooled_output"]  # (B, H)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")

@@ -106,7 +106,7 @@ class MaskedTokensTask(Task):
         return family.mask_token is not None and not family.backbone.causal
 
     def default_loss(self) -> Any:
-        """Cross-entropy, its mean over masked tokens; padding and slots without a mask do not count."""
+        """Return cross-entropy, its mean over masked tokens; padding and slots without a mask do not count."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def mask(
@@ -166,7 +166,7 @@ class MaskedTokensTask(Task):
     def _draw(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Positions, whether each is chosen, and its corrupted token, all (b, M), for ids (b, T)."""
+        """Return positions, whether each is chosen, and its corrupted token, all (b, M), for ids (b, T)."""
         # Iterating over the vocabulary takes as long as all the rest.
         starts = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
         positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, starts, rng)

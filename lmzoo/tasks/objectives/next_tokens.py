@@ -93,7 +93,7 @@ class NextTokensTask(Task):
     forces_end = False  # whether generated text that reaches its limit ends with the end token
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
-        """Return logits of the next tokens from vectors, float (B, T, H): float32 (B, T, V)."""
+        """Return the logits of the next tokens from vectors, float (B, T, H): float32 (B, T, V)."""
         return self.backbone.token_logits(vectors)
 
     @property
@@ -107,11 +107,11 @@ class NextTokensTask(Task):
         return self.streams is not None
 
     def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy, its mean over the tokens that count."""
+        """Return cross-entropy, its mean over the tokens that count."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Accuracy on the next tokens."""
+        """Return accuracy on the next tokens."""
         return [TokenAccuracy()]
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:

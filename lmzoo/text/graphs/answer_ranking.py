@@ -60,7 +60,7 @@ class AnswerGraph:
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
     def _pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
-        """Which pairs can be answers, and which of these consist of the best starts and ends: bool (w, t, m).
+        """Return which pairs can be answers, and which of these consist of the best starts and ends: bool (w, t, m).
 
         The indices are the position of the first token in the sequence, and the number of tokens after it.
         """
@@ -129,7 +129,7 @@ class _Contexts:
         self._byte = tf.concat([[0], ends_in_bytes(codes)], axis=0)  # (h + 1,)
 
     def cut(self, example: tf.Tensor, start: tf.Tensor, end: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Cuts parts out of texts, without whitespace around them and with all combining marks of their letters.
+        """Cut parts out of texts, without whitespace around them and with all combining marks of their letters.
 
         `example` are indices of texts, int64 (a,); `start` and `end` are counted in characters, int32 (a,).
 

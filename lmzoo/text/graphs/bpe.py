@@ -130,12 +130,12 @@ class BytePairGraph(CutTextsGraph):
     # === Tokens ===
 
     def _tokens(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of words, `tf.string` (n, None)."""
+        """Return ids, int32 (n, None), of words, `tf.string` (n, None)."""
         unique, index = tf.unique(words.values)  # (u,), (w,)
         return words.with_values(tf.gather(self._tokens_of_words(unique), index)).merge_dims(1, 2)
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (u, None), of words, `tf.string` (u,)."""
+        """Return ids, int32 (u, None), of words, `tf.string` (u,)."""
         data = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
         word = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         ids = tf.gather(self._byte_ids, tf.cast(data, tf.int32))

@@ -38,7 +38,7 @@ class CharacterPairGraph(CleanWordsGraph):
         return ids, ids.with_values(span)
 
     def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of words, `tf.string` (n, None), with their letters, int32 (m, None)."""
+        """Return ids, int32 (n, None), of words, `tf.string` (n, None), with their letters, int32 (m, None)."""
         last = tf.scatter_nd(
             (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
         )  # (l,), 1 at the last letter of each word

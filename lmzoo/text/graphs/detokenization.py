@@ -51,7 +51,7 @@ class BytePairText(tf.Module):
         self._bytes = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        """Return texts, `tf.string` (n,), of int32 (n, None)."""
         joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._bytes, ids.values)), axis=1)  # (n,)
         return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
 
@@ -64,7 +64,7 @@ class CharacterPairText(tf.Module):
         self._texts = [spaced(token).encode() for token in tokenizer.vocabulary]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        """Return texts, `tf.string` (n,), of int32 (n, None)."""
         joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
         return tf.strings.regex_replace(joined, "^ +| +$", "")
 
@@ -77,7 +77,7 @@ class SentencePieceText(tf.Module):
         self._texts = [tokenizer.text_of(token).encode() for token in tokenizer.vocabulary]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        """Return texts, `tf.string` (n,), of int32 (n, None)."""
         joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
         return tf.strings.regex_replace(joined, "^ +| +$", "")
 
@@ -91,7 +91,7 @@ class WordText(tf.Module):
         self._words = [tokenizer.id_to_token(i).encode() for i in range(tokenizer.vocabulary_size)]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Texts, `tf.string` (n,), of int32 (n, None)."""
+        """Return texts, `tf.string` (n,), of int32 (n, None)."""
         ids = tf.ragged.boolean_mask(ids, ids >= self._first)
         return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")
 

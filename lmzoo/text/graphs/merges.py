@@ -86,7 +86,7 @@ def table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default:
 
 
 def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
-    """Bool (merges,): whether a merge may produce a symbol whose own merge comes earlier in the list.
+    """Return bool (merges,): whether a merge may produce a symbol whose own merge comes earlier in the list.
 
     Then only the first of equal pairs merges before the ranks are looked up again. Trainers do not write such lists.
     """

@@ -67,7 +67,7 @@ class PackingGraph(tf.Module):
         self._special_ids = preprocessor.special_ids
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
-        """Features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
+        """Return features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
         packing, length = self._packing, first.row_lengths()  # (n,)
         budget = self._sequence_length - packing.overhead(second is not None)
         start, between, end = self._special(length)
@@ -112,7 +112,7 @@ class PackerGraph(PackingGraph):
     """See `graph_packer`."""
 
     def __call__(self, texts: tf.Tensor, pairs: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        """Features of texts, or of texts and pairs, each `tf.string` (n,)."""
+        """Return features of texts, or of texts and pairs, each `tf.string` (n,)."""
         return self.pack(self._tokenize(texts), None if pairs is None else self._tokenize(pairs))
 
 
@@ -130,7 +130,7 @@ class PromptGraph(PackingGraph):
         self._length, self._empty = length, list(empty)
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Features of prompts, `tf.string` (n,), and `truncated`, as of `PackerGraph`."""
+        """Return features of prompts, `tf.string` (n,), and `truncated`, as of `PackerGraph`."""
         tokens = self._tokenize(texts)  # (n, None)
         length = tokens.row_lengths()  # (n,)
         start = self._special(length)[0]  # (n, k)
@@ -148,7 +148,7 @@ class WordPackerGraph(PackingGraph):
     """`Preprocessor.encode_words` as TensorFlow ops, for texts that are strings."""
 
     def __call__(self, texts: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Features of texts, `tf.string` (n,), and their words.
+        """Return features of texts, `tf.string` (n,), and their words.
 
         Returns:
             What `PackerGraph` returns, and `first`, int32 (n, None), the index of each word's first token, and

@@ -179,12 +179,12 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
 
 
 def without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
-    """Values (c, ...) without those where `drop`, bool (c,), is true."""
+    """Return values (c, ...) without those where `drop`, bool (c,), is true."""
     return [tf.boolean_mask(array, ~drop) for array in values]
 
 
 def _padded(values: tf.Tensor) -> tf.Tensor:
-    """Values (c,) and a zero, so that index c is valid."""
+    """Return values (c,) and a zero, so that index c is valid."""
     return tf.pad(values, [[0, 1]])
 
 

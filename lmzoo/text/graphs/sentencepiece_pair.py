@@ -29,7 +29,7 @@ class MarianGraph(tf.Module):
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.string)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        """Return ids, int32 (n, None), of texts, `tf.string` (n,)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         rest = tf.strings.regex_replace(texts, self._code, "")
         length = tf.strings.length(texts) - tf.strings.length(rest)  # (n,)
@@ -46,7 +46,7 @@ class MarianGraph(tf.Module):
 
 
 def _at_most_one(ids: tf.Tensor) -> tf.RaggedTensor:
-    """Rows of an id each, int32 (n, None), of int32 (n,); an empty one for -1."""
+    """Return rows of an id each, int32 (n, None), of int32 (n,); an empty one for -1."""
     given = ids >= 0
     return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(ids, given), tf.cast(given, tf.int64), validate=False)
 

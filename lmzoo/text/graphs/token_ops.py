@@ -42,7 +42,7 @@ def repeat(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
 
 
 def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
-    """Values (c,) shifted by some positions, to the right if `by` is positive."""
+    """Return values (c,) shifted by some positions, to the right if `by` is positive."""
     edge = tf.fill([abs(by)], tf.cast(fill, values.dtype))
     return (tf.concat([edge, values], 0) if by > 0 else tf.concat([values, edge], 0)[-by:])[: tf.size(values)]
 

@@ -132,7 +132,7 @@ def _ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:
-    """Compresses a table of values into runs of code points whose values are constant or rise with the code point."""
+    """Compress a table of values into runs of code points whose values are constant or rise with the code point."""
     change = np.diff(table, axis=0)
     rises = change == np.diff(codes)[:, None]
     steady = (rises | (change == 0)).all(axis=1)

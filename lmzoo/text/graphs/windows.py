@@ -52,7 +52,7 @@ class WindowGraph(PackingGraph):
             )
 
     def __call__(self, questions: tf.Tensor, contexts: tf.Tensor) -> Windows:
-        """Windows of contexts next to their questions; both are `tf.string` (n,)."""
+        """Return windows of contexts next to their questions; both are `tf.string` (n,)."""
         asked = self._tokenizer(questions)  # (n, None), or (n, None, W)
         read, spans = self._tokenizer.with_offsets(contexts)
         length, total = asked.row_lengths(), read.row_lengths()  # (n,)

@@ -157,7 +157,7 @@ def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
 
 
 def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:
-    """Sorts adjacent combining marks by their ranks, then removes the ranks."""
+    """Sort adjacent combining marks by their ranks, then remove the ranks."""
     rank = codes.values // RANK_UNIT  # (c,)
     group = tf.cumsum(tf.cast(rank == 0, tf.int64))  # a character and the marks after it
     order = tf.argsort(group * RANK_UNIT + tf.cast(rank, tf.int64), stable=True)

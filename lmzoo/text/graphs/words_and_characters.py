@@ -23,7 +23,7 @@ class _WordsInGraph(tf.Module):
     """Splits texts into words; subclasses turn a word into an id or symbols."""
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""
+        """Return int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""
         return self.with_offsets(texts)[0]
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
@@ -33,7 +33,7 @@ class _WordsInGraph(tf.Module):
 
     @abstractmethod
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Ids, int32 (m,), or symbols, int32 (m, W), of words, `tf.string` (m,)."""
+        """Return ids, int32 (m,), or symbols, int32 (m, W), of words, `tf.string` (m,)."""
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Words, `tf.string` (n, None), of texts, `tf.string` (n,); see `lmzoo.text.word_splitting.split_words`."""
@@ -49,7 +49,7 @@ class CharacterGraph(_WordsInGraph):
         self._markers = {marker: tokenizer.as_array([marker], 1) for marker in MARKERS}  # each (1, W)
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Symbols, int32 (m, W), of words, `tf.string` (m,); see `CharacterTokenizer.as_array`."""
+        """Return symbols, int32 (m, W), of words, `tf.string` (m,); see `CharacterTokenizer.as_array`."""
         room = self._width - 2
         data = tf.io.decode_raw(words, tf.uint8, fixed_length=room)  # (m, W - 2), cut or padded with 0
         symbols = tf.pad(tf.cast(data, tf.int32), [[0, 0], [1, 1]]) + FIRST_BYTE  # (m, W)
@@ -74,7 +74,7 @@ class WordGraph(_WordsInGraph):
         self._table = tf.lookup.StaticHashTable(entries, tokenizer.token_to_id(tokenizer.unk_token))
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
-        """Ids, int32 (m,), of words, `tf.string` (m,)."""
+        """Return ids, int32 (m,), of words, `tf.string` (m,)."""
         return self._table.lookup(words)
 
 

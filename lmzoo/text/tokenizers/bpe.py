@@ -41,7 +41,7 @@ class BytePairTokenizer(RustTokenizer):
     The ids are those of Hugging Face's RoBERTa tokenizers, but for a literal `<pad>`: a model counts positions without
     padding, and so it is text, not the token. A token is written in the alphabet of GPT-2, one printable
     character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The other
-    special tokens are recognised in text and never split; `<mask>` absorbs the whitespace before it.
+    special tokens are recognized in text and never split; `<mask>` absorbs the whitespace before it.
 
     With `add_prefix_space` each part of a text between special tokens begins with a space: one is put there if the part
     has none. `detokenize` keeps it. The offsets are those of Hugging Face's tokenizers here too, which count the added
@@ -180,7 +180,7 @@ class BytePairTokenizer(RustTokenizer):
         """See `Tokenizer.word_starts`.
 
         A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. The first
-        word of a text is not recognised, nor is a punctuation mark after a letter, which counts as part of its word.
+        word of a text is not recognized, nor is a punctuation mark after a letter, which counts as part of its word.
         """
         return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
 
@@ -199,7 +199,7 @@ class BytePairTokenizer(RustTokenizer):
 
 
 def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], first_line: int) -> list[tuple[str, str]]:
-    """Pairs of tokens, checked.
+    """Return pairs of tokens, checked.
 
     Raises:
         ValueError: naming the line of a merge that is malformed, or needs a token that `ids` lacks.
@@ -238,6 +238,6 @@ def as_bytes(token: str) -> bytes:
 
 
 def _unused_tokens() -> Iterator[str]:
-    """Tokens that cannot occur in text, each one byte longer than an earlier one."""
+    """Yield tokens that cannot occur in text, each one byte longer than an earlier one."""
     for earlier in itertools.chain([_NEVER], _unused_tokens()):
         yield from (earlier + byte for byte in BYTE_TOKENS)

@@ -139,5 +139,5 @@ def spaced(token: str) -> str:
 
 
 def _fillers() -> Iterator[str]:
-    """Tokens that no merge makes."""
+    """Return tokens that no merge makes."""
     return (_FILLER * count for count in itertools.count(2))

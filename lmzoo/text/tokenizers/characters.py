@@ -86,7 +86,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         raise ValueError("A CharacterTokenizer has no vocabulary: each of its tokens is a word.")
 
     def as_array(self, tokens: Iterable[str], count: int) -> np.ndarray:
-        """Symbols of `count` words: int32 (count, W).
+        """Return symbols of `count` words: int32 (count, W).
 
         Lone surrogates, which UTF-8 cannot encode, are dropped.
         """
@@ -122,7 +122,7 @@ class CharacterTokenizer(WordLevelTokenizer):
 
 
 def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -> np.ndarray:
-    """Characters of sentences that are split into words, like AllenNLP's function of this name.
+    """Return characters of sentences that are split into words, like AllenNLP's function of this name.
 
     Args:
         sentences: B lists of words.

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused_collection() -> Iterator[None]:
-    """Pauses Python's garbage collector while many objects are made, none of which is garbage.
+    """Pause Python's garbage collector while many objects are made, none of which is garbage.
 
     It would search every object of the process again and again. No thread leaves the collector off: the one that turns
     it off turns it on.

@@ -33,7 +33,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     Whitespace is squeezed, PTB quotes (two backticks or two apostrophes) become '"' as in Hugging Face's code (but not
     in Google's), then accents are stripped and letters lower-cased, character by character. The special tokens are
-    recognised in text and never split. A comma after a digit is a token of its own: even if the model has "9,", the
+    recognized in text and never split. A comma after a digit is a token of its own: even if the model has "9,", the
     text "9,200" begins with "9" and ",", as in Google's code (transformers 5 keeps "9,").
 
     Args:

@@ -28,7 +28,7 @@ class MarianTokenizer(Tokenizer):
     """Splits sources with one SentencePiece model and targets with another; one vocabulary numbers all tokens.
 
     A source may begin with the code of a target language, such as `>>fra<<`, if the vocabulary has it. Special tokens
-    are recognised in text.
+    are recognized in text.
 
     Args:
         source: the source's model: its bytes or the path of its file.
@@ -148,7 +148,7 @@ class MarianTokenizer(Tokenizer):
         return found
 
     def _split(self, text: str) -> list[str]:
-        """Plain text at the even indices, tokens that are not split at the odd ones."""
+        """Return plain text at the even indices, tokens that are not split at the odd ones."""
         code = LANGUAGE.match(text)
         if code and code[0] in self._ids:
             return ["", code[0], *self._special.split(text[code.end() :])]

@@ -48,7 +48,7 @@ class CharacterMap(dict[int, str]):
 
 
 def every_character() -> list[str]:
-    """All Unicode characters that may change."""
+    """Return all Unicode characters that may change."""
     return [chr(code) for span in _SPANS for code in range(*span)]
 
 

@@ -71,7 +71,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     otherwise `load_assets` calls the latter.
 
     Attributes:
-        special_tokens: the tokens that are recognised in text and never split, in the order of `roles`, which is their
+        special_tokens: the tokens that are recognized in text and never split, in the order of `roles`, which is their
             order in new vocabularies.
         added_tokens: tokens that were added, or are found in texts in another way than by default.
 
@@ -201,7 +201,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             raise ValueError(f"This {type(self).__name__} has no mask token: it can neither mask nor fill masks.")
 
     def token_to_id(self, token: str | None) -> int:
-        """Id of a token.
+        """Return the id of a token.
 
         Raises:
             ValueError: if the vocabulary lacks it.
@@ -212,7 +212,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return self._ids[token]
 
     def id_to_token(self, id: int) -> str:
-        """Token of an id.
+        """Return the token of an id.
 
         Raises:
             ValueError: if no token has it.
@@ -274,7 +274,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[Token]]:
-        """Token ids of each text, without special tokens around them.
+        """Return the token ids of each text, without special tokens around them.
 
         Args:
             texts: a list of strings; see `lmzoo.text.validate_text.clean_texts` for what else is accepted.
@@ -285,7 +285,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """Tokens of each text with the characters of the original text that they came from.
+        """Return tokens of each text with the characters of the original text that they came from.
 
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text. Offsets count characters (code points) of the
@@ -303,7 +303,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return [[span.id for span in spans] for spans in found], np.array(offsets, "int64").reshape(-1, 2)
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """Token ids of each word as it is tokenized after a space; every word has at least one.
+        """Return the token ids of each word as it is tokenized after a space; every word has at least one.
 
         Returns:
             One list of ids per word; the unknown token for a word that normalization removes.
@@ -346,12 +346,12 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Bool (V,): whether a token begins a word rather than continues one."""
+        """Return bool (V,): whether a token begins a word rather than continues one."""
 
     # === Features of packed sequences ===
 
     def as_array(self, tokens: Iterable[Token], count: int) -> np.ndarray:
-        """`count` tokens of `tokenize` in the form that models take: int32 (count,)."""
+        """Return `count` tokens of `tokenize` in the form that models take: int32 (count,)."""
         return np.fromiter(tokens, "int32", count=count)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
@@ -383,7 +383,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
 
 def _listed(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
-    """All special tokens, each once."""
+    """Return all special tokens, each once."""
     added = (token.content for token in tokenizer.added_tokens if token.special)
     tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens, *added)
     return tuple(dict.fromkeys(token for token in tokens if token is not None))

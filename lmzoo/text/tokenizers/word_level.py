@@ -29,7 +29,7 @@ class WordLevelTokenizer(Tokenizer):
     takes_words = True
 
     def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Token]]:
-        """Tokens of each text, as `token_to_id` returns them.
+        """Return tokens of each text, as `token_to_id` returns them.
 
         A text is a string, which `lmzoo.text.word_splitting.split_words` splits, or a list of words.
 
@@ -44,7 +44,7 @@ class WordLevelTokenizer(Tokenizer):
 
     @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
-        """Words of each text with the characters that they came from.
+        """Return words of each text with the characters that they came from.
 
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text; `id` is what `tokenize` returns, `token` the word.

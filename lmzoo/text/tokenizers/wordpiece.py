@@ -22,7 +22,7 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     """Greedy longest-match WordPiece with BERT's text clean-up (Wu et al., 2016; Devlin et al., 2019).
 
     The ids are those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown, control, format,
-    surrogate and private-use characters are dropped, and the special tokens are recognised in text and never split.
+    surrogate and private-use characters are dropped, and the special tokens are recognized in text and never split.
 
     Args:
         vocabulary: tokens in order of their ids, "" for an id without a token; None to read them with `load_assets`.
