@@ -115,11 +115,9 @@ def page_parameters() -> Iterator[object]:
     "ignore:The format 'KerasHub' holds no",
     "ignore:This model has the exact GELU",
 )
-@pytest.mark.usefixtures("folder")
+@pytest.mark.usefixtures("folder", "eager")  # the quickstart, which every run of the tests runs too, compiles
 @pytest.mark.parametrize("page", list(page_parameters()))
-def test_page(page: Path, request: pytest.FixtureRequest) -> None:
-    if page == ROOT / "README.md":
-        request.getfixturevalue("eager")  # the quickstart, which every run of the tests runs too, compiles the same
+def test_page(page: Path) -> None:
     run(list(blocks_of(page.read_text("utf-8"))), str(page))
 
 

@@ -109,7 +109,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
         self.schedule = schedule
-        self._places: dict[int, int] = {}  # of the trainable variables in the lists of moments, by id
+        self._identities: list[int] = []  # of the trainable variables
         self._num_weights = 0
         self._compiled: Callable[[Sequence[Tensor]], None] | None = None
         self._rate: Tensor = 0.0
@@ -121,7 +121,7 @@ class AdamW(keras.optimizers.Optimizer):
         if self.built:
             return
         super().build(variables)
-        self._places = {id(variable): place for place, variable in enumerate(variables)}
+        self._identities = [*map(id, variables)]
         self._num_weights = sum(math.prod(variable.shape) for variable in variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
         self._decayed = [not any(part in v.path for part in self.exclude_from_decay) for v in variables]
@@ -165,7 +165,7 @@ class AdamW(keras.optimizers.Optimizer):
         import tensorflow as tf
 
         grads = _dense(grads)
-        whole = trainable_variables is None or list(map(id, trainable_variables)) == list(self._places)
+        whole = trainable_variables is None or [*map(id, trainable_variables)] == self._identities
         large = self._num_weights >= _WORTH_COMPILING
         if not (whole and large and tf.inside_function()) or tf.distribute.has_strategy():
             self._update(grads, trainable_variables)
@@ -216,7 +216,7 @@ class AdamW(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Update one variable and its moments."""
-        index = self._places[id(variable)]
+        index = self._get_variable_index(variable)  # as in the example of Keras' page of `Optimizer`
         first, second = self._first[index], self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._sizes)
         gradient = ops.cast(gradient, variable.dtype)
