@@ -263,8 +263,10 @@ def read_arguments(
     try:
         family.backbone.config_class(**arguments)
     except ValueError as error:
-        key = table.stored_keys.get(getattr(error, "argument", None) or "")
-        raise PresetError(f"{file}: {error}{f' In the file this is {key}.' if key else ''}") from error
+        argument = getattr(error, "argument", None)
+        key = table.stored_keys.get(argument, argument)
+        hint = "" if key in (argument, f"`{argument}`") else f" In the file, `{argument}` is {key}."
+        raise PresetError(f"{file}: {error}{hint}") from error
     except TypeError as error:  # from a comparison
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
     return arguments

@@ -233,22 +233,31 @@ REFUSED_CONFIGS = {
         {"model_type": "no_such_type"},
         "models of type 'no_such_type' are not supported; supported are albert",
     ),
-    "heads": ({"num_attention_heads": 4}, "a multiple of `num_heads` .4.. In the file this is `num_attention_heads`"),
+    "heads": (
+        {"num_attention_heads": 4},
+        "a multiple of `num_heads` .4.. In the file, `num_heads` is `num_attention_heads`",
+    ),
     "layers": ({"num_hidden_layers": 4}, "lacks 'encoder.layer.3.attention"),
     "a number as text": (
         {"num_hidden_layers": "3"},
-        "must be a positive integer, got '3'. In .* this is `num_hidden_layers`",
+        "must be a positive integer, got '3'. In the file, .* is `num_hidden_layers`",
     ),
     "no layers": (
         {"num_hidden_layers": -3},
-        "`num_layers` must be a positive integer, got -3. In .* this is `num_hidden_layers`",
+        "`num_layers` must be a positive integer, got -3. In the file, .* is `num_hidden_layers`",
     ),
-    "no epsilon": ({"layer_norm_eps": -5}, r"must be a number in \(0, 1\), got -5. In .* this is `layer_norm_eps`"),
-    "NaN": ({"layer_norm_eps": float("nan")}, r"must be a number in \(0, 1\), got nan. In .* this is `layer_norm_eps`"),
+    "no epsilon": (
+        {"layer_norm_eps": -5},
+        r"must be a number in \(0, 1\), got -5. In the file, .* is `layer_norm_eps`",
+    ),
+    "NaN": (
+        {"layer_norm_eps": float("nan")},
+        r"must be a number in \(0, 1\), got nan. In the file, .* is `layer_norm_eps`",
+    ),
     "negative range": ({"initializer_range": -0.02}, "`initializer_range` must be a finite number of at least 0"),
     "a million layers": (
         {"num_hidden_layers": 1_000_000},
-        "must be at most 1,000, got 1000000. In .* this is `num_hidden_layers`",
+        "must be at most 1,000, got 1000000. In the file, .* is `num_hidden_layers`",
     ),
     "many layers": ({"num_hidden_layers": 900}, "`num_hidden_layers` is 900, but .* holds 3 of them"),
     "many words": ({"vocab_size": 10**9}, "`vocab_size` is 1,000,000,000, but .* holds 131 at most in one tensor"),
@@ -305,17 +314,21 @@ def test_weights_that_are_not_finite_are_loaded_with_a_warning(tmp_path):
 @pytest.mark.parametrize(
     ("case", "change", "message"),
     [
-        ("roberta", {"max_position_embeddings": 2}, "`max_position_embeddings` minus 2 must be a positive .*, got 0"),
+        (
+            "roberta",
+            {"max_position_embeddings": 2},
+            "must be a positive .*, got 0. In the file, .* is `max_position_embeddings` minus 2",
+        ),
         ("roberta", {"max_position_embeddings": "69"}, "`max_position_embeddings` must be an integer, got '69'"),
-        ("distilbert", {"dim": 36}, r"`dim` \(36\) must be a multiple of `n_heads` \(5\)"),
-        ("distilbert", {"hidden_dim": 0}, "`hidden_dim` must be a positive integer, got 0"),
-        ("albert", {"embedding_size": 0}, "`embedding_size` must be a positive integer, got 0"),
+        ("distilbert", {"dim": 36}, r"must be a multiple of `num_heads` \(5\). In the file, `num_heads` is `n_heads`"),
+        ("distilbert", {"hidden_dim": 0}, "must be a positive integer, got 0. .*, `intermediate_dim` is `hidden_dim`"),
+        ("albert", {"embedding_size": 0}, "must be a positive integer, got 0. .*, `embedding_dim` is `embedding_size`"),
     ],
 )
-def test_a_wrong_value_has_the_files_own_name(case, change, message, tmp_path):
+def test_the_files_name_for_a_wrong_value(case, change, message, tmp_path):
     peer(case, "Model", tmp_path)
     configure(tmp_path, **change)
-    with pytest.raises(PresetError, match=f"{tmp_path}/config.json: {message}"):
+    with pytest.raises(PresetError, match=f"{tmp_path}/config.json: .*{message}"):
         load(tmp_path)
 
 

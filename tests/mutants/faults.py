@@ -206,8 +206,8 @@ FAULTS = (
     Fault(
         "None passes for an empty text",
         "text/validate_text.py",
-        '"""The text as a valid string, and whether it was changed."""\n',
-        '"""The text as a valid string, and whether it was changed."""\n'
+        '"""Return the text as a valid string, and whether it was changed."""\n',
+        '"""Return the text as a valid string, and whether it was changed."""\n'
         "    if text is None:\n"
         '        return "", False\n',
     ),
