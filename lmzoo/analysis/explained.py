@@ -122,7 +122,8 @@ def _about_tags(
 
 
 def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
-    parts, answers = _parts(target), task.answer(pairs)
+    parts = _parts(target)
+    answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
     spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
     _, windows, places = _answer_scores(task, encoded, spans, parts, 32)
@@ -147,7 +148,7 @@ def _about_answers(task: QuestionAnswerer, reader: Reader, pairs: Any, target: s
 def _question(
     reader: Reader, read: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
-    """Return the score is the sum of the outputs at indices."""
+    """Return the question whose score is the sum of the outputs at indices."""
 
     def score(outputs: Tensor) -> Tensor:
         return sum(outputs[(slice(None), *index)] for index in indices)
@@ -206,7 +207,8 @@ def _tags_without(
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> Iterator[LeftOut]:
-    parts, rows, answers = _parts(target), _rows(task, pairs), task.answer(pairs, batch_size=batch_size)
+    parts, rows = _parts(target), _rows(task, pairs)
+    answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
     words, shorter, moved = [], [], []
     for row, (start, end) in zip(rows, spans, strict=True):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -122,7 +122,7 @@ def senses(
     return [Sense(*place, int(ranks[k]), vector) for place, k, vector in zip(found, number, vectors, strict=True)]
 
 
-def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size: int) -> list:
+def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size: int) -> list[Any]:
     return embedder.embed(texts, batch_size, level="word", layers=layers) if texts else []
 
 

@@ -270,8 +270,10 @@ class SelfAttention(ConfiguredLayer):
             key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
         context = None
         if cache is not None:
-            new = zip(cache, (key, value), strict=True)
-            cache = key, value = tuple(with_positions(old, x, index, axis=2) for old, x in new)  # (B, N, T, D)
+            assert index is not None  # `_check_cache` raises an error
+            key = with_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
+            value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
+            cache = key, value
         elif not (training and self.dropout.rate):
             context = _flash_attention(query, key, value, padding_mask, self.mask == "causal")
         if context is None:

@@ -34,7 +34,7 @@ class CarriesState(ConfiguredLayer):
         """Return the shapes and dtypes of a state of `batch` sequences."""
 
     @property
-    def variables(self) -> list[Tensor]:
+    def variables(self) -> list[keras.Variable]:
         """All variables, the state included."""
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
@@ -136,7 +136,7 @@ class _Memory:
     state: Tensors = None
 
     @property
-    def variables(self) -> list[Tensor]:
+    def variables(self) -> list[keras.Variable]:
         return [] if self.state is None else keras.tree.flatten(self.state)
 
 

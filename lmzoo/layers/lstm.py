@@ -5,7 +5,7 @@ Letters in shape comments: T steps, B sequences, P width of inputs and outputs, 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
@@ -139,10 +139,10 @@ def lstm_recurrence(
         results = scan(step, start, tuple(stream[0] for stream in streams))[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
-        def gradient(*upstream: Tensor, **_: object) -> tuple[Tensor, ...]:
+        def gradient(*upstream: Tensors, **_: object) -> tuple[Tensor, ...]:
             # TensorFlow passes the gradients of all results, JAX a tuple of them.
-            upstream = upstream[0] if len(upstream) == 1 else upstream
-            found = _recurrence_gradient(streams, results, upstream[:count], cell_clip, projection_clip)
+            passed = upstream[0] if len(upstream) == 1 else upstream
+            found = _recurrence_gradient(streams, results, passed[:count], cell_clip, projection_clip)
             return tuple(gradient for stream in found for gradient in stream)
 
         return (*outputs, *memories), gradient
@@ -153,7 +153,11 @@ def lstm_recurrence(
 
 
 def _recurrence_gradient(
-    streams: Tensors, results: Tensors, upstream: Tensor, cell_clip: float | None, projection_clip: float | None
+    streams: Tensors,
+    results: Tensors,
+    upstream: Sequence[Tensor],
+    cell_clip: float | None,
+    projection_clip: float | None,
 ) -> list[list[Tensor]]:
     """Return the gradients of the outputs alone: the memories are state, which passes none on."""
     before = []  # memory (T, B, D) and output (T, B, P) before each step

@@ -111,7 +111,7 @@ def _transposed(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
     """Return `x` transposed, with zeros below or to the right: without them XLA would make it part of the product."""
     import jax.numpy as jnp
 
-    return jnp.pad(x.T, ((0, rows), (0, columns)))
+    return jnp.pad(jnp.transpose(x), ((0, rows), (0, columns)))
 
 
 @functools.cache

@@ -164,7 +164,11 @@ class RelativeAttention(ConfiguredLayer):
             return self.output_dense(ops.transpose(found, (0, 2, 1, 3)))  # (B, S, H)
 
         contents = attend(inputs, mask, apart, None)
-        return contents if queries is None else (contents, attend(queries, query_mask, query_apart, positions))
+        if queries is None:
+            return contents
+        assert query_mask is not None
+        assert query_apart is not None
+        return contents, attend(queries, query_mask, query_apart, positions)
 
     def _probabilities(
         self,

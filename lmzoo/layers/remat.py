@@ -10,10 +10,10 @@ from collections.abc import Callable
 import keras
 from keras import ops
 
-from lmzoo.common.tensor_types import Tensor
+from lmzoo.common.tensor_types import Tensor, Tensors
 
 
-def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
+def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inputs: Tensor) -> Tensors:
     """`function(*inputs)`; only the inputs are kept for the backward pass, which computes the rest again.
 
     The function is a part of the layer's computation that returns one float tensor and changes no variables but seeds.
@@ -40,7 +40,7 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensor], *inpu
     return result
 
 
-def seeds_of(layer: keras.layers.Layer) -> list[Tensor]:
+def seeds_of(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Return the variables of a layer that are not weights: the seeds of its dropout."""
     weights = {id(v) for v in layer.weights}
     return [v for v in layer.variables if id(v) not in weights]

@@ -87,7 +87,9 @@ class ScalarMix(ConfiguredLayer):
         mixed = 0.0
         for k, layer in enumerate(layers):
             layer = ops.cast(layer, "float32")  # (B, T, H)
-            mixed = mixed + weights[k] * (self._normalize(layer, padding_mask) if self.layer_norm else layer)
+            if self.layer_norm and padding_mask is not None:
+                layer = self._normalize(layer, padding_mask)
+            mixed = mixed + weights[k] * layer
         return ops.cast(mixed, self.compute_dtype)
 
     def _normalize(self, layer: Tensor, padding_mask: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -74,7 +75,7 @@ def _leaves(structure: Tensors) -> list[Tensor]:
 
 
 def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: bool) -> tuple[Tensors, Tensors]:
-    ys: list[Tensor] = [None] * length
+    ys: list[Any] = [None] * length
     for i in reversed(range(length)) if reverse else range(length):
         carry, ys[i] = f(carry, _map(lambda x, i=i: x[i], xs))
     return carry, _map(lambda *y: ops.stack(y), *ys)

@@ -22,7 +22,7 @@ class LanguageModel(Protocol):
     encoder: Callable[[Tensor], Tensor]
 
     def stacks(
-        self, forward: Tensor, backward: Tensor, lengths: Tensor, state: Tensors, training: bool
+        self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
         """Run the LSTMs of both directions: returns each layer's outputs, and the state after them."""
 

@@ -7,7 +7,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from lmzoo.common.tensor_types import Shape, Tensor
+from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.activations import get_activation
 from lmzoo.layers.adapted import Dense
 from lmzoo.layers.attention import Cache, SelfAttention
@@ -135,15 +135,16 @@ class TransformerBlock(ConfiguredLayer):
         Raises:
             ValueError: see `SelfAttention.call`.
         """
-        given = {"queries": queries, "source": None if isinstance(source, tuple) else source}
-        names = [name for name, value in given.items() if value is not None]
-        vectors = (inputs, *(given[name] for name in names))
+        candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source}
+        given = {name: vectors for name, vectors in candidates.items() if vectors is not None}
 
-        def apply(inputs: Tensor, *others: Tensor) -> Tensor | tuple[Tensor, Cache]:
-            now = {"queries": None, "source": source, **dict(zip(names, others, strict=True))}
+        def apply(inputs: Tensor, *others: Tensor) -> Tensors:
+            now: dict[str, Any] = {"queries": None, "source": source, **dict(zip(given, others, strict=True))}
             return self._apply(inputs, padding_mask, now["queries"], cache, index, now["source"], source_mask, training)
 
-        return recomputed(self, apply, *vectors) if self.remat and training else apply(*vectors)
+        if self.remat and training:
+            return recomputed(self, apply, inputs, *given.values())
+        return apply(inputs, *given.values())
 
     def _apply(
         self,
@@ -191,8 +192,11 @@ class TransformerBlock(ConfiguredLayer):
         """Return what the block attends to its source with, float (B, T, H), outside of training."""
         return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
 
-    def _attend_to_source(self, x: Tensor, source: Tensor | Cache | None, mask: Tensor, training: bool) -> Tensor:
+    def _attend_to_source(
+        self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool
+    ) -> Tensor:
         assert self.source_attention is not None
+        assert mask is not None
         if not isinstance(source, tuple):
             return self.source_attention(source, mask, x, training=training)  # (B, S, H)
         # Sequences that continue the same source come one after another: they are read as queries of one sequence.

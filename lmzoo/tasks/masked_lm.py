@@ -117,7 +117,7 @@ class MaskedLM(MaskedTokensTask):
 
     def fill(
         self, texts: Texts, top_k: int = 5, batch_size: int = 32, whole_words: bool = False
-    ) -> list[list[MaskAnswer | Any]]:
+    ) -> list[list[MaskAnswer] | list[list[MaskAnswer]]]:
         """Return the most probable tokens at each mask.
 
         With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word; with
@@ -178,10 +178,10 @@ class MaskedLM(MaskedTokensTask):
         log_probabilities: np.ndarray,
         top_k: int,
         words: tuple[np.ndarray, np.ndarray] | None,
-    ) -> list[MaskAnswer | Any]:
+    ) -> list[MaskAnswer] | list[list[MaskAnswer]]:
         tokenizer = self.text_preprocessor.tokenizer
         mask = str(tokenizer.mask_token)
-        results: list[list[MaskAnswer | Any]] = []
+        results: list[list[MaskAnswer]] = []
         parts = " ".join(segments).split(mask)
         first = "" if tokenizer.space_of_words else " "  # what the tokenizer itself puts in front of a text
         spaced = [part[-1:].isspace() for segment in segments for part in (first + segment).split(mask)[:-1]]
@@ -190,7 +190,7 @@ class MaskedLM(MaskedTokensTask):
             order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")  # the embedding table may be longer
             if words:
                 order = order[words[0 if spaced[k] else 1][order]]
-            candidates: list[MaskAnswer | Any] = []
+            candidates: list[MaskAnswer] = []
             for i in order[:top_k]:
                 token = tokenizer.id_to_token(int(i))
                 filling = tokenizer.text_of(token)

@@ -180,7 +180,9 @@ class MultipleChoice(TextVectorTask):
             inputs[name] = array.reshape(-1, *array.shape[2:])
         return inputs
 
-    def choose(self, examples: Prompts, batch_size: int = 32, top_k: int = 1) -> list[ChoiceAnswer | Any]:
+    def choose(
+        self, examples: Prompts, batch_size: int = 32, top_k: int = 1
+    ) -> list[ChoiceAnswer] | list[list[ChoiceAnswer]]:
         """Return the most probable choice of each example.
 
         Args:
@@ -204,7 +206,7 @@ class MultipleChoice(TextVectorTask):
             [{"index": i, "choice": texts[i], "score": score} for i, score in _best(row[: len(texts)], top_k)]
             for row, texts in zip(logits, choices, strict=True)
         ]
-        return [choices[0] if top_k == 1 else choices for choices in ranked]
+        return [choices[0] for choices in ranked] if top_k == 1 else ranked
 
     verb = "choose"
 

@@ -17,7 +17,7 @@ from lmzoo.registry.family import family_of
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
-from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Text, Texts, Weights, example_weights
+from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, example_weights
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.reports import report_answers
 from lmzoo.tasks.base.task import Task
@@ -25,7 +25,7 @@ from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
 from lmzoo.text.probabilities import softmax
 from lmzoo.text.segments import split_segments
-from lmzoo.text.validate_text import warn
+from lmzoo.text.validate_text import Text, warn
 from lmzoo.text.windows import encode_windows
 from lmzoo.training.answer_losses import SpanAccuracy, SpanCrossentropy
 
@@ -240,7 +240,7 @@ class QuestionAnswerer(Task):
 
     def answer(
         self, x: Iterable[Any], contexts: Iterable[Text] | None = None, top_k: int = 1, batch_size: int = 32
-    ) -> list[TextAnswer | Any]:
+    ) -> list[TextAnswer] | list[list[TextAnswer]]:
         """Return the best answer to each question.
 
         Args:
@@ -275,7 +275,7 @@ class QuestionAnswerer(Task):
                     for a, score in zip(answers[:top_k], scores, strict=False)
                 ]
             )
-        return [answers[0] if top_k == 1 else answers for answers in results]
+        return [answers[0] for answers in results] if top_k == 1 else results
 
     def _rank(self, encoded: EncodedWindows, batch_size: int, always: bool) -> tuple[list[list[Answer]], np.ndarray]:
         """Return each example's n-best list and null score; with `always` each context with tokens has an answer."""

@@ -134,7 +134,7 @@ class TextClassifier(TextVectorTask):
 
     def classify(
         self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5
-    ) -> list[ClassAnswer | Any]:
+    ) -> list[ClassAnswer] | list[list[ClassAnswer]]:
         """Return the most probable class of each text; with `multi_label` all probable ones.
 
         Args:
@@ -169,7 +169,7 @@ class TextClassifier(TextVectorTask):
         ]
         if self.multi_label:
             return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
-        return [classes[0] if top_k == 1 else classes for classes in ranked]
+        return [classes[0] for classes in ranked] if top_k == 1 else ranked
 
     verb = "classify"
 

@@ -111,9 +111,9 @@ class AdamW(keras.optimizers.Optimizer):
         self.schedule = schedule
         self._identities: list[int] = []  # of the trainable variables
         self._num_weights = 0
-        self._compiled: Callable[[Sequence[Tensor]], None] | None = None
-        self._rate: Tensor = 0.0
-        self._sizes: tuple[Tensor, Tensor] = (0.0, 0.0)
+        self._compiled: Callable[[Sequence[Tensor | None]], None] | None = None
+        self._rate: Tensor | float = 0.0
+        self._sizes: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
         self._kernel: Callable[..., None] | None = None
 
     def build(self, variables: list[keras.Variable]) -> None:
@@ -164,19 +164,21 @@ class AdamW(keras.optimizers.Optimizer):
             return
         import tensorflow as tf
 
-        grads = _dense(grads)
+        dense = _dense(grads)
         whole = trainable_variables is None or [*map(id, trainable_variables)] == self._identities
         large = self._num_weights >= _WORTH_COMPILING
         if not (whole and large and tf.inside_function()) or tf.distribute.has_strategy():
-            self._update(grads, trainable_variables)
+            self._update(dense, trainable_variables)
             return
         if self._compiled is None:
             # An update is bound by memory: compiled, it reads and writes each weight and moment once. Its shapes are
             # the weights', so this compiles once, whatever the batches look like.
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
-        self._compiled(grads)
+        self._compiled(dense)
 
-    def _update(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
+    def _update(
+        self, grads: Sequence[Tensor | None], trainable_variables: Sequence[keras.Variable] | None = None
+    ) -> None:
         if not self.built:
             with keras.name_scope(self.name):
                 self.build(list(trainable_variables or ()))
@@ -190,7 +192,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._kernel = self._tensorflow_kernel(self._sizes[0])
         super().apply(grads, trainable_variables)
 
-    def _tensorflow_kernel(self, scale: Tensor) -> Callable[..., None] | None:
+    def _tensorflow_kernel(self, scale: Tensor | float) -> Callable[..., None] | None:
         """TensorFlow's update of a float32 weight and its moments in one operation, where there is one."""
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None
@@ -337,7 +339,7 @@ class Adagrad(keras.optimizers.Adagrad):
         super().apply(_dense(grads), trainable_variables)
 
 
-def _dense(grads: Sequence[Tensor]) -> Sequence[Tensor]:
+def _dense(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
     """Make TensorFlow's sparse gradients dense, whose norm is wrong where they repeat rows; all get one dtype, too."""
     if keras.backend.backend() != "tensorflow":
         return grads

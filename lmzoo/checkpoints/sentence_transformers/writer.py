@@ -12,7 +12,7 @@ from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.sentence_transformers.checkpoint import LENGTH_FILES, SETTINGS_FILE
 from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE, MOST_MODULES, POOLING_MODES
-from lmzoo.checkpoints.tokenizers.config import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
+from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json, write_json_list

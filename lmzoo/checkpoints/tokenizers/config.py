@@ -25,7 +25,7 @@ _ADDED_FILE = "added_tokens.json"
 _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
-def read_settings(files: JsonFiles, format: TokenizerFormat, pipeline: JsonObject | None) -> Arguments:
+def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: JsonObject | None) -> Arguments:
     """Read our constructor's arguments, as far as the files give them.
 
     tokenizer_config.json takes precedence over tokenizer.json, as in transformers, with a warning if the two differ.

@@ -228,7 +228,7 @@ def _find_vocabulary(
     return file, vocabulary
 
 
-def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
+def _compare(format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
     """Warn if two files in a directory give different ids to the same text."""
     (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in sources)
     for what, first in one.items():
@@ -244,7 +244,7 @@ def _compare(format: TokenizerFormat, sources: Sequence[tuple[Path, Arguments]],
             return
 
 
-def _lists(format: TokenizerFormat, file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
+def _lists(format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
     with add_file_to_errors(file):
         return format.lists(vocabulary)
 

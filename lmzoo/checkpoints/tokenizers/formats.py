@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPairFormat
@@ -15,10 +16,10 @@ from lmzoo.files.inside import has_file
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import Tokenizer
 
-_FORMATS: dict[type[Tokenizer], TokenizerFormat] = {}
+_FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {}
 
 
-def register_tokenizer_format(format: TokenizerFormat) -> None:
+def register_tokenizer_format(format: TokenizerFormat[Any]) -> None:
     """Add the format of a tokenizer, such as one that is not lmzoo's."""
     _FORMATS[format.tokenizer] = format
 
@@ -35,7 +36,7 @@ for _format in (
     register_tokenizer_format(_format)
 
 
-def format_of(cls: type[Tokenizer]) -> TokenizerFormat:
+def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
     """Return the format of a class of tokenizers.
 
     Raises:
@@ -55,7 +56,7 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
     return bool(format.find_files(directory))
 
 
-def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat) -> TokenizerFormat:
+def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
     """Return the format that the content of `tokenizer.json` asks for, the `wanted` one if it fits.
 
     Raises:

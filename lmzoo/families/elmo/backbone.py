@@ -10,8 +10,8 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.elmo.config import ElmoConfig
-from lmzoo.families.elmo.layers import MARKER_LENGTH, BiLM
+from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
+from lmzoo.families.elmo.layers import BiLM
 from lmzoo.families.input_checks import check_like, known_values
 from lmzoo.layers import MeanPooler, ScalarMix
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS

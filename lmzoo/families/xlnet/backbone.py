@@ -255,14 +255,14 @@ def _streams(
     """Return the hidden states of both streams, or without `queries` of one: see `XlnetBackbone.query_stream`."""
     contents = [layers["embeddings"](inputs["token_ids"], training=training)]  # (B, T, H)
     mask, apart = _views(inputs, order, state=state)
-    of_queries: dict[str, Tensor] = {}
+    of_queries: dict[str, Tensor | None] = {}
     if queries is not None:
         queries = layers["embeddings"].dropout(queries, training=training)  # (B, M, H)
         of_queries["query_mask"], of_queries["query_apart"] = _views(inputs, order, positions, state)
         of_queries["positions"] = positions
     memories: tuple[Tensor | None, ...] = (None,) * len(layers["blocks"]) if state is None else state[1]
     encodings = layers["encoding"](contents[0], memories[0], training=training)  # (R, H)
-    answers = [queries]
+    answers: list[Any] = [queries]
     for block, memory in zip(layers["blocks"], memories, strict=True):
         found = block(
             contents[-1], encodings, mask, apart, queries=answers[-1], memory=memory, training=training, **of_queries

@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 from dataclasses import replace
 
+import numpy as np
+
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
@@ -53,7 +55,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"{longest}.",
             "sequence_length",
         )
-    made = set(tokenizer.features(None, None))
+    none = np.zeros((0, 0), "int32")
+    made = set(tokenizer.features(none, none))
     taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes
     packing = preprocessor.packing
     segments = {"segment_ids"} if packing.segments or packing.zero_segments else set()  # a model may do without them
