@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -29,7 +30,9 @@ def checkout(root: Path, tmp_path: Path) -> Path:
 
 
 def make(checkout: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(["make", *arguments], cwd=checkout, capture_output=True, text=True, check=False)
+    # What this run of `make` was given, such as VENV, is not for that one.
+    env = {name: value for name, value in os.environ.items() if name != "VENV" and not name.startswith("MAKE")}
+    return subprocess.run(["make", *arguments], cwd=checkout, env=env, capture_output=True, text=True, check=False)
 
 
 @needs_make

@@ -41,7 +41,7 @@ def name_of(item):
 # `make test` does for these what takes no time; that they compute the right numbers other tests see.
 SIMILAR = {family.name for family in FAMILIES if family.like}
 QUICK = {"check_config", "check_shapes", "check_padding"}
-SLOW_ON_JAX = {"check_config", "check_functional_model", "check_seed"}
+SLOW_ON_JAX = {"check_batches", "check_config", "check_functional_model", "check_input_names", "check_seed"}
 TRAINED = {"albert", "bert", "elmo"}  # on TensorFlow, too: one block in a loop, many blocks, LSTMs
 
 
@@ -53,7 +53,8 @@ def family_parameters():
             on_jax = keras.backend.backend() == "jax"
             slow = family.name in SIMILAR and (on_jax or name_of(check) not in QUICK)
             slow |= name_of(check) == "check_training" and not on_jax and family.name not in TRAINED
-            # On JAX dropout outside of compiled code takes seconds, and so do new models; configurations are the same.
+            # On JAX dropout outside of compiled code takes seconds, and so do new models; inputs and configurations are
+            # the same.
             slow |= on_jax and name_of(check) in SLOW_ON_JAX and (family.name != "bert" or check is check_seed)
             yield pytest.param(family, check, marks=[pytest.mark.slow] * slow, id=f"{family.name}-{name_of(check)}")
 

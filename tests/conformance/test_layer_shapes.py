@@ -235,7 +235,7 @@ def policies():
     """Every layer in every dtype policy; `make test` leaves those out that say little more and take longest."""
     for cls in CASES:
         for policy in DTYPE_POLICIES:
-            slow = policy not in ("float32", "mixed_bfloat16")
+            slow = policy != "float32" and (policy != "mixed_bfloat16" or keras.backend.backend() == "jax")
             yield pytest.param(cls, policy, marks=[pytest.mark.slow] * slow, id=f"{cls.__name__}-{policy}")
 
 

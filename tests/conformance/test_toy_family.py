@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 
+import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -26,7 +27,11 @@ def toy():
     assert families() == before
 
 
-@pytest.mark.parametrize("check", FAMILY_CHECKS, ids=lambda check: check.__name__)
+# On JAX test_conformance.py does the same with the families of the package.
+SLOW = [pytest.mark.slow] * (keras.backend.backend() == "jax")
+
+
+@pytest.mark.parametrize("check", [pytest.param(check, marks=SLOW, id=check.__name__) for check in FAMILY_CHECKS])
 def test_family(check, toy):
     check(toy)
 
