@@ -163,7 +163,7 @@ def test_stacks_run_over_texts_of_their_own():
     backbone = tiny_elmo()
     rng = np.random.default_rng(3)
     forward, backward = rng.normal(size=(2, 5, 3, TINY["projection_dim"])).astype("float32")  # (T, B, P)
-    outputs, state = backbone.bilm.stacks(forward, backward)
+    outputs, state = backbone.bilm.stacks(forward, backward, None, None)
     reference = reference_of(backbone)
     for row in range(3):
         for d, x in enumerate((forward, backward)):

@@ -109,12 +109,7 @@ class BiLM(ConfiguredLayer):
         return tuple(layer * mask for layer in layers), real, state
 
     def stacks(
-        self,
-        forward: Tensor,
-        backward: Tensor,
-        lengths: Tensor | None = None,
-        state: Tensors = None,
-        training: bool = False,
+        self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool = False
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
         """Run the LSTMs of both directions over words; the directions may read different texts.
 
