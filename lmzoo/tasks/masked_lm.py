@@ -277,7 +277,7 @@ class MaskedLM(MaskedTokensTask):
         return found
 
     def _log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
-        """Masks every token in turn: its sequence, its place there, and its log-probability."""
+        """Mask every token in turn: its sequence, its place there, and its log-probability."""
         tokenizer = self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")

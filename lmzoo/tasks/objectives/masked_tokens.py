@@ -112,7 +112,7 @@ class MaskedTokensTask(Task):
     def mask(
         self, encoded: EncodedTexts, indices: np.ndarray, width: int, rng: np.random.Generator
     ) -> tuple[FeatureArrays, np.ndarray, np.ndarray]:
-        """Masks sequences for training; see `Task.make_batch`.
+        """Mask sequences for training; see `Task.make_batch`.
 
         Returns:
             The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
