@@ -158,7 +158,7 @@ class AdamW(keras.optimizers.Optimizer):
         return rise * ops.where(total > 0, _SHAPES[self.schedule](left), 1.0)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clip the gradients and updates every variable once."""
+        """Clip the gradients and update every variable once."""
         if keras.backend.backend() != "tensorflow":
             self._update(grads, trainable_variables)
             return
@@ -335,7 +335,7 @@ class Adagrad(keras.optimizers.Adagrad):
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clip the gradients and updates every variable once."""
+        """Clip the gradients and update every variable once."""
         super().apply(_dense(grads), trainable_variables)
 
 
