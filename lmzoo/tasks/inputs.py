@@ -31,7 +31,7 @@ from lmzoo.tasks.base.examples import (
     as_weights,
     first_held_out,
 )
-from lmzoo.tasks.base.word_weights import weigh_classes, weigh_labels
+from lmzoo.tasks.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import Encoded, LengthBatches, Preprocessor
 from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
 from lmzoo.text.buffered_batches import BufferedBatches

@@ -22,9 +22,9 @@ from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, enco
 from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
-from lmzoo.tasks.base.word_weights import join_weights, read_weights, weights_in_batch
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
+from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table

@@ -52,7 +52,6 @@ from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.tasks.base.prediction import expected_retracing, predict
 from lmzoo.tasks.base.preprocessor_checks import check_preprocessor, fit_preprocessor
 from lmzoo.tasks.base.reports import check_additions, with_errors
-from lmzoo.tasks.base.word_weights import weigh_classes
 from lmzoo.tasks.inputs import (
     StreamedExamples,
     TaskInputs,
@@ -63,6 +62,7 @@ from lmzoo.tasks.inputs import (
     read_inputs,
     read_validation_data,
 )
+from lmzoo.tasks.word_weights import weigh_classes
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.keras_input import keras_input
