@@ -264,8 +264,8 @@ def read_arguments(
         family.backbone.config_class(**arguments)
     except ValueError as error:
         argument = getattr(error, "argument", None)
-        key = table.stored_keys.get(argument, argument)
-        hint = "" if key in (argument, f"`{argument}`") else f" In the file, `{argument}` is {key}."
+        key = table.stored_keys.get(argument, "")
+        hint = f" In the file, `{argument}` is {key}." if key not in ("", f"`{argument}`") else ""
         raise PresetError(f"{file}: {error}{hint}") from error
     except TypeError as error:  # from a comparison
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error

@@ -193,7 +193,7 @@ def atomic_directory(
 
 @contextlib.contextmanager
 def _writing_in(folder: Path, clean_up: Callable[[], None]) -> Iterator[None]:
-    """Hold a lock that all who write in a folder share; if nobody else holds it, cleans up before.
+    """Hold a lock that all who write in a folder share; if nobody else holds it, clean up before.
 
     The system releases the lock of a killed process. So while nobody writes, all that is unfinished was left by killed
     ones.

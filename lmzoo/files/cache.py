@@ -28,7 +28,7 @@ def cache_directory() -> Path:
 
 
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
-    """Return a directory of the cache with these files; downloads them if they are not there yet, unpacks archives.
+    """Return a directory of the cache with these files; download them if they are not there yet, unpack archives.
 
     `label` begins the directory's name. Files called .zip, .tar.gz or .tgz are archives.
 

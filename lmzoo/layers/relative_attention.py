@@ -150,7 +150,11 @@ class RelativeAttention(ConfiguredLayer):
         memory: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend from the inputs and, if there are any, from the queries."""
+        """Attend from the inputs and, if there are any, from the queries.
+
+        Raises:
+            ValueError: for queries without `query_mask` and `query_apart`.
+        """
         seen = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
         keys = ops.transpose(self.key(seen), (0, 2, 3, 1))  # (B, N, D, K)
         values = ops.transpose(self.value(seen), (0, 2, 1, 3))  # (B, N, K, D)
@@ -166,8 +170,8 @@ class RelativeAttention(ConfiguredLayer):
         contents = attend(inputs, mask, apart, None)
         if queries is None:
             return contents
-        assert query_mask is not None
-        assert query_apart is not None
+        if query_mask is None or query_apart is None:
+            raise ValueError("`queries` need `query_mask` and `query_apart`.")
         return contents, attend(queries, query_mask, query_apart, positions)
 
     def _probabilities(

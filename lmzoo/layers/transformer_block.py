@@ -133,7 +133,7 @@ class TransformerBlock(ConfiguredLayer):
         """Apply the block.
 
         Raises:
-            ValueError: see `SelfAttention.call`.
+            ValueError: as in `SelfAttention.call`; for a source without its mask, or none in a block that reads one.
         """
         candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source}
         given = {name: vectors for name, vectors in candidates.items() if vectors is not None}
@@ -196,7 +196,8 @@ class TransformerBlock(ConfiguredLayer):
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool
     ) -> Tensor:
         assert self.source_attention is not None
-        assert mask is not None
+        if source is None or mask is None:
+            raise ValueError("A block that reads a source needs `source` and `source_mask`.")
         if not isinstance(source, tuple):
             return self.source_attention(source, mask, x, training=training)  # (B, S, H)
         # Sequences that continue the same source come one after another: they are read as queries of one sequence.

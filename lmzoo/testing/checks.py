@@ -366,7 +366,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
 
 def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
-    """Take a compiled step, compares it with an eager one if asked to, and return the compiled model."""
+    """Take a compiled step, compare it with an eager one if asked to, and return the compiled model."""
     results = []
     for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()

@@ -146,7 +146,7 @@ def encode_windows(
     doc_stride: int = 128,
     max_question_length: int = 64,
 ) -> EncodedWindows:
-    """Tokenize questions and contexts, and cuts the contexts into windows that fit next to their questions.
+    """Tokenize questions and contexts, and cut the contexts into windows that fit next to their questions.
 
     A window begins `doc_stride` tokens after the one before it, or as many as fit into a window if that is less; the
     last one ends with the context (Google's BERT code). An empty context has one window. Equal texts are tokenized

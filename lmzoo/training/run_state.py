@@ -71,7 +71,7 @@ class RunStates:
         return sorted(name for name in found if name.startswith("step-") and name[5:].isdigit())
 
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
-        """Write the state after `step` steps; removes states that are too old, and those of later steps.
+        """Write the state after `step` steps, and remove states that are too old, and those of later steps.
 
         Arrays are those of `write_safetensors`, and the position is a JSON object.
 

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo.layers import RelativeAttention
 from lmzoo.models import Pretrainer, TextClassifier, XlnetBackbone
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_task
@@ -333,3 +334,11 @@ def test_int8_is_saved_and_loaded(tmp_path):
     assert cosine.min() > 0.99
     backbone.save(tmp_path / "int8.keras")
     assert difference(run(keras.saving.load_model(tmp_path / "int8.keras"), batch)["sequence_output"], found) == 0
+
+
+def test_queries_need_their_masks():
+    attention = RelativeAttention(5, 35)
+    inputs, encodings = np.ones((2, 7, 35), "float32"), np.ones((14, 35), "float32")
+    seen = np.ones((2, 7, 7), bool)
+    with pytest.raises(ValueError, match="`queries` need `query_mask` and `query_apart`"):
+        attention(inputs, encodings, seen, seen, queries=inputs)

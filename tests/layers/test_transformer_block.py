@@ -98,3 +98,11 @@ def test_embeddings_with_and_without_a_norm():
     norm = LayerNorm(epsilon=1e-12)
     assert difference(to_numpy(with_norm(ids)), to_numpy(norm(without(ids)))) <= 1e-5
     assert TransformerEmbedding.from_config(without.get_config()).get_config() == without.get_config()
+
+
+@pytest.mark.parametrize("given", [[], ["source"], ["source_mask"]])
+def test_a_source_and_its_mask_belong_together(given):
+    block, x = block_and_input(reads_source=True)
+    arguments = {name: {"source": x, "source_mask": RIGHT_PADDED}[name] for name in given}
+    with pytest.raises(ValueError, match="reads a source needs `source` and `source_mask`"):
+        block(x, RIGHT_PADDED, **arguments)

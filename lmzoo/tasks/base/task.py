@@ -238,7 +238,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     def default_loss(self) -> Losses:
         """Return the loss that `compile` takes for `"auto"`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} must define `default_loss`.")
 
     def default_loss_weights(self) -> dict[str, float] | None:
         """Return the weights of the losses that `compile` takes for `"auto"`; None if all count the same."""
