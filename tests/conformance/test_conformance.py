@@ -85,11 +85,11 @@ def is_slow(task, family, check, own):
 
 
 def parameters():
-    """Every task with every check on one family, and with a third of them on each other family that it supports.
+    """Every task with every check on one family, and in turn with some of them on each other family that it supports.
 
-    The classifier is on all families with all checks that are not expensive. Every check is there for each task with
-    several families, and for each family with several tasks; on JAX the thirds are others. `make test` runs pairs in
-    which every task occurs, and the classifier on families that are not similar to others.
+    Those are a third of the cheap checks and a sixth of the expensive ones; on JAX they are others. The classifier is on
+    all families with all checks that are not expensive. `make test` runs pairs in which every task occurs, and the
+    classifier on families that are not similar to others.
     """
     on_jax = keras.backend.backend() == "jax"
     for family in FAMILIES:
@@ -101,9 +101,10 @@ def parameters():
             quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
             own = family is quick[index % len(quick)]
             for number, check in enumerate(TASK_CHECKS):
-                third = (number + index + FAMILIES.index(family) + on_jax) % 3 == 0
-                everywhere = task is tasks.TextClassifier and name_of(check) not in EXPENSIVE
-                if not own and ((on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW) or not (third or everywhere)):
+                expensive = name_of(check) in EXPENSIVE
+                in_turn = (number + index + FAMILIES.index(family) + on_jax) % (6 if expensive else 3) == 0
+                everywhere = task is tasks.TextClassifier and not expensive
+                if not own and ((on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW) or not (in_turn or everywhere)):
                     continue
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
                 if name_of(check) == "check_task_backends":

@@ -12,11 +12,17 @@ from tests.distribution.mesh_probe import FUNCTIONS, TASKS, WAYS
 from tests.virtual_devices import assert_equal_on_devices
 
 BACKEND = keras.backend.backend()
-PRETRAINING = [name for name in WAYS if name.startswith("pretrain_")]
 # On JAX each family is on one mesh, and so is each task: a layout depends on the kinds of layers, most of which several
 # families share. TensorFlow splits batches only, in the same way for all: half of the families and tasks do.
 MESHES = "4x2", "1x8", "2x4"
-FAMILIES = [*families()]
+# The layouts of all others test_layouts.py reads.
+FAMILIES = [family.name for family in families().values() if not family.like]
+# Those that compute the same as another are pre-trained in the same way, unless they have an objective of their own.
+PRETRAINING = [
+    f"pretrain_{family.name}"
+    for family in families().values()
+    if f"pretrain_{family.name}" in WAYS and (not family.like or family.objective)
+]
 # TensorFlow does not accumulate gradients on several devices, nor carry the states of a BidirectionalLM.
 ON_TENSORFLOW = [name for name in FUNCTIONS if name not in ("accumulation", "outside")]
 
