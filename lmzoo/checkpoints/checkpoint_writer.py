@@ -5,9 +5,9 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import keras
 import numpy as np
@@ -18,6 +18,7 @@ from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transforme
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.stacked import stack
+from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
 from lmzoo.checkpoints.hugging_face.checkpoint import PREDICTING_TOKENS
@@ -49,8 +50,6 @@ from lmzoo.files.preset_files import (
 from lmzoo.registry.family import Family, family_of
 from lmzoo.registry.head_kinds import HasHead, task_name
 from lmzoo.text import Preprocessor
-
-Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
@@ -169,7 +168,7 @@ def _config(layout: Layout, config: Any) -> Arguments:
     return stored
 
 
-def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
     names, head = names_in_transformers(family), None
     modules: dict[str, np.ndarray] = {}
     if isinstance(model, HasHead) and model.head_kind == "embedding":
@@ -210,14 +209,14 @@ def _write_generation(target: Path, model: Any) -> Arguments:
     return ids
 
 
-def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
     config_file, weights_file = google_files(family)
-    tensors = stack(tensors, getattr(family.checkpoints["google"], "stacked", ()))
+    tensors = stack(tensors, family.checkpoints["google"].stacked)
     write_json(target, config_file, config)
     write_tensorflow_checkpoint(target / weights_file, tensors)
 
 
-def _write_bilm(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+def _write_bilm(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
     nested: dict[str, Any] = {}
     for key, value in config.items():
         *path, last = key.split(".")
@@ -229,7 +228,7 @@ def _write_bilm(target: Path, model: keras.Model, family: Family, config: Argume
     write_hdf5(target / "weights.hdf5", tensors)
 
 
-def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Tensors) -> None:
+def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
     name = f"{keras_hub_prefix(family)}Backbone"
     stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
     write_json(target, CONFIG_FILE, stored)
@@ -278,7 +277,7 @@ class _Writer:
 
     format: str
     files: Callable[[Family], Sequence[str]]
-    model: Callable[[Path, keras.Model, Family, Arguments, Tensors], None]
+    model: Callable[[Path, keras.Model, Family, Arguments, Arrays], None]
     tokenizer: Callable[[Path, Preprocessor, Family], None] | None = None
 
 

@@ -49,12 +49,12 @@ class ConfigTable:
     omitted: Collection[str] = ()
     written: Mapping[str, object] = field(default_factory=dict)
 
-    def unknown(self, stored: Mapping[str, object]) -> Arguments:
+    def unknown(self, stored: JsonObject) -> Arguments:
         """Return the keys of a file's content, `stored`, that the table does not list, with their values."""
         known = {*self.keys, *self.aliases, *self.allowed, *self.training, *self.ignored, *self.written}
         return {key: stored[key] for key in sorted(stored.keys() - known)}
 
-    def read(self, stored: Mapping[str, object], file: Path | str, ignore_unknown: bool = False) -> Arguments:
+    def read(self, stored: JsonObject, file: Path | str, ignore_unknown: bool = False) -> Arguments:
         """Read the arguments of our configuration class from a file's content, `stored`.
 
         Args:
@@ -76,12 +76,11 @@ class ConfigTable:
             value = stored.get(key, self.defaults.get(key))
             if argument in self.values:
                 spellings = self.values[argument]
-                if not isinstance(value, str) or value not in spellings:
-                    raise PresetError(f"{file}: `{key}` must be one of {', '.join(spellings)}, got {value!r:.60}.")
+                known = isinstance(value, str) and value in spellings
+                require_value(known, file, key, f"one of {', '.join(spellings)}", value)
                 value = spellings[value]
             if argument in self.shifts:
-                if not isinstance(value, int):
-                    raise PresetError(f"{file}: `{key}` must be an integer, got {value!r:.60}.")
+                require_value(isinstance(value, int), file, key, "an integer", value)
                 value -= self.shifts[argument]
             config[argument] = value
         for key, argument in self.training.items():
@@ -93,7 +92,7 @@ class ConfigTable:
                 )
         return config
 
-    def _check_keys(self, stored: Mapping[str, object], file: Path | str) -> None:
+    def _check_keys(self, stored: JsonObject, file: Path | str) -> None:
         if unknown := self.unknown(stored):
             key, value = next(iter(unknown.items()))
             raise PresetError(
@@ -101,13 +100,12 @@ class ConfigTable:
                 "so nothing is loaded."
             )
 
-    def _check_values(self, stored: Mapping[str, object], file: Path | str) -> None:
+    def _check_values(self, stored: JsonObject, file: Path | str) -> None:
         for key, values in self.allowed.items():
-            if key in stored and stored[key] not in values:
-                expected = " or ".join(map(repr, values))
-                raise PresetError(f"{file}: `{key}` must be {expected}, got {stored[key]!r:.60}.")
+            if key in stored:
+                require_value(stored[key] in values, file, key, " or ".join(map(repr, values)), stored[key])
 
-    def _resolve_aliases(self, stored: Mapping[str, object], file: Path | str) -> Arguments:
+    def _resolve_aliases(self, stored: JsonObject, file: Path | str) -> Arguments:
         """Return `stored` with the values of aliases under the keys that they stand for."""
         resolved = dict(stored)
         for alias, key in self.aliases.items():
@@ -144,6 +142,16 @@ class ConfigTable:
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}
         return stored
+
+
+def require_value(condition: object, file: Path | str, key: str, allowed: str, value: object) -> None:
+    """Refuse the value of a key in a file, and say what is allowed, unless `condition` holds.
+
+    Raises:
+        PresetError: If it does not.
+    """
+    if not condition:
+        raise PresetError(f"{file}: `{key}` must be {allowed}, got {value!r:.100}.")
 
 
 def format_keys(keys: Mapping[str, object]) -> str:

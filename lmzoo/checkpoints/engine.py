@@ -7,7 +7,7 @@ every tensor of the file belongs to a weight, is a copy of another one, or is li
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -16,13 +16,12 @@ import keras
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
-from lmzoo.checkpoints.formats.tensor_file import TensorFile
+from lmzoo.checkpoints.formats.tensor_file import Shape, TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.layers.finite import not_finite, warn_of_not_finite
 from lmzoo.registry.head_kinds import task_name
 
 T = TypeVar("T")
-Shape: TypeAlias = tuple[int, ...]
 Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
 
 # Arguments that count what has a number in the names of tensors, by the number's letter in tables. A configuration
@@ -102,22 +101,33 @@ class Row:
 Table = Mapping[str, Row]
 
 
-def torch_modules(modules: Mapping[str, str]) -> dict[str, Row]:
+_WEIGHTS = ("kernel", "bias", "gamma", "beta", "embeddings")  # of layers
+
+
+def torch_modules(modules: Mapping[str, str], kernel: Transform = TRANSPOSED) -> dict[str, Row]:
     """Return the rows of layers in PyTorch's naming; `modules` maps a layer's path to the module's name."""
-    kinds = {"kernel": ("weight", TRANSPOSED), "bias": ("bias", SAME), "embeddings": ("weight", SAME)}
-    kinds |= {"gamma": ("weight", SAME), "beta": ("bias", SAME)}
-    return {
-        f"{layer}/{weight}": Row(f"{module}.{name}", transform)
-        for layer, module in modules.items()
-        for weight, (name, transform) in kinds.items()
-    }
+    return _rows_of(modules, (".weight", ".bias", ".weight", ".bias", ".weight"), kernel)
 
 
 def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
     """Return the rows of layers in TensorFlow 1's naming; `modules` maps a layer's path to the scope's name."""
-    kinds = {name: f"/{name}" for name in ("kernel", "bias", "gamma", "beta")} | {"embeddings": ""}
+    return _rows_of(modules, ("/kernel", "/bias", "/gamma", "/beta", ""))
+
+
+def keras_layers(places: Mapping[str, str], prefix: str = "") -> dict[str, Row]:
+    """Return the rows of a model's layers in Keras' naming; `places` maps a layer's path to its name there.
+
+    `prefix` stands before the names of all tensors.
+    """
+    places = {layer: f"{prefix}layers/{place}" for layer, place in places.items()}
+    return _rows_of(places, ("/vars/0", "/vars/1", "/vars/0", "/vars/1", "/vars/0"))
+
+
+def _rows_of(modules: Mapping[str, str], endings: Sequence[str], kernel: Transform = SAME) -> dict[str, Row]:
     return {
-        f"{layer}/{weight}": Row(f"{scope}{name}") for layer, scope in modules.items() for weight, name in kinds.items()
+        f"{layer}/{weight}": Row(f"{module}{ending}", kernel if weight == "kernel" else SAME)
+        for layer, module in modules.items()
+        for weight, ending in zip(_WEIGHTS, endings, strict=True)
     }
 
 
@@ -277,7 +287,10 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         if name in names:
             variables = [weights[path] for path in paths]
             transform = rows[paths[0]].transform
-            _check(tensors, names[name], transform.shape(_joined_shape(variables)), " and ".join(paths))
+            shape = tuple(variables[0].shape)
+            if len(variables) > 1:
+                shape = (*shape[:-1], sum(variable.shape[-1] for variable in variables))
+            _check(tensors, names[name], transform.shape(shape), " and ".join(paths))
             assignments.append((variables, names[name], transform))
     copies = []
     left_out = {}
@@ -347,13 +360,6 @@ def _sharing(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
         if parts not in ([None], list(range(len(paths)))) or len(layouts) > 1:
             raise PresetError(f"The format {layout.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
     return paths_by_tensor
-
-
-def _joined_shape(weights: list[keras.Variable]) -> Shape:
-    """Return the shape of weights concatenated along the last axis."""
-    if len(weights) == 1:
-        return tuple(weights[0].shape)
-    return (*weights[0].shape[:-1], sum(weight.shape[-1] for weight in weights))
 
 
 def name_pattern(template: str) -> re.Pattern[str]:

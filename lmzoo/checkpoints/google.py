@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable, JsonObject
-from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, tensorflow_modules
-from lmzoo.checkpoints.formats.stacked import UnstackedTensors
+from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, canonical_names, tensorflow_modules
+from lmzoo.checkpoints.formats.stacked import unstack
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face.checkpoint import ENCODER_KEYS
@@ -32,8 +32,8 @@ _SENTENCE = {
     "sentence_head/kernel": Row("cls/seq_relationship/output_weights", TRANSPOSED),
     "sentence_head/bias": Row("cls/seq_relationship/output_bias"),
 }
-# The tensors that only a model with this kind of head has. A classifier of one class is a regressor.
-_HEADS: dict[str, set[str]] = {
+# A classifier of one class is a regressor.
+_SIGNS: dict[str, set[str]] = {
     "classification": {"output_weights"},
     "question_answering": {"cls/squad/output_weights"},
     "pretraining": {"cls/predictions/output_bias", "cls/seq_relationship/output_bias"},
@@ -50,27 +50,32 @@ TRAINING_STATE = {
 
 @dataclass(frozen=True)
 class GoogleLayout(Layout):
-    """A `Layout` of code that differs from BERT's.
+    """A `Layout`, and what files of Google's code show about a model.
 
     Attributes:
-        signs: Kind of head -> a tensor that only a model with such a head has.
+        signs: Kind of head -> tensors that only a model with such a head has.
         stacked: Names of tensors that hold the weights of all layers; in `backbone` they are followed by the number of
             the layer, as in `name/3`.
         sizes: From tensors to the content of a configuration file, for code that writes none; None for tensors of
             another family.
     """
 
-    signs: Mapping[str, str] = field(default_factory=dict)
+    signs: Mapping[str, Set[str]] = field(default_factory=dict)
     stacked: tuple[str, ...] = ()
     sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
     def head_of(self, tensors: TensorFile) -> StoredHead:
         """Return the head whose tensors a file holds, if any."""
-        held = set(tensors.names())
-        kind = next((kind for kind, name in self.signs.items() if name in held), None)
-        generator = self.heads.get(kind or "", {}).get(_GENERATOR)
-        width = {} if generator is None else {"generator_width": tensors.shape(generator.name)[0]}
-        return StoredHead(kind, lambda kind: dict(width))
+        names = canonical_names(self, tensors)
+        kind = next((kind for kind, signs in self.signs.items() if names.keys() >= signs), None)
+        sizes = {}
+        if kind == "classification":
+            sizes["num_classes"] = tensors.shape(names["output_weights"])[0]
+            if sizes["num_classes"] <= 1:
+                return StoredHead("regression")
+        if generator := self.heads.get(kind or "", {}).get(_GENERATOR):
+            sizes["generator_width"] = tensors.shape(generator.name)[0]
+        return StoredHead(kind, lambda kind: dict(sizes))
 
 
 def google_files(family: Family) -> tuple[str, str]:
@@ -103,7 +108,7 @@ def google_config(
     )
 
 
-def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
+def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayout:
     """Return the layout of a family; `modules` maps paths of the backbone's layers to scopes."""
     transform = "cls/predictions/transform"
     masked_lm: Table = {
@@ -112,7 +117,7 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
         ),
         "masked_lm_head/output_bias": Row("cls/predictions/output_bias"),
     }
-    return Layout(
+    return GoogleLayout(
         name="TensorFlow checkpoint of Google's code",
         config=config,
         backbone=tensorflow_modules(modules),
@@ -123,6 +128,7 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> Layout:
             "regression": _CLASSIFIER,
             "question_answering": _QUESTION_ANSWERER,
         },
+        signs=_SIGNS,
         aliases={r"^module/": ""},
         optional=("pooler/",),
         ignored={
@@ -149,8 +155,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
     except PresetError:  # there is none, or something else has such a name
         return None
     for file, family in families.items():
-        layout = family.checkpoints["google"]
-        if isinstance(layout, GoogleLayout) and (sizes := layout.sizes(tensors)) is not None:
+        if (sizes := family.checkpoints["google"].sizes(tensors)) is not None:
             return _read_as(files, family, file, sizes, tensors)
     return None
 
@@ -170,14 +175,11 @@ def _read_as(files: JsonFiles, family: Family, file: Path, stored: JsonObject, t
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
             arguments["activation"] = "gelu_tanh"  # its code computes the approximation
-    layout = family.checkpoints["google"]
-    if isinstance(layout, GoogleLayout):
-        tensors = UnstackedTensors(tensors, layout.stacked)
-        head = layout.head_of(tensors)
-    else:
-        head = _head(tensors)
+    layout: GoogleLayout = family.checkpoints["google"]
+    tensors = unstack(tensors, layout.stacked)
+    read_head = functools.partial(layout.head_of, tensors)
     unknown = layout.config.unknown(stored)
-    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), lambda: head, file, unknown)
+    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown)
 
 
 def _prefix(directory: Path) -> Path:
@@ -187,15 +189,3 @@ def _prefix(directory: Path) -> Path:
         names = ", ".join(path.name for path in found) or "none"
         raise PresetError(f"{directory} must hold one checkpoint (a file *.index); found {names}.")
     return found[0].with_suffix("")
-
-
-def _head(tensors: TensorFile) -> StoredHead:
-    """Return the head in a checkpoint."""
-    names = {re.sub(r"^module/", "", name): name for name in tensors.names()}
-    kind = next((kind for kind, own in _HEADS.items() if names.keys() >= own), None)
-    if kind == "classification":
-        outputs = tensors.shape(names["output_weights"])[0]
-        if outputs > 1:
-            return StoredHead(kind, lambda kind: {"num_classes": outputs})
-        kind = "regression"
-    return StoredHead(kind)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from lmzoo.checkpoints.formats.attention_heads import JoinedHeads
-from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.formats.attention_heads import join_heads
+from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
 _EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers, in this order
@@ -33,8 +33,8 @@ def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     Raises:
         PresetError: naming the file and the tensor with another number of heads.
     """
-    joined = JoinedHeads(checkpoint, num_heads, _heads_axis)
-    return RenamedTensors(checkpoint.path, {_original_name(name): (joined, name) for name in checkpoint.names()})
+    joined = join_heads(checkpoint, num_heads, _heads_axis)
+    return PlacedTensors(checkpoint.path, {_original_name(name): Place(joined, name) for name in checkpoint.names()})
 
 
 def _heads_axis(name: str) -> int | None:

@@ -55,6 +55,9 @@ class Tensors(TensorFile):
     def dtype(self, name):
         return self.arrays[name].dtype.name
 
+    def file_of(self, name):
+        return self.path
+
     def read(self, name):
         self.reads.append(name)
         return self.arrays[name]

@@ -20,7 +20,7 @@ import pytest
 import lmzoo
 from lmzoo.checkpoints.family_names import names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
-from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.hugging_face.tensorflow import open_tensorflow_model
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
 from lmzoo.models import (
     Backbone,
@@ -181,7 +181,7 @@ def test_kernels_are_transposed_by_their_names(unpacked):
             weights["block_1/attention/key/bias"], scope["h_._1/attn/c_attn/bias:0"][0, 15:30]
         )
     folder = unpacked("TFBertForPreTraining")
-    tensors = TensorFlowModelFiles(folder)
+    tensors = open_tensorflow_model(folder)
     with h5py.File(folder / "tf_model.h5") as file:
         for name, end in (
             ("bert.encoder.layer.1.attention.self.query.weight", "layer_._1/attention/self/query/kernel:0"),

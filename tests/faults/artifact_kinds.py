@@ -26,7 +26,7 @@ import lmzoo
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File, write_hdf5
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles, write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import TensorFile
-from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.hugging_face.tensorflow import open_tensorflow_model
 from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
@@ -462,9 +462,9 @@ KINDS: dict[str, ArtifactKind] = {
     "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
     "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),
     "hdf5": tensor_kind("weights.hdf5", write_hdf5, Hdf5File),
-    "tf_model": tensor_kind("tf_whole", write_tensorflow_model, TensorFlowModelFiles),
+    "tf_model": tensor_kind("tf_whole", write_tensorflow_model, open_tensorflow_model),
     "sharded tf_model": tensor_kind(
-        "tf_parts", functools.partial(write_tensorflow_model, parts=True), TensorFlowModelFiles
+        "tf_parts", functools.partial(write_tensorflow_model, parts=True), open_tensorflow_model
     ),
     "tensorflow": tensor_kind(
         "checkpoint/model.ckpt", write_tensorflow, read_tensorflow, vouched=True, forks=False, needs="tensorflow"

@@ -16,7 +16,7 @@ from lmzoo.checkpoints.formats import torch as torch_files
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
 from lmzoo.checkpoints.formats.torch import TorchFile
-from lmzoo.checkpoints.hugging_face.tensorflow import TensorFlowModelFiles
+from lmzoo.checkpoints.hugging_face.tensorflow import open_tensorflow_model
 from lmzoo.data.corpora import TokenCorpus
 from lmzoo.files.archives import unpack
 from lmzoo.models import Backbone, Task, TextClassifier, TextEmbedder
@@ -95,7 +95,7 @@ def hdf5(path: str) -> None:
 
 
 def tf_model(path: str) -> None:
-    with contextlib.closing(TensorFlowModelFiles(Path(path))) as file:
+    with contextlib.closing(open_tensorflow_model(Path(path))) as file:
         for name in file.names():
             file.read(name)
 

@@ -133,8 +133,8 @@ FAULTS = (
     Fault(
         "BERT from KerasHub computes the exact GELU instead of the approximation",
         "families/bert/checkpoints.py",
-        'activation="gelu_tanh",',
-        'activation="gelu",',
+        'constants={"activation": "gelu_tanh"},',
+        'constants={"activation": "gelu"},',
     ),
     Fault(
         "classifiers on DistilBERT have tanh instead of relu between their layers",
@@ -338,8 +338,8 @@ FAULTS = (
     Fault(
         "copies of a weight in TensorFlow's files may differ",
         "checkpoints/hugging_face/tensorflow.py",
-        "for other, copy in copies:",
-        "for other, copy in copies[:0]:",
+        "for copy in copies:",
+        "for copy in copies[:0]:",
     ),
     Fault(
         "of ALBERT's two biases in TensorFlow's files, the one that is never added is read",

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file, check_room
 
@@ -49,30 +48,23 @@ class Hdf5File(TensorFile):
     def __init__(self, path: str | Path) -> None:
         import h5py
 
-        self.path = Path(path)
-        check_is_weights(self.path)
+        path = Path(path)
+        check_is_weights(path)
         self._datasets: dict[str, h5py.Dataset] = {}
         # A refused file is closed at once: while it is open, HDF5 would not notice that it was replaced.
-        with damage_named(f"{self.path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
-            file = stack.enter_context(h5py.File(self.path, "r"))
+        with damage_named(f"{path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
+            file = stack.enter_context(h5py.File(path, "r"))
             links: dict[str, object] = {}
             file.visititems_links(links.__setitem__)
             for name, link in links.items():
                 if not isinstance(link, h5py.HardLink):
-                    raise PresetError(f"{self.path}: {name} is a link, which is not followed; expected a dataset.")
+                    raise PresetError(f"{path}: {name} is a link, which is not followed; expected a dataset.")
                 if isinstance(item := file[name], h5py.Dataset):
-                    _check(self.path, name, item)
+                    _check(path, name, item)
                     self._datasets[name] = item
             self._file = stack.pop_all()
-
-    def names(self) -> Iterable[str]:
-        return self._datasets.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._datasets[name].shape)
-
-    def dtype(self, name: str) -> str:
-        return self._datasets[name].dtype.name
+        datasets = self._datasets.items()
+        super().__init__(path, {name: Tensor(tuple(item.shape), item.dtype.name, path) for name, item in datasets})
 
     def read(self, name: str) -> np.ndarray:
         dataset = self._datasets[name]
@@ -98,7 +90,7 @@ def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
         )
 
 
-def write_hdf5(path: str | Path, tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+def write_hdf5(path: str | Path, tensors: Arrays) -> None:
     """Write arrays of floats or integers by their datasets' paths, with one of them in memory at a time.
 
     Raises:

@@ -6,15 +6,15 @@ import json
 import math
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import ml_dtypes  # noqa: F401 - teaches numpy the name "bfloat16"
 import numpy as np
 from safetensors import safe_open
 
-from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorsInFiles, damage_named
+from lmzoo.checkpoints.formats.sharded import check_is_weights, tensors_in_files
+from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 
@@ -30,7 +30,7 @@ _DTYPES = {
 _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
-class SafetensorsFiles(TensorsInFiles):
+class SafetensorsFiles(TensorFile):
     """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
 
     The files that an index names must be in its directory; see `lmzoo.files.inside.file_in` for the
@@ -56,39 +56,30 @@ class SafetensorsFiles(TensorsInFiles):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
-        self._layouts: dict[str, tuple[tuple[int, ...], str, int]] = {}  # shape, dtype, offset in the file
-        self._files = files_of_tensors(self.path, _NAMES, self._look_into)
+        self._offsets: dict[str, int] = {}  # in the files
+        super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._look_into))
 
-    def _look_into(self, file: Path) -> Iterable[str]:
+    def _look_into(self, file: Path) -> dict[str, Tensor]:
         check_is_weights(file)
         length = _header_length(file)
         with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as opened:
             names: list[str] = opened.keys()  # the library has checked the whole header
         with file.open("rb") as raw:
             header = json.loads(raw.read(8 + length)[8:])
-        for name in names:
-            code = header[name]["dtype"]
-            offset = 8 + length + header[name]["data_offsets"][0]
-            self._layouts[name] = tuple(header[name]["shape"]), _DTYPES.get(code, code), offset
-        return names
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._layouts[name][0]
-
-    def dtype(self, name: str) -> str:
-        return self._layouts[name][1]
+        self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}
+        entries = ((name, header[name]["shape"], header[name]["dtype"]) for name in names)
+        return {name: Tensor(tuple(shape), _DTYPES.get(code, code), file) for name, shape, code in entries}
 
     def read(self, name: str) -> np.ndarray:
-        if (dtype := self.dtype(name)) not in _CODES:
-            raise PresetError(f"{self.file_of(name)}: {name!r} holds {dtype}, which cannot be read.")
+        shape, dtype, file = self._tensor(name)
+        if dtype not in _CODES:
+            raise PresetError(f"{file}: {name!r} holds {dtype}, which cannot be read.")
         # The library would map the file into memory, and so hold the values there twice.
-        shape, _, offset = self._layouts[name]
-        with self._files[name].open("rb") as raw:
-            raw.seek(offset)
+        with file.open("rb") as raw:
+            raw.seek(self._offsets[name])
             array = np.fromfile(raw, np.dtype(dtype), math.prod(shape))
         if array.size != math.prod(shape):
-            raise PresetError(f"{self._files[name]} has become shorter since it was opened. Fetch it again.")
+            raise PresetError(f"{file} has become shorter since it was opened. Fetch it again.")
         return array.reshape(shape)
 
 
@@ -106,9 +97,7 @@ def _header_length(file: Path) -> int:
     return length
 
 
-def write_safetensors(
-    path: str | Path, tensors: Iterable[tuple[str, np.ndarray]], metadata: Mapping[str, str] | None = None
-) -> None:
+def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file, with one tensor in memory at a time.
 
     Arrays are of floats (bfloat16 too), integers or booleans. The header's other entries are `metadata`, by default

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from lmzoo.errors import PresetError
 from lmzoo.files.inside import file_in
 from lmzoo.files.preset_files import read_json
+
+T = TypeVar("T")
 
 # Early versions of Git LFS wrote other addresses; all of them begin with one of these.
 _LFS_POINTER = (b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/")
@@ -42,38 +45,39 @@ def check_is_weights(path: Path) -> None:
         )
 
 
-def files_of_tensors(
+def tensors_in_files(
     path: Path,
     known_names: Sequence[str],
-    names_in: Callable[[Path], Iterable[str]],
+    open_file: Callable[[Path], Mapping[str, T]],
     spell: Callable[[str], str] = str,
-) -> dict[str, Path]:
-    """Open a checkpoint in one file, or in several with an index, and find the file of each tensor.
+) -> Mapping[str, T]:
+    """Open a checkpoint in one file, or in several with an index, and return what is known about each tensor.
 
     `path` is a file, or a directory, in which the first one found of `known_names` counts; `*.index.json` is an index.
-    `names_in` opens a file and returns the names of its tensors. `spell` turns a name in the index into one of those.
+    `open_file` returns what is known about the tensors of a file, by name. `spell` turns a name in the index into one
+    of those.
 
     Raises:
         PresetError: If the directory holds none of the names; an index is malformed, or names files elsewhere; or a
             tensor is not in the file that the index gives, or is in a file and not in the index.
     """
     if not path.is_dir():
-        return dict.fromkeys(names_in(path), path)
+        return open_file(path)
     name = next((name for name in known_names if os.path.lexists(path / name)), None)
     if name is None:
         raise PresetError(f"{path} holds no weights: expected {' or '.join(known_names)}.")
     file = file_in(path, name)
     if not name.endswith(".index.json"):
-        return dict.fromkeys(names_in(file), file)
+        return open_file(file)
     mapped = _read_index(path, name, spell)
-    held = {shard: set(names_in(shard)) for shard in dict.fromkeys(mapped.values())}
+    held = {shard: open_file(shard) for shard in dict.fromkeys(mapped.values())}
     for tensor, shard in mapped.items():
         if tensor not in held[shard]:
             raise PresetError(f"{shard} lacks {tensor!r}, which {name} lists there.")
     for shard, tensors in held.items():
         if strange := sorted(tensor for tensor in tensors if mapped.get(tensor) != shard):
             raise PresetError(f"{shard} holds {strange[0]!r}, which {name} does not list there.")
-    return mapped
+    return {tensor: held[shard][tensor] for tensor, shard in mapped.items()}
 
 
 def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict[str, Path]:

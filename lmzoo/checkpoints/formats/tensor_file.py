@@ -6,12 +6,30 @@ import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from lmzoo.errors import PresetError
 
+Shape: TypeAlias = tuple[int, ...]
+Arrays: TypeAlias = Iterable[tuple[str, np.ndarray]]  # with their names
+
 _WRAPPERS = ("module.", "_orig_mod.")
+
+
+class Tensor(NamedTuple):
+    """What is known about a tensor before it is read.
+
+    Attributes:
+        shape: Its shape.
+        dtype: Its dtype by its numpy name, such as "float32".
+        file: The file that holds it, for messages.
+    """
+
+    shape: Shape
+    dtype: str
+    file: Path
 
 
 class TensorFile(ABC):
@@ -19,48 +37,44 @@ class TensorFile(ABC):
 
     Opening one reads names, shapes and dtypes, and checks that the file can hold what it declares.
 
-    Attributes:
+    Args:
         path: The file, or the directory of a checkpoint in several.
+        tensors: What is known about the tensors, by name.
         prefix: What stands before every name in the file, and is left out by `names`.
     """
 
-    path: Path
-    prefix: str = ""
+    def __init__(self, path: Path, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
+        self.path = path
+        self.prefix = prefix
+        self._tensors = tensors
 
-    @abstractmethod
     def names(self) -> Iterable[str]:
         """Return the names of the tensors."""
+        return self._tensors.keys()
 
-    @abstractmethod
-    def shape(self, name: str) -> tuple[int, ...]:
+    def shape(self, name: str) -> Shape:
         """Return the shape of a tensor."""
+        return self._tensor(name).shape
 
-    @abstractmethod
     def dtype(self, name: str) -> str:
         """Return the dtype of a tensor by its numpy name, such as "float32"."""
+        return self._tensor(name).dtype
+
+    def file_of(self, name: str) -> Path:
+        """Return the file that holds a tensor, for messages."""
+        return self._tensor(name).file
 
     @abstractmethod
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor."""
 
-    def file_of(self, name: str) -> Path:
-        """Return the file that holds a tensor, for messages."""
-        return self.path
-
     def close(self) -> None:  # noqa: B027 - a reader that keeps no file open has nothing to do
         """Close the files, after which no tensor can be read."""
 
-
-class TensorsInFiles(TensorFile):
-    """The tensors of a checkpoint in one file or several, each tensor in one of them."""
-
-    _files: dict[str, Path]  # of the tensors, by their names
-
-    def names(self) -> Iterable[str]:
-        return self._files.keys()
-
-    def file_of(self, name: str) -> Path:
-        return self._files[name]
+    def _tensor(self, name: str) -> Tensor:
+        if name not in self._tensors:
+            raise PresetError(f"{self.path} lists no tensor {name!r}.")
+        return self._tensors[name]
 
 
 class LazyTensors:
@@ -86,41 +100,45 @@ class LazyTensors:
             self._tensors.close()
 
 
-class RenamedTensors(TensorFile):
-    """Tensors of one file or of several, under other names.
+class Place(NamedTuple):
+    """Where the values of a tensor are.
+
+    Attributes:
+        file: The file that holds them.
+        name: The name there.
+        shape: The tensor's shape, or None for the shape there.
+        load: Turns the values there into the tensor.
+    """
+
+    file: TensorFile
+    name: str
+    shape: Shape | None = None
+    load: Callable[[np.ndarray], np.ndarray] = lambda array: array
+
+
+class PlacedTensors(TensorFile):
+    """Tensors of one file or of several, under other names or in other shapes.
 
     Args:
         path: The file, or the directory of several.
-        places: Name of a tensor -> the file that holds it, and its name there.
+        places: Name of a tensor -> where its values are.
         prefix: What stands before every name in the file, and is left out here.
     """
 
-    def __init__(self, path: Path, places: Mapping[str, tuple[TensorFile, str]], prefix: str = "") -> None:
-        self.path = path
-        self.prefix = prefix
+    def __init__(self, path: Path, places: Mapping[str, Place], prefix: str = "") -> None:
+        tensors = {
+            name: Tensor(file.shape(stored) if shape is None else shape, file.dtype(stored), file.file_of(stored))
+            for name, (file, stored, shape, _) in places.items()
+        }
+        super().__init__(path, tensors, prefix)
         self._places = places
 
-    def names(self) -> Iterable[str]:
-        return self._places.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        file, stored = self._places[name]
-        return file.shape(stored)
-
-    def dtype(self, name: str) -> str:
-        file, stored = self._places[name]
-        return file.dtype(stored)
-
     def read(self, name: str) -> np.ndarray:
-        file, stored = self._places[name]
-        return file.read(stored)
-
-    def file_of(self, name: str) -> Path:
-        file, stored = self._places[name]
-        return file.file_of(stored)
+        place = self._places[name]
+        return place.load(place.file.read(place.name))
 
     def close(self) -> None:
-        for file in {file for file, _ in self._places.values()}:
+        for file in {place.file for place in self._places.values()}:
             file.close()
 
 
@@ -135,7 +153,7 @@ def without_wrappers(file: TensorFile) -> TensorFile:
         prefix += wrapper
     if not prefix:
         return file
-    return RenamedTensors(file.path, {name.removeprefix(prefix): (file, name) for name in names}, prefix)
+    return PlacedTensors(file.path, {name.removeprefix(prefix): Place(file, name) for name in names}, prefix)
 
 
 @contextlib.contextmanager

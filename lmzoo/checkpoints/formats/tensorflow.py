@@ -11,7 +11,7 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from lmzoo.checkpoints.formats.sharded import check_is_weights
-from lmzoo.checkpoints.formats.tensor_file import TensorFile, damage_named
+from lmzoo.checkpoints.formats.tensor_file import Arrays, Tensor, TensorFile, damage_named
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.inside import file_in
@@ -68,39 +68,31 @@ class TensorFlowCheckpoint(TensorFile):
 
     def __init__(self, prefix: str | os.PathLike[str]) -> None:
         index = Path(f"{os.fspath(prefix).removesuffix('.index')}.index")
-        self.path = file_in(index.parent, index.name)
-        check_is_weights(self.path)
-        files = list(_data_files(self.path))
-        common = self.path.with_suffix("").as_posix()
+        path = file_in(index.parent, index.name)
+        check_is_weights(path)
+        files = list(_data_files(path))
+        common = path.with_suffix("").as_posix()
         if "[" in common or "\\" in common:
-            raise PresetError(f"{self.path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
+            raise PresetError(f"{path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
         # Not `tf.train.load_checkpoint`: if a directory has the prefix's name, it reads a checkpoint in there.
-        open_reader = _tensorflow(self.path).compat.v1.train.NewCheckpointReader
-        with damage_named(f"{self.path} cannot be read as the index of a TensorFlow checkpoint"):
+        open_reader = _tensorflow(path).compat.v1.train.NewCheckpointReader
+        with damage_named(f"{path} cannot be read as the index of a TensorFlow checkpoint"):
             self._reader = open_reader(common)
             shapes = self._reader.get_variable_to_shape_map()
             dtypes = self._reader.get_variable_to_dtype_map()
-        self._entries = {name: (tuple(shapes[name]), dtypes[name].name) for name in sorted(shapes)}
-        numbers = [name for name, (_, dtype) in self._entries.items() if dtype in _NUMBERS]
+        numbers = [name for name in shapes if dtypes[name].name in _NUMBERS]
         needed = sum(math.prod(shapes[name]) * dtypes[name].size for name in numbers)
         size = sum(file.stat().st_size for file in files)
         # TensorFlow skips a damaged block of the index if there are several.
-        has_blocks = self.path.stat().st_size > _BLOCK and len(numbers) == len(self._entries)
+        has_blocks = path.stat().st_size > _BLOCK and len(numbers) == len(shapes)
         if needed > size or (needed < size and has_blocks):
             raise PresetError(
-                f"{self.path} lists tensors of {needed} bytes, but its data has {size}, in "
+                f"{path} lists tensors of {needed} bytes, but its data has {size}, in "
                 f"{', '.join(file.name for file in files)}. A file is truncated or altered; fetch them again."
             )
-
-    def names(self) -> Iterable[str]:
-        return self._entries.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return self._entry(name)[0]
-
-    def dtype(self, name: str) -> str:
-        """Return the dtype by its numpy name, or TensorFlow's if it is not of numbers: "string", "resource"."""
-        return self._entry(name)[1]
+        # A dtype that is not of numbers has TensorFlow's name: "string", "resource".
+        entries = {name: Tensor(tuple(shapes[name]), dtypes[name].name, path) for name in sorted(shapes)}
+        super().__init__(path, entries)
 
     def read(self, name: str) -> np.ndarray:
         """Return the values of a tensor.
@@ -115,12 +107,6 @@ class TensorFlowCheckpoint(TensorFile):
 
     def close(self) -> None:
         vars(self).pop("_reader", None)  # TensorFlow closes the files of a reader that nothing refers to
-
-    def _entry(self, name: str) -> tuple[tuple[int, ...], str]:
-        """Return the shape and the dtype of a tensor."""
-        if name not in self._entries:
-            raise PresetError(f"{self.path} lists no tensor {name!r}.")
-        return self._entries[name]
 
 
 def _data_files(index: Path) -> Iterator[Path]:
@@ -164,7 +150,7 @@ def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
         raise OSError(full, f"{os.fspath(path)} cannot be written: {error.message}") from error
 
 
-def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Iterable[tuple[str, np.ndarray]]) -> None:
+def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays) -> None:
     """Write a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
 
     `prefix` is that of the files' paths; missing directories are created. All arrays are held in memory.

@@ -6,15 +6,15 @@ import argparse
 import pickletools
 import re
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import ml_dtypes
 import numpy as np
 
-from lmzoo.checkpoints.formats.sharded import check_is_weights, files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import TensorsInFiles, damage_named
+from lmzoo.checkpoints.formats.sharded import check_is_weights, tensors_in_files
+from lmzoo.checkpoints.formats.tensor_file import Tensor, TensorFile, damage_named
 from lmzoo.errors import PresetError
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ _MOST_MAPPED = 100_000_000  # bytes
 _FUSED = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 
 
-class TorchFile(TensorsInFiles):
+class TorchFile(TensorFile):
     """The tensors of a file that PyTorch wrote, or of a directory with such a file, or with several and their index.
 
     No code in a pickle runs: first, all that it would call is compared with a short list, and then `torch.load` reads
@@ -70,35 +70,31 @@ class TorchFile(TensorsInFiles):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self.path = Path(path)
         self.extra: dict[str, object] = {}
         self._states: dict[Path, dict[str, torch.Tensor]] = {}
         self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
         self._checked: set[Path] = set()
-        self._files = files_of_tensors(self.path, _NAMES, self._open)
+        super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open))
 
-    def _open(self, file: Path) -> Iterable[str]:
+    def _open(self, file: Path) -> dict[str, Tensor]:
         state, extra, is_zip = _load(file)
         self.extra.update(extra)
         self._states[file] = state
         if is_zip:
             self._mapped[file] = 0
-        return state.keys()
-
-    def shape(self, name: str) -> tuple[int, ...]:
-        return tuple(self._tensor(name).shape)
-
-    def dtype(self, name: str) -> str:
-        return str(self._tensor(name).dtype).removeprefix("torch.")
+        return {
+            name: Tensor(tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."), file)
+            for name, tensor in state.items()
+        }
 
     def read(self, name: str) -> np.ndarray:
-        file = self._files[name]
+        file = self.file_of(name)
         if file in self._mapped and file not in self._checked:
             _check_sums(file)
             self._checked.add(file)
         if self._mapped.get(file, 0) > _MOST_MAPPED:
             self._open(file)
-        tensor = self._tensor(name).detach()
+        tensor = self._states[file][name].detach()
         if file in self._mapped:
             self._mapped[file] += tensor.nbytes
         if self.dtype(name) == "bfloat16":
@@ -106,9 +102,6 @@ class TorchFile(TensorsInFiles):
 
             return np.array(tensor.view(torch.uint16).numpy().view(ml_dtypes.bfloat16))
         return np.array(tensor.numpy())
-
-    def _tensor(self, name: str) -> torch.Tensor:
-        return self._states[self._files[name]][name]
 
     def close(self) -> None:
         self._states.clear()  # which unmaps zip files

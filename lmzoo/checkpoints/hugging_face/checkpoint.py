@@ -27,8 +27,8 @@ from lmzoo.checkpoints.hugging_face.heads import (
 from lmzoo.checkpoints.hugging_face.keys import HARMLESS_KEYS, RESTRICTED_KEYS
 from lmzoo.checkpoints.hugging_face.tensorflow import (
     TENSORFLOW_FILES,
-    TensorFlowModelFiles,
     advise_on_weights,
+    open_tensorflow_model,
     refuse_tensorflow_names,
 )
 from lmzoo.checkpoints.torch_activations import read_activation
@@ -145,7 +145,8 @@ def _own_names(keys: Mapping[str, str]) -> dict[str, str]:
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
     """Return the table of a `config.json` with keys -> our argument and the default of transformers."""
     defaults = {theirs: default for theirs, (_, default) in keys.items()}
-    return config_table({theirs: ours for theirs, (ours, _) in keys.items()}, defaults=defaults, training={}, **table)
+    own = {theirs: ours for theirs, (ours, _) in keys.items()}
+    return config_table(own, **{"defaults": defaults, "training": {}, **table})
 
 
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
@@ -237,7 +238,7 @@ def open_tensors(directory: Path) -> TensorFile:
             f"tf_model.h5. {advise_on_weights(directory)}".rstrip()
         )
     if name in TENSORFLOW_FILES:
-        return TensorFlowModelFiles(directory)
+        return open_tensorflow_model(directory)
     files = SafetensorsFiles(directory) if name.startswith("model.") else TorchFile(directory / name)
     refuse_tensorflow_names(files)
     return without_wrappers(files)

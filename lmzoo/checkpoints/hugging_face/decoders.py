@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lmzoo.checkpoints.engine import Row
-from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, config_table, under
+from lmzoo.checkpoints.engine import SAME, Row, torch_modules
+from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
 
 # Their key -> ours, and what they assume for a missing one.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -28,8 +28,6 @@ _MODULES = {
     "output_dense": "mlp.c_proj",
     "output_layer_norm": "ln_2",
 }
-# Their dense layers are `Conv1D`, whose kernels have our axes.
-_KINDS = {"kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias"}
 
 
 def decoder_layout(
@@ -52,30 +50,23 @@ def decoder_layout(
         allowed: see `ConfigTable`.
         **fields: other fields of `HuggingFaceLayout`.
     """
-    config = {**_CONFIG, **keys}
-    modules = under("block_{i}", "h.{i}", _MODULES) | ({"final_norm": final_norm} if final_norm else {})
+    modules = {"embeddings/token_embedding": tokens, "embeddings/position_embedding": positions}
+    modules |= under("block_{i}", "h.{i}", _MODULES) | ({"final_norm": final_norm} if final_norm else {})
     return HuggingFaceLayout(
         name="Hugging Face transformers",
-        config=config_table(
-            {theirs: ours for theirs, (ours, _) in config.items()},
+        config=own_config_table(
+            {**_CONFIG, **keys},
             ignored=_IGNORED,
-            defaults={theirs: default for theirs, (_, default) in config.items()},
             training={"attn_pdrop": "dropout", "embd_pdrop": "dropout"},
             allowed={"is_decoder": (False, True, None), **(allowed or {})},  # they are causal in any case
             **({"values": values} if values else {}),
         ),
         backbone={
-            "embeddings/token_embedding/embeddings": Row(f"{tokens}.weight"),
-            "embeddings/position_embedding/embeddings": Row(f"{positions}.weight"),
+            **torch_modules(modules, kernel=SAME),  # their dense layers are `Conv1D`, whose kernels have our axes
             **{
-                f"{ours}/{kind}": Row(f"{theirs}.{name}")
-                for ours, theirs in modules.items()
-                for kind, name in _KINDS.items()
-            },
-            **{
-                f"block_{{i}}/attention/{ours}/{kind}": Row(f"h.{{i}}.attn.c_attn.{_KINDS[kind]}", part=part)
+                f"block_{{i}}/attention/{ours}/{kind}": Row(f"h.{{i}}.attn.c_attn.{theirs}", part=part)
                 for part, ours in enumerate(("query", "key", "value"))
-                for kind in ("kernel", "bias")
+                for kind, theirs in {"kernel": "weight", "bias": "bias"}.items()
             },
         },
         heads={"causal_lm": {}},

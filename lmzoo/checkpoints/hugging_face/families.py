@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from lmzoo.checkpoints.config_table import JsonObject
+from lmzoo.checkpoints.config_table import JsonObject, require_value
 from lmzoo.checkpoints.engine import Layout, canonical_names, name_pattern
 from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
@@ -31,8 +31,8 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     if not stored:
         return None
     names = [stored] if isinstance(stored, str) else stored
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise PresetError(f"{file}: `architectures` must be a list of names of classes, got {stored!r:.80}.")
+    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    require_value(are_names, file, "architectures", "a list of names of classes", stored)
     return str(names[0]).removeprefix("TF")
 
 

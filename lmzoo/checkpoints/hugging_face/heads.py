@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
-from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Shape, Table
+from lmzoo.checkpoints.engine import SAME, TRANSPOSED, Layout, Row, Table
+from lmzoo.checkpoints.formats.tensor_file import Shape
 from lmzoo.common.arguments import is_integer
 from lmzoo.common.span_marks import marks_spans
 

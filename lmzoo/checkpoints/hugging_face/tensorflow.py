@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.sharded import files_of_tensors
-from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.formats.sharded import tensors_in_files
+from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, Shape, TensorFile
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE
 
@@ -32,8 +32,8 @@ _SAVE = (
 )
 
 
-class TensorFlowModelFiles(RenamedTensors):
-    """The tensors of `tf_model.h5`, or of its parts and their index, under PyTorch's names and with its axes.
+def open_tensorflow_model(directory: Path) -> TensorFile:
+    """Return the tensors of `tf_model.h5`, or of its parts and their index, under PyTorch's names and with its axes.
 
     A layer and the class of the model, often numbered, precede each name in the file. Whether a tensor is transposed
     depends on its name alone, since a square kernel looks the same both ways. Where layers share a weight, each has a
@@ -46,48 +46,46 @@ class TensorFlowModelFiles(RenamedTensors):
         PresetError: If a file is missing, truncated or not HDF5, takes values from elsewhere, or was not written by
             transformers; or copies of a weight differ, their shapes when it is opened and their values when it is read.
     """
+    spell = functools.partial(_torch_name, scopes=1)
+    # Refused files are closed at once, as `Hdf5File` does.
+    with contextlib.ExitStack() as opened:
+        places = tensors_in_files(directory, TENSORFLOW_FILES, functools.partial(_open, opened), spell)
+        opened.pop_all()
+    whole = directory / TENSORFLOW_FILES[0]
+    return PlacedTensors(whole if whole.is_file() else directory, places)
 
-    def __init__(self, directory: Path) -> None:
-        self._copies: dict[str, list[tuple[Hdf5File, str]]] = {}  # each with the name in the file
-        spell = functools.partial(_torch_name, scopes=1)
-        # Refused files are closed at once, as `Hdf5File` does.
-        with contextlib.ExitStack() as opened:
-            files = files_of_tensors(directory, TENSORFLOW_FILES, functools.partial(self._open, opened), spell)
-            opened.pop_all()
-        whole = directory / TENSORFLOW_FILES[0]
-        places = {name: copies[0] for name, copies in self._copies.items()}
-        super().__init__(whole if whole in files.values() else directory, places)
 
-    def _open(self, opened: contextlib.ExitStack, path: Path) -> Iterable[str]:
-        file = Hdf5File(path)
-        opened.callback(file.close)
-        stored = list(file.names())
-        is_shard = _SHARD.fullmatch(path.name) is not None
-        _check_origin(path, stored, is_shard)
-        names = []
-        for name in stored:
-            # Parts have no groups of layers, and keep the model's scope only in the names of shared layers.
-            scopes = int("model." in name) if is_shard else 2
-            names.append(_torch_name(name, scopes))
-            self._copies.setdefault(names[-1], []).append((file, name))
-            original, first = self._copies[names[-1]][0]
-            if file.shape(name) != original.shape(first):
-                raise PresetError(
-                    f"{path}: {name!r} has shape {file.shape(name)}, expected {original.shape(first)}, the shape of "
-                    f"{first!r}: they are the same weight."
-                )
-        return names
+def _open(opened: contextlib.ExitStack, path: Path) -> dict[str, Place]:
+    """Open a file, and return the places of its weights by PyTorch's names."""
+    file = Hdf5File(path)
+    opened.callback(file.close)
+    stored = list(file.names())
+    is_shard = _SHARD.fullmatch(path.name) is not None
+    _check_origin(path, stored, is_shard)
+    copies: dict[str, list[str]] = {}
+    for name in stored:
+        # Parts have no groups of layers, and keep the model's scope only in the names of shared layers.
+        scopes = int("model." in name) if is_shard else 2
+        names = copies.setdefault(_torch_name(name, scopes), [])
+        names.append(name)
+        if file.shape(name) != file.shape(names[0]):
+            raise PresetError(
+                f"{path}: {name!r} has shape {file.shape(name)}, expected {file.shape(names[0])}, the shape of "
+                f"{names[0]!r}: they are the same weight."
+            )
+    return {
+        name: Place(file, names[0], _torch_shape(names[0], file.shape(names[0])), functools.partial(_load, file, names))
+        for name, names in copies.items()
+    }
 
-    def shape(self, name: str) -> tuple[int, ...]:
-        return _torch_shape(self._places[name][1], super().shape(name))
 
-    def read(self, name: str) -> np.ndarray:
-        (file, stored), *copies = self._copies[name]
-        array = file.read(stored)
-        for other, copy in copies:
-            if not np.array_equal(other.read(copy), array, equal_nan=True):
-                raise PresetError(f"{other.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
-        return array.T if _kind(stored) == "kernel" else array.reshape(self.shape(name))
+def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarray:
+    """Return a weight with PyTorch's axes from the first of its copies in a file, of those `names`."""
+    stored, *copies = names
+    for copy in copies:
+        if not np.array_equal(file.read(copy), array, equal_nan=True):
+            raise PresetError(f"{file.path}: {copy!r} and {stored!r} differ, but they are the same weight.")
+    return array.T if _kind(stored) == "kernel" else array.reshape(_torch_shape(stored, array.shape))
 
 
 def _torch_name(stored: str, scopes: int) -> str:
@@ -104,7 +102,7 @@ def _kind(stored: str) -> str:
     return stored.removesuffix(":0").rpartition("/")[2]
 
 
-def _torch_shape(stored: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+def _torch_shape(stored: str, shape: Shape) -> Shape:
     if _kind(stored) == "kernel":
         return shape[::-1]
     if _kind(stored) == "bias" and len(shape) == 2 and shape[0] == 1:  # GPT-2's `Conv1D`

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
-from lmzoo.checkpoints.engine import Layout, Row, Transform
+from lmzoo.checkpoints.engine import Layout, Row, Transform, keras_layers
 from lmzoo.checkpoints.family_names import keras_hub_prefix
-from lmzoo.checkpoints.formats.attention_heads import JoinedHeads, split_heads
+from lmzoo.checkpoints.formats.attention_heads import join_heads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
-from lmzoo.checkpoints.formats.tensor_file import LazyTensors, RenamedTensors, TensorFile
+from lmzoo.checkpoints.formats.tensor_file import Arrays, LazyTensors, Place, PlacedTensors, TensorFile
 from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
@@ -71,68 +72,48 @@ class KerasHubLayout(Layout):
 
 def keras_hub_layout(
     layers: Mapping[str, str],
-    block: str = "block_{i}",
+    blocks: str = "block_{i}",
     keys: tuple[str, ...] = (),
-    allowed: Mapping[str, tuple[object, ...]] | None = None,
     omitted: tuple[str, ...] = (),
     transforms: Mapping[str, Transform] | None = None,
     dense_in_head: bool = False,
     embedder: bool = False,
-    head_activation: str = KerasHubLayout.head_activation,
-    stored_block: str = KerasHubLayout.block,
-    group_size: str = "",
-    prefix: str = "",
-    **constants: object,
+    constants: Mapping[str, object] | None = None,
+    **fields: Any,
 ) -> KerasHubLayout:
     """Return the layout of a family.
 
     Args:
         layers: Our layers outside of blocks -> their place in the file.
-        block: Path of our blocks.
+        blocks: Path of our blocks.
         keys: The family's own keys in the configuration, in addition to those of every family.
-        allowed: See `ConfigTable`.
         omitted: See `ConfigTable`.
         transforms: Path of a weight with another layout in the file -> the transform.
         dense_in_head: Whether the classification head has a dense layer before its last one.
         embedder: Whether KerasHub has an embedder of the family.
-        head_activation: See `KerasHubLayout`.
-        stored_block: The name of their blocks, without numbers.
-        group_size: See `KerasHubLayout`.
-        prefix: See `KerasHubLayout`.
-        **constants: Our arguments that KerasHub's classes fix.
+        constants: Our arguments that KerasHub's classes fix.
+        **fields: Other fields of `KerasHubLayout`.
     """
-    number = "{i}_{j}" if group_size else "{i}"
-    places = {f"{block}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in _BLOCK.items()}
-    rows = layer_rows({**layers, **places})
+    has_groups = "group_size" in fields
+    number = "{i}_{j}" if has_groups else "{i}"
+    stored_block = fields.get("block", KerasHubLayout.block)
+    places = {f"{blocks}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in _BLOCK.items()}
+    rows = keras_layers({**layers, **places})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
         name="KerasHub",
-        prefix=prefix,
-        head_activation=head_activation,
-        block=stored_block,
-        group_size=group_size,
         config=ConfigTable(
             keys={**SHARED_KEYS, **{key: key for key in ("max_sequence_length", *keys)}},
-            constants=constants,
-            allowed=allowed or {},
+            constants=constants or {},
             omitted=omitted,
             ignored=IGNORED_KEYS,
         ),
         backbone=rows,
         heads=head_tables(dense_in_head, embedder),
         ignored=HEAD_IGNORED,
-        aliases={} if group_size else number_first(stored_block),
+        aliases={} if has_groups else number_first(stored_block),
+        **fields,
     )
-
-
-def layer_rows(places: Mapping[str, str]) -> dict[str, Row]:
-    """Return the rows of layers; `places` maps a layer's path to its place in the file."""
-    kinds = {"kernel": 0, "bias": 1, "gamma": 0, "beta": 1, "embeddings": 0}
-    return {
-        f"{layer}/{kind}": Row(f"layers/{place}/vars/{number}")
-        for layer, place in places.items()
-        for kind, number in kinds.items()
-    }
 
 
 def number_first(block: str) -> dict[str, str]:
@@ -154,7 +135,7 @@ def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFil
         PresetError: If two tensors would get the same name.
     """
     pattern = re.compile(rf"layers/{block}(?:_([1-9]\d{{0,8}}))?/(.*)")
-    places: dict[str, tuple[TensorFile, str]] = {}
+    places: dict[str, Place] = {}
     for name in file.names():
         match = pattern.fullmatch(name)
         new = name
@@ -162,14 +143,12 @@ def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFil
             group, place = divmod(int(match[1] or 0), group_size)
             new = f"layers/{block}_{group}_{place}/{match[2]}"
         if new in places:
-            raise PresetError(f"{file.path} holds the same tensor twice: {places[new][1]!r} and {name!r}.")
-        places[new] = (file, name)
-    return RenamedTensors(file.path, places)
+            raise PresetError(f"{file.path} holds the same tensor twice: {places[new].name!r} and {name!r}.")
+        places[new] = Place(file, name)
+    return PlacedTensors(file.path, places)
 
 
-def to_keras_hub(
-    tensors: Iterable[tuple[str, np.ndarray]], layout: KerasHubLayout, config: Arguments
-) -> Iterator[tuple[str, np.ndarray]]:
+def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> Iterator[tuple[str, np.ndarray]]:
     """Yield tensors as KerasHub names and shapes them: the inverse of what reading does.
 
     Args:
@@ -209,7 +188,7 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
 
     def open_tensors() -> TensorFile:
         file = Hdf5File(directory / MODEL_WEIGHTS_FILE)
-        backbone: TensorFile = JoinedHeads(file, arguments["num_heads"], _heads_axis)
+        backbone = join_heads(file, arguments["num_heads"], _heads_axis)
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
         has_weights = head and layout.heads[head]

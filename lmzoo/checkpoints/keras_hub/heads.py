@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.engine import Row, Table
-from lmzoo.checkpoints.formats.tensor_file import RenamedTensors, TensorFile
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, require_value
+from lmzoo.checkpoints.engine import Row, Table, keras_layers
+from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFile
 from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import PREPROCESSOR_FILE, TASK_FILE, TOKENIZER_FILE, read_json, write_json
@@ -40,23 +40,13 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
         dense: Whether the classification head has a dense layer before its last one.
         embedder: Whether the family has an embedder, which has no weights of its own.
     """
-    classifier = {"dense": "dense", "logits": "dense_1"} if dense else {"logits": "dense"}
-    inside = "masked_lm_head/_intermediate"
+    classifier = {"classifier/dense": "dense", "classifier/logits": "dense_1"}
+    masked_lm = {f"masked_lm_head/{name}": f"masked_lm_head/_intermediate_{name}" for name in ("dense", "layer_norm")}
+    bias = Row(f"{_HEAD}layers/masked_lm_head/vars/0")
     return {
         **({"embedding": {}} if embedder else {}),
-        "classification": {
-            f"classifier/{ours}/{kind}": Row(f"{_HEAD}layers/{theirs}/vars/{number}")
-            for ours, theirs in classifier.items()
-            for number, kind in enumerate(("kernel", "bias"))
-        },
-        "masked_lm": {
-            **{
-                f"masked_lm_head/{layer}/{kind}": Row(f"{_HEAD}layers/{inside}_{layer}/vars/{number}")
-                for layer, kinds in {"dense": ("kernel", "bias"), "layer_norm": ("gamma", "beta")}.items()
-                for number, kind in enumerate(kinds)
-            },
-            "masked_lm_head/output_bias": Row(f"{_HEAD}layers/masked_lm_head/vars/0"),
-        },
+        "classification": keras_layers(classifier if dense else {"classifier/logits": "dense"}, _HEAD),
+        "masked_lm": {**keras_layers(masked_lm, _HEAD), "masked_lm_head/output_bias": bias},
     }
 
 
@@ -82,13 +72,12 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
         return kind, {"activation": activation, "layer_norm_epsilon": _EPSILON}
     if kind == "embedding":
         arguments = _EMBEDDER.read(config, file)
-        if not isinstance(arguments["normalize"], bool):
-            raise PresetError(f"{file}: `normalize` must be true or false, got {arguments['normalize']!r:.60}.")
+        normalize = arguments["normalize"]
+        require_value(isinstance(normalize, bool), file, "normalize", "true or false", normalize)
         return kind, arguments
     arguments = _CLASSIFIER.read(config, file)
     width = arguments.pop("hidden_dim")
-    if width not in (None, hidden_dim):
-        raise PresetError(f"{file}: `hidden_dim` must be the backbone's, {hidden_dim}, got {width!r:.60}.")
+    require_value(width in (None, hidden_dim), file, "hidden_dim", f"the backbone's, {hidden_dim}", width)
     return kind, arguments
 
 
@@ -102,8 +91,7 @@ def preprocessor_length(directory: Path) -> int | None:
     stored = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
     config = stored.get("config")
     length = config.get("sequence_length") if isinstance(config, dict) else None
-    if length is not None and not is_integer(length, 1):
-        raise PresetError(f"{file}: `sequence_length` must be a positive integer, got {length!r:.60}.")
+    require_value(length is None or is_integer(length, 1), file, "sequence_length", "a positive integer", length)
     return length
 
 
@@ -147,6 +135,6 @@ def _serialized(name: str, config: Arguments) -> Arguments:
 
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
     """Return the tensors of a backbone's file and those of its head's file together."""
-    places = {name: (backbone, name) for name in backbone.names()}
-    places |= {_HEAD + name: (head, name) for name in head.names()}
-    return RenamedTensors(backbone.path.parent, places)
+    places = {name: Place(backbone, name) for name in backbone.names()}
+    places |= {_HEAD + name: Place(head, name) for name in head.names()}
+    return PlacedTensors(backbone.path.parent, places)

@@ -12,9 +12,9 @@ from typing import Any
 import keras
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, require_value
 from lmzoo.checkpoints.engine import Plan
-from lmzoo.checkpoints.formats.tensor_file import LazyTensors, RenamedTensors, TensorFile
+from lmzoo.checkpoints.formats.tensor_file import LazyTensors, Place, PlacedTensors, TensorFile
 from lmzoo.checkpoints.hugging_face.checkpoint import find_hugging_face, open_tensors
 from lmzoo.checkpoints.sentence_transformers.modules import (
     MODULES_FILE,
@@ -172,20 +172,19 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     file = files.directory / SETTINGS_FILE
     stored = files.read_if_present(SETTINGS_FILE)
     settings = reader.read(_SETTINGS, stored, file)
-    if settings["model_type"] not in _TASKS:
-        known = " or ".join(_TASKS)
-        raise PresetError(f"{file}: `model_type` must be {known}, got {settings['model_type']!r:.60}.")
+    model_type = settings["model_type"]
+    require_value(model_type in _TASKS, file, "model_type", " or ".join(_TASKS), model_type)
     prompts = settings["prompts"]
-    if not isinstance(prompts, dict) or not all(isinstance(text, str | None) for text in prompts.values()):
-        raise PresetError(f"{file}: `prompts` must be an object with texts, got {prompts!r:.100}.")
-    if re.search("[\ud800-\udfff]", "".join([*prompts, *filter(None, prompts.values())])):
-        raise PresetError(f"{file}: `prompts` must be valid Unicode, got {prompts!r:.100}.")
+    has_texts = isinstance(prompts, dict) and all(isinstance(text, str | None) for text in prompts.values())
+    require_value(has_texts, file, "prompts", "an object with texts", prompts)
+    surrogate = re.search("[\ud800-\udfff]", "".join([*prompts, *filter(None, prompts.values())]))
+    require_value(surrogate is None, file, "prompts", "valid Unicode", prompts)
     settings["prompts"] = {name: text or "" for name, text in prompts.items()}
     default = settings["default_prompt"]
-    if default is not None and (not isinstance(default, str) or default not in prompts):
-        raise PresetError(f"{file}: `default_prompt_name` must be one of {[*prompts]!r:.100}, got {default!r:.60}.")
-    if settings["truncate_dim"] is not None and not is_integer(settings["truncate_dim"], 1):
-        raise PresetError(f"{file}: `truncate_dim` must be a positive integer, got {settings['truncate_dim']!r:.60}.")
+    known = default is None or (isinstance(default, str) and default in prompts)
+    require_value(known, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default)
+    width = settings["truncate_dim"]
+    require_value(width is None or is_integer(width, 1), file, "truncate_dim", "a positive integer", width)
     similarity = stored.get("similarity_fn_name")
     settings["unused"] = {} if similarity in (None, "cosine") else {"similarity_fn_name": similarity}
     return settings
@@ -211,11 +210,10 @@ def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[
         return None, False
     file = files.directory / name
     read = reader.read(table, files.read(name), file)
-    if read["length"] is not None and not is_integer(read["length"], 1):
-        raise PresetError(f"{file}: `max_seq_length` must be a positive integer, got {read['length']!r:.60}.")
-    if not isinstance(read["lowercase"], bool | None):
-        raise PresetError(f"{file}: `do_lower_case` must be true or false, got {read['lowercase']!r:.60}.")
-    return read["length"], bool(read["lowercase"])
+    length, lowercase = read["length"], read["lowercase"]
+    require_value(length is None or is_integer(length, 1), file, "max_seq_length", "a positive integer", length)
+    require_value(isinstance(lowercase, bool | None), file, "do_lower_case", "true or false", lowercase)
+    return length, bool(lowercase)
 
 
 def _embedder(
@@ -266,12 +264,12 @@ def _length_note(transformer: Checkpoint) -> dict[str, str]:
 
 def _joined(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
     """Return the tensors of the Transformer and those of the other modules, as `EMBEDDING_HEAD` names them."""
-    places = {name: (transformer, name) for name in transformer.names()}
+    places = {name: Place(transformer, name) for name in transformer.names()}
     for number, module in enumerate(modules):
         if module.kind in ("Dense", "LayerNorm"):
             file = open_tensors(module.directory)
-            places |= {f"modules.{number}.{name}": (file, name) for name in file.names()}
-    return RenamedTensors(directory, places)
+            places |= {f"modules.{number}.{name}": Place(file, name) for name in file.names()}
+    return PlacedTensors(directory, places)
 
 
 def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments) -> Checkpoint:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, format_keys, require_value
 from lmzoo.checkpoints.torch_activations import read_activation
 from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
@@ -137,8 +137,8 @@ def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: s
                           "folder is run.")  # fmt: skip
     path = entry["path"]
     parts = path.split("/") if isinstance(path, str) else [".."]
-    if not isinstance(path, str) or ".." in parts or (path and "" in parts) or re.search(r"[\\:\0]", path):
-        raise PresetError(f"{place}: `path` must be the name of a folder inside of {directory}, got {path!r:.100}.")
+    is_outside = not isinstance(path, str) or ".." in parts or (path and "" in parts) or re.search(r"[\\:\0]", path)
+    require_value(not is_outside, place, "path", f"the name of a folder inside of {directory}", path)
     check_inside(directory, directory / path)
     return Module(kind, directory / path)
 
@@ -166,18 +166,16 @@ def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[st
     stored = read_json(module.directory, CONFIG_FILE)
     chosen = reader.read(_POOLING, stored, module.file)["pooling"]
     width = next((stored[key] for key in _WIDTHS if key in stored), hidden_dim)
-    if width != hidden_dim:
-        raise PresetError(f"{module.file}: `{_WIDTHS[1]}` must be the Transformer's, {hidden_dim}, got {width!r:.60}.")
+    require_value(width == hidden_dim, module.file, _WIDTHS[1], f"the Transformer's, {hidden_dim}", width)
     if chosen is None:
         for key in POOLING_MODES.values():
-            if not isinstance(stored.get(key, False), bool):
-                raise PresetError(f"{module.file}: `{key}` must be true or false, got {stored[key]!r:.60}.")
+            flag = stored.get(key, False)
+            require_value(isinstance(flag, bool), module.file, key, "true or false", flag)
         chosen = [mode for mode, key in POOLING_MODES.items() if stored.get(key)] or ["mean"]
     modes = [chosen] if isinstance(chosen, str) else chosen
     valid = isinstance(modes, list) and modes and all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
-    if not valid or len(set(modes)) < len(modes):
-        known = ", ".join(POOLING_MODES)
-        raise PresetError(f"{module.file}: `pooling_mode` must be one of {known}, or a list, got {chosen!r:.100}.")
+    valid = valid and len(set(modes)) == len(modes)
+    require_value(valid, module.file, "pooling_mode", f"one of {', '.join(POOLING_MODES)}, or a list", chosen)
     return modes
 
 
@@ -199,14 +197,13 @@ def _read_layer(reader: KeyReader, module: Module) -> dict[str, Any]:
         return {"kind": "normalize", **reader.read(_NORMALIZE, stored, file)}
     if module.kind == "Dropout":
         layer = {"kind": "dropout", **reader.read(_DROPOUT, stored, file)}
-        if not is_number(layer["rate"], 0, 1) or layer["rate"] == 1:
-            raise PresetError(f"{file}: `dropout` must be a number in [0, 1), got {layer['rate']!r:.60}.")
+        rate = layer["rate"]
+        require_value(is_number(rate, 0, 1) and rate != 1, file, "dropout", "a number in [0, 1)", rate)
         return layer
     if module.kind == "LayerNorm":
         return {"kind": "layer_norm", **_positive(reader, _LAYER_NORM, stored, file)}
     layer = {"kind": "dense", **_positive(reader, _DENSE, stored, file)}
-    if not isinstance(layer["use_bias"], bool):
-        raise PresetError(f"{file}: `bias` must be true or false, got {layer['use_bias']!r:.60}.")
+    require_value(isinstance(layer["use_bias"], bool), file, "bias", "true or false", layer["use_bias"])
     layer["activation"] = read_activation(layer["activation"], "activation_function", file)
     return layer
 
@@ -215,8 +212,8 @@ def _positive(reader: KeyReader, table: ConfigTable, stored: JsonObject, file: P
     """Read a table whose widths must be positive integers."""
     read = reader.read(table, stored, file)
     for key, argument in table.keys.items():
-        if argument in ("width", "units") and not is_integer(read[argument], 1):
-            raise PresetError(f"{file}: `{key}` must be a positive integer, got {read[argument]!r:.60}.")
+        if argument in ("width", "units"):
+            require_value(is_integer(read[argument], 1), file, key, "a positive integer", read[argument])
     return read
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
+from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.sentence_transformers.checkpoint import LENGTH_FILES, SETTINGS_FILE
 from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE, MOST_MODULES, POOLING_MODES
 from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
@@ -18,8 +19,6 @@ from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json, write_json_list
 from lmzoo.registry.family import family_of
 from lmzoo.text import Preprocessor
-
-Tensors: TypeAlias = Iterable[tuple[str, np.ndarray]]
 
 _PREFIX = "modules."
 # Our kind of layer -> the class. This spelling is read by every version of Sentence Transformers.
@@ -93,7 +92,7 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
     write_json(target, SETTINGS_FILE, _settings(model))
 
 
-def without_modules(tensors: Tensors, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+def without_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
     """Yield the tensors of the Transformer, and collect those of the modules after it."""
     for name, array in tensors:
         if name.startswith(_PREFIX):

@@ -92,11 +92,10 @@ GOOGLE = google_layout(
 
 KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "embedding_projection": "dense", "pooler/dense": "dense_1"},
-    block="encoder/group_{i}_block_{j}",
+    blocks="encoder/group_{i}_block_{j}",
     keys=("num_segments", "embedding_dim", "num_groups", "num_inner_repetitions"),
     group_size="num_inner_repetitions",
     omitted=("unroll",),
     head_activation="gelu_tanh",
-    activation="gelu_tanh",
-    embedding_projection=True,
+    constants={"activation": "gelu_tanh", "embedding_projection": True},
 )

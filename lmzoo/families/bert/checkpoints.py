@@ -42,5 +42,5 @@ KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "pooler/dense": "dense"},
     keys=("num_segments",),
     embedder=True,
-    activation="gelu_tanh",
+    constants={"activation": "gelu_tanh"},
 )

@@ -103,7 +103,7 @@ GOOGLE = GoogleLayout(
             f"{_GENERATOR}/head/output_bias": Row("generator_predictions/output_bias"),
         }
     },
-    signs={"replaced_tokens": "discriminator_predictions/dense_1/bias"},
+    signs={"replaced_tokens": {"discriminator_predictions/dense_1/bias"}},
     ignored={**TRAINING_STATE, "temperature": "not a weight"},
     sizes=_sizes,
 )
@@ -119,7 +119,7 @@ def _with_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np
 _KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "embedding_projection": "dense"},
     keys=("num_segments", "embedding_dim"),
-    activation="gelu_tanh",
+    constants={"activation": "gelu_tanh"},
 )
 _KEYS = {{"vocabulary_size": "vocab_size"}.get(key, key): ours for key, ours in _KERAS_HUB.config.keys.items()}
 KERAS_HUB = replace(

@@ -24,9 +24,7 @@ HUGGING_FACE = decoder_layout(
 
 KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "final_norm": "layer_normalization"},
-    stored_block="transformer_decoder",
+    block="transformer_decoder",
     prefix="GPT2",
-    activation="gelu_tanh",
-    layer_norm_epsilon=1e-5,
-    num_segments=0,
+    constants={"activation": "gelu_tanh", "layer_norm_epsilon": 1e-5, "num_segments": 0},
 )

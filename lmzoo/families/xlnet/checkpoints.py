@@ -3,11 +3,11 @@
 import numpy as np
 
 from lmzoo.checkpoints.config_table import ConfigTable
-from lmzoo.checkpoints.engine import Row, tensorflow_modules, torch_modules
+from lmzoo.checkpoints.engine import Row, keras_layers, tensorflow_modules, torch_modules
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.google import TRAINING_STATE, GoogleLayout
 from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
-from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, layer_rows, number_first
+from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
 _CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
@@ -142,7 +142,7 @@ GOOGLE = GoogleLayout(
         **TRAINING_STATE,
         r"model/(sequnece_summary|regression|classification|answer_class|start_logits|end_logits|cls).*": "a head",
     },
-    signs={"pretraining": "model/lm_loss/bias"},
+    signs={"pretraining": {"model/lm_loss/bias"}},
     stacked=tuple(f"{_MODEL}/{name}" for name in _STACKED),
     complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
 )
@@ -170,7 +170,7 @@ KERAS_HUB = KerasHubLayout(
         ignored=("bias_initializer", *IGNORED_KEYS),
         omitted=("max_sequence_length", "num_segments"),
     ),
-    backbone=layer_rows(
+    backbone=keras_layers(
         {"embeddings/token_embedding": "content_and_query_embedding/word_embed"}
         | {f"block_{{i}}/{ours}": f"xl_net_encoder_{{i}}/{theirs}" for ours, theirs in _KERAS_HUB_BLOCK.items()}
     )
