@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.tokenizers.format import KERAS_HUB_IGNORED, TokenizerFormat, require
+from lmzoo.checkpoints.tokenizers.format import KERAS_HUB_IGNORED, T, TokenizerFormat, require
 from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
@@ -27,26 +27,18 @@ _MERGING = {
 }
 
 
-class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
-    """A vocabulary and merges, or fairseq's dictionary, which lists numbers of GPT-2's vocabulary."""
+class _MergesFormat(TokenizerFormat[T]):
+    """A vocabulary and merges."""
 
-    tokenizer = BytePairTokenizer
-    files = (("vocab.json", "merges.txt"), ("dict.txt", "encoder.json", "vocab.bpe"))
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     written: ClassVar = {"vocabulary.json": "vocab.json"}
     model_type = "BPE"
-    token_flags = ("lstrip", "rstrip", "single_word")
-    settings: ClassVar = {"add_prefix_space": ("add_prefix_space", False)}
-    keras_hub = ConfigTable(
-        keys={},
-        allowed={"add_prefix_space": (False,)},
-        ignored=KERAS_HUB_IGNORED,
-        written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
-    )
+    ends_words: ClassVar[bool]  # whether tokens of whole words end in `</w>`
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        merges = read_lines(files[-1])
         ids = read_json(files[-2].parent, files[-2].name)
         tokens = _of_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
+        merges = read_lines(files[-1])
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
@@ -55,10 +47,26 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         return {"vocabulary": tokens, "merges": model["merges"]}
 
     def fits(self, pipeline: JsonObject) -> bool:
-        return not pipeline["model"].get("end_of_word_suffix")
+        return bool(pipeline["model"].get("end_of_word_suffix")) == self.ends_words
 
     def fits_tokens(self, tokens: Sequence[str]) -> bool:
-        return not _end_words(tokens)
+        return any(token.endswith(END_OF_WORD) for token in tokens) == self.ends_words
+
+
+class BytePairFormat(_MergesFormat[BytePairTokenizer]):
+    """A vocabulary and merges, or fairseq's dictionary, which lists numbers of GPT-2's vocabulary."""
+
+    tokenizer = BytePairTokenizer
+    files = (*_MergesFormat.files, ("dict.txt", "encoder.json", "vocab.bpe"))
+    ends_words = False
+    token_flags = ("lstrip", "rstrip", "single_word")
+    settings: ClassVar = {"add_prefix_space": ("add_prefix_space", False)}
+    keras_hub = ConfigTable(
+        keys={},
+        allowed={"add_prefix_space": (False,)},
+        ignored=KERAS_HUB_IGNORED,
+        written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
+    )
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         require(file, "", pipeline, {"normalizer": (None,)})
@@ -93,32 +101,15 @@ class BytePairFormat(TokenizerFormat[BytePairTokenizer]):
         return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, whole
 
 
-class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
+class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
     """A vocabulary and merges; their tokens of whole words end in `</w>`."""
 
     tokenizer = CharacterPairTokenizer
-    files = (("vocab.json", "merges.txt"),)
-    written: ClassVar = {"vocabulary.json": "vocab.json"}
-    model_type = "BPE"
+    ends_words = True
     tokens: ClassVar = {
         "bos_token": "start_token", "eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token",
     }  # fmt: skip
     allowed: ClassVar = {"do_lower_case": (True,)}
-
-    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        merges = read_lines(files[1])
-        ids = read_json(files[0].parent, files[0].name)
-        return {"vocabulary": in_order(ids, has_gaps=True), "merges": merges[merges[0].startswith("#version:") :]}
-
-    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        model = pipeline["model"]
-        return {"vocabulary": in_order(model["vocab"], has_gaps=True), "merges": model["merges"]}
-
-    def fits(self, pipeline: JsonObject) -> bool:
-        return bool(pipeline["model"].get("end_of_word_suffix"))
-
-    def fits_tokens(self, tokens: Sequence[str]) -> bool:
-        return _end_words(tokens)
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         cleaning = {
@@ -143,10 +134,6 @@ class CharacterPairFormat(TokenizerFormat[CharacterPairTokenizer]):
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
         backend.decoder = decoders.BPEDecoder(suffix=END_OF_WORD)
         return backend
-
-
-def _end_words(tokens: Sequence[str]) -> bool:
-    return any(token.endswith(END_OF_WORD) for token in tokens)
 
 
 def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:

@@ -41,15 +41,11 @@ class TokenizerClass:
     packing: Packing = NO_PACKING
     packs: bool = True
 
-    @property
-    def needed_tokens(self) -> set[str]:
-        """The special tokens without which there is no such tokenizer."""
-        roles = {role: getattr(self.tokenizer, role) for role in self.tokenizer.roles} | self.special_tokens
-        return {str(roles[role]) for role in roles.keys() - {"mask_token", "other_tokens"} if roles[role] is not None}
-
     def can_be(self, vocabulary: Iterable[str]) -> bool:
-        """Return whether a vocabulary has the special tokens."""
-        return self.needed_tokens <= {*vocabulary}
+        """Return whether a vocabulary has the special tokens without which there is no such tokenizer."""
+        roles = {role: getattr(self.tokenizer, role) for role in self.tokenizer.roles} | self.special_tokens
+        needed = {roles[role] for role in roles.keys() - {"mask_token", "other_tokens"}}
+        return needed - {None} <= {*vocabulary}
 
 
 def class_of_family(family: Family) -> TokenizerClass:

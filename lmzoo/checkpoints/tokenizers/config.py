@@ -12,10 +12,11 @@ from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
-from lmzoo.checkpoints.config_table import Arguments, JsonObject
+from lmzoo.checkpoints.config_table import Arguments, JsonObject, require_value
 from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require, template_of
 from lmzoo.checkpoints.tokenizers.formats import format_of
+from lmzoo.common.arguments import is_number
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles, write_json
 from lmzoo.text import AddedToken, Packing, Tokenizer
@@ -44,13 +45,13 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
     found = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
-        if key in config and (not isinstance(config[key], bool) and config[key] is not default):
-            raise PresetError(f"{file}: `{key}` must be true or false, got {config[key]!r:.60}.")
+        given = config.get(key, default)
+        require_value(isinstance(given, bool) or given is default, file, key, "true or false", given)
         if argument in stored and (name in ANY_CLASS or key not in config):
             found[argument] = stored[argument]
         elif key in config:
             found[argument] = config[key]
-        theirs = stored.get(argument) if name in ANY_CLASS else config.get(key, default)
+        theirs = stored.get(argument) if name in ANY_CLASS else given
         if argument in stored and theirs != stored[argument]:
             warnings.warn(
                 f"{directory / PIPELINE_FILE} says {argument}={stored[argument]!r}, but transformers takes {theirs!r}, "
@@ -74,8 +75,7 @@ def longest_sequence(files: JsonFiles, positions: int) -> int:
     length = settings.get(key)
     if length is None:
         return positions
-    if isinstance(length, bool) or not isinstance(length, (int, float)) or not length >= 1:
-        raise PresetError(f"{files.directory / SETTINGS_FILE}: `{key}` must be a positive number, got {length!r:.60}.")
+    require_value(is_number(length, 1), files.directory / SETTINGS_FILE, key, "a positive number", length)
     return int(min(length, positions))  # transformers writes 1e30 where there is no limit
 
 

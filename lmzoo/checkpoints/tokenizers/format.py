@@ -176,14 +176,18 @@ def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
     """Return the step of `tokenizers` that packs texts in a way."""
     from tokenizers import processors
 
-    second = int(packing.segments)
-    before = [f"{packing.start}:0"] if packing.start else []
-    ends = [[f"{packing.end}:{segment}"] if packing.end else [] for segment in (0, second)]
-    last = [f"{packing.last}:{LAST_SEGMENT}"] if packing.last else []
-    between = [f"{token}:0" for token in packing.between]
+    single, pair = ([f"{token}:{segment}" for token, segment in items] for items in packed_items(packing))
     tokens = dict.fromkeys(filter(None, (packing.start, *packing.between, *packing.closing)))
-    return processors.TemplateProcessing(
-        single=[*before, "$A:0", *ends[0], *last],
-        pair=[*before, "$A:0", *between, f"$B:{second}", *ends[1], *last],
-        special_tokens=[(token, tokenizer.token_to_id(token)) for token in tokens],
-    )
+    special_tokens = [(token, tokenizer.token_to_id(token)) for token in tokens]
+    return processors.TemplateProcessing(single, pair, special_tokens)
+
+
+def packed_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
+    """Return the tokens in a sequence of one text, "$A", and of a pair, "$A" and "$B", each with its segment."""
+    second = int(packing.segments)
+    start = (packing.start, 0)
+    last = (packing.last, LAST_SEGMENT)
+    between = [(token, 0) for token in packing.between]
+    single = [start, ("$A", 0), (packing.end, 0), last]
+    pair = [start, ("$A", 0), *between, ("$B", second), (packing.end, second), last]
+    return [item for item in single if item[0]], [item for item in pair if item[0]]

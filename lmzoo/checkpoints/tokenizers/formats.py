@@ -16,24 +16,16 @@ from lmzoo.files.inside import has_file
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import Tokenizer
 
-_FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {}
-
-
-def register_tokenizer_format(format: TokenizerFormat[Any]) -> None:
-    """Add the format of a tokenizer, such as one that is not lmzoo's."""
-    _FORMATS[format.tokenizer] = format
-
-
-for _format in (
-    WordPieceFormat(),
-    BytePairFormat(),
-    CharacterPairFormat(),
-    SentencePieceFormat(),
-    XlnetFormat(),
-    XlmRobertaFormat(),
-    MarianFormat(),
-):
-    register_tokenizer_format(_format)
+_CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
+    WordPieceFormat,
+    BytePairFormat,
+    CharacterPairFormat,
+    SentencePieceFormat,
+    XlnetFormat,
+    XlmRobertaFormat,
+    MarianFormat,
+)
+_FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {cls.tokenizer: cls() for cls in _CLASSES}
 
 
 def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.classes import NO_PACKING, SETTINGS_FILE, TokenizerClass, stated_class
-from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, packed_items
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.text import Packing, Tokenizer
@@ -132,30 +132,21 @@ def _items(processor: JsonObject, key: str) -> list[_Item]:
 
 def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
     """Return the packing that gives the same sequences as a template, or None if there is none."""
-    texts = [item.token for item in pair if item.token.startswith("$")]
-    if texts != ["$A", "$B"] or [item.token for item in single].count("$A") != 1:
+    tokens = [item.token for item in pair]
+    if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
-    first, second, only = (
-        next(place for place, item in enumerate(items) if item.token == text)
-        for items, text in ((pair, "$A"), (pair, "$B"), (single, "$A"))
-    )
-    before = pair[:first]
-    after = [*pair[second + 1 :]]
-    last = after.pop() if after and after[-1].segment == LAST_SEGMENT else None
-    closing = [*(item.token for item in after), *([last.token] if last else [])]
+    first, second = tokens.index("$A"), tokens.index("$B")
+    end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
     packing = Packing(
-        before[0].token if before else "",
-        after[0].token if after else "",
-        tuple(item.token for item in pair[first + 1 : second]),
+        "".join(tokens[:first]),
+        "".join(tokens[second + 1 : end]),
+        tuple(tokens[first + 1 : second]),
         segments=pair[second].segment != 0,
-        last=last.token if last else "",
+        last="".join(tokens[end:]),
     )
-    segments = [item.segment for item in pair]
-    of_second = len(after) + 1 if packing.segments else 0
-    expected = [0] * (len(segments) - of_second - bool(last)) + [1] * of_second + [LAST_SEGMENT] * bool(last)
-    same_ends = [item.token for item in single] == [*(item.token for item in before), "$A", *closing]
-    fits = len(before) <= 1 and len(after) <= 1 and same_ends and only == first
-    return packing if fits and (segments == expected or (not packing.segments and not any(segments))) else None
+    of_one, of_pair = packed_items(packing)
+    fits = of_pair == pair and [token for token, _ in of_one] == [item.token for item in single]
+    return packing if fits else None
 
 
 def _describe(packing: Packing) -> str:
