@@ -51,7 +51,7 @@ class TokenizerClass:
 def class_of_family(family: Family) -> TokenizerClass:
     """Return the class of the tokenizers that transformers has for a family; it has no name without Hugging Face's."""
     is_decoder = bool(getattr(family.backbone, "causal", False))  # their tokenizers add nothing
-    name = names_in_transformers(family).tokenizer if "hf" in family.checkpoints else ""
+    name = f"{names_in_transformers(family).prefix}Tokenizer" if "hf" in family.checkpoints else ""
     packing = NO_PACKING if is_decoder else family.packing
     packs = not (is_decoder or name in _READING_PACKING)
     return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
@@ -131,18 +131,6 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
     return next(fitting, first)
 
 
-def class_of_tokenizer(tokenizer: Tokenizer) -> TokenizerClass:
-    """Return the first class that does what a tokenizer does.
-
-    Raises:
-        PresetError: If there is none.
-    """
-    candidates = _classes_of(tokenizer)
-    if not candidates:
-        raise PresetError(f"No class of transformers does what a {type(tokenizer).__name__} does.")
-    return candidates[0]
-
-
 def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
     """Return the class that does what a tokenizer of a model does and packs texts as it does, or None if none does.
 
@@ -153,10 +141,10 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
     if own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
         return own
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
-    return next((peer for peer in _classes_of(tokenizer) if peer.packing in packings), None)
+    return next((peer for peer in classes_of_tokenizer(tokenizer) if peer.packing in packings), None)
 
 
-def _classes_of(tokenizer: Tokenizer) -> list[TokenizerClass]:
+def classes_of_tokenizer(tokenizer: Tokenizer) -> list[TokenizerClass]:
     """Return the classes that do what a tokenizer does; those with its special tokens, if there are such."""
     candidates = [peer for peer in tokenizer_classes().values() if peer.tokenizer is type(tokenizer)]
     return [peer for peer in candidates if peer.can_be(tokenizer.special_tokens)] or candidates

@@ -1,4 +1,4 @@
-"""Settings and tokens of a tokenizer in Hugging Face's files, read and written.
+"""Settings and tokens of a tokenizer in Hugging Face's files.
 
 Our tokenizers have few settings. Whatever else would give other ids is an error that names it. `pipeline` is the
 content of tokenizer.json, None if there is no such file.
@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject, require_value
-from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, class_of_tokenizer, stated_class
-from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require, template_of
+from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, stated_class
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.common.arguments import is_number
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import JsonFiles, write_json
-from lmzoo.text import AddedToken, Packing, Tokenizer
+from lmzoo.files.preset_files import JsonFiles
+from lmzoo.text import AddedToken, Tokenizer
 
 _NAMES_FILE = "special_tokens_map.json"
 _ADDED_FILE = "added_tokens.json"
@@ -189,43 +189,3 @@ def _named_tokens(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tup
             yield from ((file, key, None, token) for token in (more.values() if isinstance(more, dict) else more))
         for id, token in (stored.get("added_tokens_decoder") or {}).items():
             yield file, "", int(id), token
-
-
-def write_settings(
-    tokenizer: Tokenizer,
-    directory: Path,
-    sequence_length: int,
-    peer_class: str | None = None,
-    packing: Packing | None = None,
-) -> None:
-    """Write tokenizer.json and tokenizer_config.json.
-
-    Args:
-        tokenizer: The tokenizer.
-        directory: Where to write.
-        sequence_length: The most tokens of a sequence.
-        peer_class: The class in transformers, by default that of the first family with such a tokenizer.
-        packing: How texts are packed, if not as that class does. The class is then one that does what tokenizer.json
-            says.
-    """
-    format = format_of(type(tokenizer))
-    config = tokenizer.get_config()
-    tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
-    settings = {
-        "tokenizer_class": peer_class or class_of_tokenizer(tokenizer).name,
-        "model_max_length": sequence_length,
-        **{attribute: token for attribute, token in tokens.items() if token is not None},
-        **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
-        **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
-        **format.extra_settings,
-    }
-    special = [token.content for token in tokenizer.added_tokens if token.special]
-    if more := [token for token in special if token not in tokens.values()]:
-        settings["additional_special_tokens"] = more
-    pipeline = format.pipeline(tokenizer)
-    if packing is not None and pipeline is not None:
-        settings["tokenizer_class"] = f"{ANY_CLASS[0]}Fast"
-        pipeline.post_processor = template_of(packing, tokenizer)
-    write_json(directory, SETTINGS_FILE, settings)
-    if pipeline is not None:
-        pipeline.save(str(directory / PIPELINE_FILE))

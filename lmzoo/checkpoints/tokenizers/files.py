@@ -12,26 +12,27 @@ from typing import Any, NamedTuple
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.tokenizers.classes import (
+    ANY_CLASS,
     NO_PACKING,
     SETTINGS_FILE,
     TokenizerClass,
     class_of_family,
+    classes_of_tokenizer,
     find_class,
     tokenizer_classes,
 )
-from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens, write_settings
-from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
+from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, template_of
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
-from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
-from lmzoo.checkpoints.tokenizers.words import read_words, write_words
+from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors, read_lines
 from lmzoo.errors import MissingTokenizerError, PresetError
-from lmzoo.files.inside import has_file
-from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json
+from lmzoo.files.inside import file_in, has_file
+from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles, read_json, write_json
 from lmzoo.registry.family import Family
-from lmzoo.text import Packing, SpecialTokens, Tokenizer
-from lmzoo.text.tokenizers.word_level import WordLevelTokenizer
+from lmzoo.text import CharacterTokenizer, Packing, SpecialTokens, Tokenizer, WordTokenizer
+from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE, WordLevelTokenizer
 
 # Tables of embeddings are padded to a multiple of some number, by fewer rows than this.
 _PADDING = 128
@@ -117,7 +118,7 @@ def _read_stored(files: JsonFiles, own: TokenizerClass, vocabulary_size: int | N
     words = issubclass(own.tokenizer, WordLevelTokenizer)
     with add_file_to_errors(files.directory):
         if words:
-            stored = _Stored(*read_words(files.directory, own.tokenizer, vocabulary_size, max_characters))
+            stored = _Stored(*_read_words(files.directory, own.tokenizer, vocabulary_size, max_characters))
         else:
             stored = _read(files, own)
     if vocabulary_size is not None:
@@ -135,7 +136,15 @@ def write_tokenizer(
     """Write a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
 
     They are vocab.txt, vocab.json and merges.txt, or a model of SentencePiece, each with tokenizer.json and
-    tokenizer_config.json (see `write_settings`); for ELMo they are vocab.txt alone, or nothing if it reads characters.
+    tokenizer_config.json; for ELMo they are vocab.txt alone, or nothing if it reads characters.
+
+    Args:
+        tokenizer: The tokenizer.
+        directory: Where to write.
+        sequence_length: The most tokens of a sequence.
+        peer_class: The class in transformers, by default that of the first family with such a tokenizer.
+        packing: How texts are packed, if not as that class does. The class is then one that does what tokenizer.json
+            says.
 
     Example:
 
@@ -151,10 +160,54 @@ def write_tokenizer(
     ```
     """
     if isinstance(tokenizer, WordLevelTokenizer):
-        write_words(tokenizer, directory)
+        tokenizer.save_assets(directory)
+        if (file := directory / VOCABULARY_FILE).is_file():  # there is none if words are split into characters
+            file.replace(directory / "vocab.txt")
         return
-    format_of(type(tokenizer)).write_vocabulary(tokenizer, directory)
-    write_settings(tokenizer, directory, sequence_length, peer_class, packing)
+    format = format_of(type(tokenizer))
+    format.write_vocabulary(tokenizer, directory)
+    config = tokenizer.get_config()
+    tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
+    settings = {
+        "tokenizer_class": peer_class or classes_of_tokenizer(tokenizer)[0].name,
+        "model_max_length": sequence_length,
+        **{attribute: token for attribute, token in tokens.items() if token is not None},
+        **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
+        **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
+        **format.extra_settings,
+    }
+    special = [token.content for token in tokenizer.added_tokens if token.special]
+    if more := [token for token in special if token not in tokens.values()]:
+        settings["additional_special_tokens"] = more
+    pipeline = format.pipeline(tokenizer)
+    if packing is not None and pipeline is not None:
+        settings["tokenizer_class"] = f"{ANY_CLASS[0]}Fast"
+        pipeline.post_processor = template_of(packing, tokenizer)
+    write_json(directory, SETTINGS_FILE, settings)
+    if pipeline is not None:
+        pipeline.save(str(directory / PIPELINE_FILE))
+
+
+def _read_words(
+    directory: Path, cls: type[Tokenizer], vocabulary_size: int | None, max_characters: int
+) -> tuple[Tokenizer, Path]:
+    """Read a tokenizer and return it with its file.
+
+    A model that reads words has a `vocabulary_size`; it is None if the model reads characters, or if it is unknown.
+
+    Raises:
+        PresetError: Naming the file and what is wrong.
+    """
+    if cls is CharacterTokenizer and vocabulary_size is None:
+        return CharacterTokenizer(max_characters), directory
+    files = sorted(directory.glob("vocab*.txt"))
+    if len(files) != 1:
+        found = ", ".join(path.name for path in files) or "none"
+        raise MissingTokenizerError(
+            f"{directory} must hold one vocab*.txt for its tokens, found {found}. Pass `preprocessor=`."
+        )
+    with add_file_to_errors(files[0]):
+        return WordTokenizer(read_lines(file_in(directory, files[0].name))), files[0]
 
 
 def _read(files: JsonFiles, own: TokenizerClass) -> _Stored:

@@ -8,8 +8,7 @@ from typing import Any
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
-from lmzoo.checkpoints.tokenizers.sentencepiece import SentencePieceFormat, XlmRobertaFormat, XlnetFormat
-from lmzoo.checkpoints.tokenizers.sentencepiece_pair import MarianFormat
+from lmzoo.checkpoints.tokenizers.sentencepiece import MarianFormat, SentencePieceFormat, XlmRobertaFormat, XlnetFormat
 from lmzoo.checkpoints.tokenizers.wordpiece import WordPieceFormat
 from lmzoo.errors import PresetError
 from lmzoo.files.inside import has_file

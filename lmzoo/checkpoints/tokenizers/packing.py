@@ -56,7 +56,7 @@ def read_packing(
         stated = _of_processor(pipeline.get("post_processor"), tokenizer, file)
         if not packs:
             packing = stated or NO_PACKING
-        elif stated is not None and not _is_same(stated, packing):
+        elif stated is not None and dataclasses.replace(stated, segments=packing.segments) != packing:
             warnings.warn(
                 f"{file}: `post_processor` packs texts as {_describe(stated)}, but a {peer.name} of transformers as "
                 f"{_describe(packing)}, which lmzoo follows.",
@@ -66,10 +66,6 @@ def read_packing(
     if isinstance(names, list) and "token_type_ids" not in names:
         packing = dataclasses.replace(packing, segments=False)
     return packing
-
-
-def _is_same(one: Packing, other: Packing) -> bool:
-    return dataclasses.replace(one, segments=other.segments) == other
 
 
 def _of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
 from lmzoo.checkpoints.tokenizers.format import (
     KERAS_HUB_IGNORED,
+    PIPELINE_FILE,
     TokenizerFormat,
     require,
     segmented_packing,
@@ -18,6 +20,7 @@ from lmzoo.checkpoints.tokenizers.format import (
 from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
 from lmzoo.errors import PresetError
 from lmzoo.text import (
+    MarianTokenizer,
     Packing,
     SentencePieceTokenizer,
     Tokenizer,
@@ -26,6 +29,7 @@ from lmzoo.text import (
     XlnetTokenizer,
 )
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
+from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, vocabulary_of
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
 from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
 
@@ -37,20 +41,13 @@ _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # which XLNet has, but does not use
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
 
 
-class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
-    """A file of SentencePiece's own, which says more than `tokenizer.json`."""
+class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
+    """A file of SentencePiece's own."""
 
-    tokenizer = SentencePieceTokenizer
-    files: ClassVar[tuple[tuple[str, ...], ...]] = (("spiece.model",), ("30k-clean.model",))
-    written: ClassVar = {"vocabulary.spm": "spiece.model"}
-    file_counts = True
-    alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
     model_type = "Unigram"
+    replaces_quotes: ClassVar[bool] = True  # whether texts are cleaned up before, as for ALBERT
     special_type: ClassVar[int] = _CONTROL  # the type of special tokens in SentencePiece's model
-    settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
-    allowed: ClassVar = {"remove_space": (True,), "add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
-    # By default, transformers 5 omits the segments.
-    extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+    allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
     keras_hub = ConfigTable(
         keys={}, allowed={"add_bos": (False,), "add_eos": (False,)}, ignored=KERAS_HUB_IGNORED, written={"proto": None}
     )
@@ -83,22 +80,7 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         return {"model": proto.SerializeToString(deterministic=True)}
 
     def fits(self, pipeline: JsonObject) -> bool:
-        return any(step.get("type") == "Replace" for step in _steps(pipeline)[:1])  # of quotes
-
-    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        steps = _steps(pipeline)
-        types = [step.get("type") for step in steps]
-        lowercase, keep_accents = "Lowercase" in types, "StripAccents" not in types
-        expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
-        quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
-        known = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
-        # Then comes SentencePiece's own clean-up, and in some files a step that merges spaces.
-        for step in steps[len(expected) :]:
-            known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
-        if not known:
-            raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
-        self._check_splitting(pipeline, file)
-        return {"lowercase": lowercase, "keep_accents": keep_accents}
+        return any(step.get("type") == "Replace" for step in _steps(pipeline)[:1]) == self.replaces_quotes
 
     def _check_splitting(self, pipeline: JsonObject, file: Path) -> None:
         splitter = pipeline.get("pre_tokenizer") or {}
@@ -137,17 +119,13 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
         backend.decoder = decoders.Metaspace(SPACE, "always")
         return backend
 
-    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
-        """Return the steps that clean texts before the model's own."""
-        from tokenizers import normalizers
-
-        steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
-        steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
-        return steps + ([normalizers.Lowercase()] if tokenizer.lowercase else [])
-
+    @abstractmethod
     def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
         """Return how transformers packs texts of such a tokenizer."""
-        return segmented_packing(tokenizer)
+
+    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
+        """Return the steps that clean texts before the model's own."""
+        return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
         return {"tokens": [piece.piece for piece in read_model(vocabulary["model"]).pieces]}
@@ -155,6 +133,45 @@ class SentencePieceFormat(TokenizerFormat[SentencePieceTokenizer]):
     def symbols(self, tokenizer: SentencePieceTokenizer) -> set[str]:
         pieces = read_model(tokenizer.model).pieces
         return {piece.piece for piece in pieces if piece.type == _USER_DEFINED}
+
+
+class SentencePieceFormat(_ModelFormat):
+    """A file of SentencePiece's own, which says more than `tokenizer.json`."""
+
+    tokenizer = SentencePieceTokenizer
+    files: ClassVar[tuple[tuple[str, ...], ...]] = (("spiece.model",), ("30k-clean.model",))
+    written: ClassVar = {"vocabulary.spm": "spiece.model"}
+    file_counts = True
+    alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
+    settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
+    allowed: ClassVar = {"remove_space": (True,), **_ModelFormat.allowed}
+    # By default, transformers 5 omits the segments.
+    extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        steps = _steps(pipeline)
+        types = [step.get("type") for step in steps]
+        lowercase, keep_accents = "Lowercase" in types, "StripAccents" not in types
+        expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
+        quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
+        known = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
+        # Then comes SentencePiece's own clean-up, and in some files a step that merges spaces.
+        for step in steps[len(expected) :]:
+            known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
+        if not known:
+            raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
+        self._check_splitting(pipeline, file)
+        return {"lowercase": lowercase, "keep_accents": keep_accents}
+
+    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
+        from tokenizers import normalizers
+
+        steps: list[normalizers.Normalizer] = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        steps += [] if tokenizer.keep_accents else [normalizers.NFKD(), normalizers.StripAccents()]
+        return steps + ([normalizers.Lowercase()] if tokenizer.lowercase else [])
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        return segmented_packing(tokenizer)
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
         clean_up = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub has no settings for it
@@ -182,24 +199,17 @@ class XlnetFormat(SentencePieceFormat):
         return Packing("", end, (end,), segments=True, last=str(tokenizer.start_token))
 
 
-class XlmRobertaFormat(SentencePieceFormat):
+class XlmRobertaFormat(_ModelFormat):
     """The same without a clean-up before the model's own, and with three special tokens in the file."""
 
-    tokenizer: type[SentencePieceTokenizer] = XlmRobertaTokenizer
+    tokenizer = XlmRobertaTokenizer
     files = (("sentencepiece.bpe.model",),)
     written: ClassVar = {"vocabulary.spm": "sentencepiece.bpe.model"}
-    file_counts = False
-    alternative = None
+    replaces_quotes = False
     special_type = _NORMAL
-    settings: ClassVar = {}
-    allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
-    extra_settings: ClassVar = {}
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         return {"model": with_fairseq_ids(files[0].read_bytes())}
-
-    def fits(self, pipeline: JsonObject) -> bool:
-        return not super().fits(pipeline)
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         for step in _steps(pipeline):
@@ -211,23 +221,47 @@ class XlmRobertaFormat(SentencePieceFormat):
         self._check_splitting(pipeline, file)
         return {}
 
-    def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
-        return []
-
     def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
         end = str(tokenizer.end_token)
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
-
-    def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
-        return tokenizer
-
-    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
-        return TokenizerFormat.to_keras_hub(self, tokenizer, name)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
         """Write the published form of the model; one with other ids than fairseq's is in `tokenizer.json` alone."""
         if (model := without_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
+
+
+class MarianFormat(TokenizerFormat[MarianTokenizer]):
+    """Two models of SentencePiece, and a vocabulary for both; transformers has no `tokenizer.json` for it."""
+
+    tokenizer = MarianTokenizer
+    files = ((SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE),)
+    written: ClassVar = {}
+    model_type = "Unigram"
+    tokens: ClassVar = {"eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token"}
+    allowed: ClassVar = {"separate_vocabs": (False,), "sp_model_kwargs": ({}, None)}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        source, target, vocabulary = files
+        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": vocabulary_of(vocabulary)}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        raise PresetError(
+            f"{PIPELINE_FILE} cannot hold both models of a Marian tokenizer: expected {', '.join(self.files[0])} alone."
+        )
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return False
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        return {}
+
+    def pipeline(self, tokenizer: MarianTokenizer) -> Any:
+        """None: there is nothing to write."""
+        return None
+
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        return {"tokens": list(vocabulary["vocabulary"])}
 
 
 def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:
