@@ -16,7 +16,8 @@ from pathlib import Path
 from posixpath import relpath
 
 from lmzoo.pretraining.recipe import LEARNS, METHODS
-from lmzoo.registry import Family, families, tasks
+from lmzoo.registry.family import Family, families
+from lmzoo.registry.head_kinds import tasks
 from lmzoo.tasks import Task
 from lmzoo_cli.task_kinds import KINDS, READINGS
 

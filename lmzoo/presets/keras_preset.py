@@ -196,7 +196,7 @@ class KerasPreset:
         Raises:
             PresetError: If files are missing, or describe what lmzoo does not support.
         """
-        return self._read_part("preprocessor", PREPROCESSOR_FILE, _build_preprocessor, " Pass `preprocessor=`.")
+        return self._read_part(Preprocessor, PREPROCESSOR_FILE, " Pass `preprocessor=`.")
 
     def tokenizer(self) -> Tokenizer:
         """Return the stored tokenizer.
@@ -204,15 +204,16 @@ class KerasPreset:
         Raises:
             PresetError: If files are missing, or describe what lmzoo does not support.
         """
-        return self._read_part("tokenizer", TOKENIZER_FILE, _build_tokenizer)
+        return self._read_part(Tokenizer, TOKENIZER_FILE)  # type: ignore[type-abstract]
 
-    def _read_part(self, kind: str, name: str, build: Callable[[JsonObject, Path], _Part], advice: str = "") -> _Part:
+    def _read_part(self, base: type[_Part], name: str, advice: str = "") -> _Part:
         """Build a part from the file `name`, and load its assets."""
         file = self.directory / name
+        kind = base.__name__.lower()
         if not file.exists():
             raise MissingTokenizerError(f"{self.directory} holds no {kind} ({name} is missing).{advice}")
         try:
-            part = build(self._files.read(name), file)
+            part = _build(self._files.read(name), base, file)
         except (AttributeError, KeyError, TypeError) as error:
             raise PresetError(f"{file} does not describe a {kind} of lmzoo: {error!r:.200}.") from error
         assets = self.directory / TOKENIZER_ASSETS_DIR
@@ -221,28 +222,22 @@ class KerasPreset:
         return part
 
 
-# Only a preprocessor and a tokenizer of registered classes are built, whatever the file names: Keras might call a
-# function that it names.
-def _build_preprocessor(stored: JsonObject, file: Path) -> Preprocessor:
-    cls = _find_class(stored, "preprocessor", Preprocessor, file)
-    config = stored["config"]
-    return cls.from_config({**config, "tokenizer": _build_tokenizer(config["tokenizer"], file)})
+def _build(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
+    """Build a preprocessor or a tokenizer of a registered class, whatever the file names.
 
-
-def _build_tokenizer(stored: JsonObject, file: Path) -> Tokenizer:
-    cls = _find_class(stored, "tokenizer", Tokenizer, file)  # type: ignore[type-abstract]
-    return cls.from_config(stored["config"])
-
-
-def _find_class(stored: JsonObject, kind: str, base: type[T], file: Path) -> type[T]:
+    Keras might call a function that it names.
+    """
     name = stored.get("registered_name")
     cls = _registered(name, base)
     if cls is None:
         raise PresetError(
-            f"{file} names no {kind} of lmzoo: {name!r:.60}. If the class is yours, first import the module that "
-            "registers it with `keras.saving.register_keras_serializable`."
+            f"{file} names no {base.__name__.lower()} of lmzoo: {name!r:.60}. If the class is yours, first import the "
+            "module that registers it with `keras.saving.register_keras_serializable`."
         )
-    return cls
+    config = stored["config"]
+    if base is Preprocessor:
+        config = {**config, "tokenizer": _build(config["tokenizer"], Tokenizer, file)}  # type: ignore[type-abstract]
+    return cls.from_config(config)
 
 
 def _registered(name: object, base: type[T]) -> type[T] | None:
@@ -279,7 +274,12 @@ def save_preset(
         check_is_registered(preprocessor)
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         backbone = _backbone_of(model)
-        _write_backbone(backbone, target, metadata)
+        write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
+        sizes = (math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in backbone.weights)
+        check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
+        backbone.save_weights(target / MODEL_WEIGHTS_FILE)
+        own = {"family": family_of(backbone).name, "parameter_count": backbone.count_params()}
+        write_json(target, METADATA_FILE, {**own, **versions(), **metadata})
         if half_precision:
             rewrite_in_half_precision(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
@@ -300,23 +300,6 @@ def save_preset(
         if add_files is not None:
             add_files(target)
         write_manifest(target)
-
-
-def _write_backbone(backbone: keras.Model, target: Path, metadata: JsonObject) -> None:
-    write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
-    sizes = (math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in backbone.weights)
-    check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
-    backbone.save_weights(target / MODEL_WEIGHTS_FILE)
-    write_json(
-        target,
-        METADATA_FILE,
-        {
-            "family": family_of(backbone).name,
-            "parameter_count": backbone.count_params(),
-            **versions(),
-            **metadata,
-        },
-    )
 
 
 def versions() -> dict[str, str]:

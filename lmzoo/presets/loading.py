@@ -8,7 +8,7 @@ import inspect
 import warnings
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 import keras
 
@@ -114,7 +114,14 @@ def _choose_head(
     arguments = source.head_of(cls)
     kind = source.head
     if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, passed):
-        _refuse_head(kind, cls, preset)
+        own = task_name(kind)
+        wanted = cls.__name__
+        classes = "num_classes" in inspect.signature(cls).parameters
+        new = " Or pass `num_classes` or `labels` for a new head." if classes else ""
+        raise PresetError(
+            f"{str(preset)!r} holds the head of a {own}, not of a {wanted}. Call `{own}.from_preset`; with its "
+            f"`backbone` and `preprocessor` you can build a {wanted} that starts from scratch.{new}"
+        )
     if arguments is None:
         return _Head(_read_recipe(backbone, cls), warning=_describe_new_head(kind, cls, preset) if load_weights else "")
     if _changes_classes(arguments, passed):
@@ -170,17 +177,6 @@ def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
     recipe = backbone.fine_tuning.get(cls.head_kind)
     takes_pooling = "pooling" in inspect.signature(cls).parameters
     return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
-
-
-def _refuse_head(kind: str, cls: type[HasHead], preset: str | Path) -> NoReturn:
-    stored = task_name(kind)
-    wanted = cls.__name__
-    classes = "num_classes" in inspect.signature(cls).parameters
-    new = " Or pass `num_classes` or `labels` for a new head." if classes else ""
-    raise PresetError(
-        f"{str(preset)!r} holds the head of a {stored}, not of a {wanted}. Call `{stored}.from_preset`; with its "
-        f"`backbone` and `preprocessor` you can build a {wanted} that starts from scratch.{new}"
-    )
 
 
 def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:

@@ -51,16 +51,13 @@ class HasHead(keras.Model):
             cls.head_kind, cls._has_own_kind = f"{cls.__module__}.{cls.__qualname__}", True
         if own := cls.__dict__.get("head_kind"):
             for kind in (own, *cls.other_head_kinds):
-                _register(kind, cls)
-
-
-def _register(kind: str, cls: type[HasHead]) -> None:
-    known = _TASKS.setdefault(kind, cls)
-    if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
-        raise ValueError(
-            f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another `head_kind`."
-        )
-    _TASKS[kind] = cls
+                known = _TASKS.setdefault(kind, cls)
+                if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
+                    raise ValueError(
+                        f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another "
+                        "`head_kind`."
+                    )
+                _TASKS[kind] = cls
 
 
 _TASKS: dict[str, type[HasHead]] = {}
