@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import keras
 
@@ -23,8 +23,6 @@ from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.family import Family, families_with
 from lmzoo.registry.head_kinds import HasHead, task_of
 from lmzoo.text import Preprocessor
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -180,17 +178,15 @@ class Checkpoint:
                 deviation = getattr(model, "backbone", model).config.initializer_range
                 draw = keras.initializers.TruncatedNormal(stddev=deviation)
                 weights[path].assign(draw(weights[path].shape))
-        for part in self._missing_parts(done):
+        for group in self.layout.optional:
+            if not any(path.startswith(group) for path in done.missing):
+                continue
+            part = group.rstrip("/").rpartition("/")[2]
             if part == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
                 continue
             so = ", so `pooled_output` is meaningless before training" if part == "pooler" else ""
             warnings.warn(f"{self.directory} holds no {part}: it starts with random weights{so}.", stacklevel=2)
         return done
-
-    def _missing_parts(self, done: Plan) -> list[str]:
-        """Return the names of the optional parts of the model that the files lack."""
-        groups = [group for group in self.layout.optional if any(path.startswith(group) for path in done.missing)]
-        return [group.rstrip("/").rpartition("/")[2] for group in groups]
 
     def close(self) -> None:
         """Close the weights' files."""
@@ -224,7 +220,7 @@ def _first(names: list[str]) -> str:
     return names[0] + (", …" if len(names) > 1 else "")
 
 
-def find_family(format: str, read: Callable[[Family], T], directory: Path | None = None) -> T:
+def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Path | None = None) -> Checkpoint:
     """Return what a function reads for the first family with checkpoints in a format whose configuration fits.
 
     Args:

@@ -16,8 +16,8 @@ from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.engine import Layout, tensors_of, weights_of
 from lmzoo.checkpoints.family_names import keras_hub_prefix, names_in_transformers
 from lmzoo.checkpoints.formats.hdf5 import write_hdf5
+from lmzoo.checkpoints.formats.reshaped import stack
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
-from lmzoo.checkpoints.formats.stacked import stack
 from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
@@ -28,7 +28,6 @@ from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
 from lmzoo.checkpoints.sentence_transformers.writer import (
     SENTENCE_FILES,
     check_embedder,
-    cross_encoder_keys,
     without_modules,
     write_length,
     write_modules,
@@ -36,6 +35,7 @@ from lmzoo.checkpoints.sentence_transformers.writer import (
 from lmzoo.checkpoints.tokenizers.classes import class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
+from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_directory
 from lmzoo.files.preset_files import (
@@ -63,7 +63,9 @@ def write_checkpoint(
     """Write a model in another library's format; see `lmzoo.save_checkpoint`."""
     if to not in _WRITERS:
         raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
-    writer, task = _WRITERS[to], model if isinstance(model, HasHead) else None
+    writer = _WRITERS[to]
+    task = model if isinstance(model, HasHead) else None
+    head = None if task is None else task.head_kind
     backbone = model if task is None else model.backbone
     family = family_of(backbone)
     tokens = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
@@ -79,8 +81,8 @@ def write_checkpoint(
     config = _config(layout, dataclasses.replace(backbone.config, **changes))
     weights = weights_of(model)
     if task is not None:
-        embedder = task.head_kind == "embedding"
-        if task.head_kind not in layout.heads or (to == "keras_hub" and not embedder):
+        embedder = head == "embedding"
+        if head not in layout.heads or (to == "keras_hub" and not embedder):
             raise PresetError(
                 f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
@@ -90,8 +92,8 @@ def write_checkpoint(
             _check_head(task, to, getattr(layout, "head_activation", None))
         if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
-    tensors = tensors_of(layout, weights, None if task is None else task.head_kind)
-    held = {row.name for row in layout.heads.get("" if task is None else task.head_kind, {}).values()}
+    tensors = tensors_of(layout, weights, head)
+    held = {row.name for row in layout.heads.get(head or "", {}).values()}
     more = {name: tensor for name, tensor in more.items() if name not in held}
     files = writer.files(family)
     owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
@@ -129,17 +131,12 @@ def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
 def _check_head(task: HasHead, to: str, activation: str | None) -> None:
     """Check that the head's arguments are those that other libraries always use: their files cannot hold others."""
     given, model = task.get_config(), task.backbone.config
-    fixed = {
-        "pooling": "first",
-        "objective": task.family.objective,
-        "multi_label": False,
-        "output_activation": "linear",
-    }
+    fixed = {"pooling": "first", "objective": task.family.objective}
+    if to != "hf":
+        fixed |= {"multi_label": False, "output_activation": "linear"}
     fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
     if task.head_kind in PREDICTING_TOKENS and activation is not None:
         fixed["activation"] = activation
-    if to == "hf":
-        del fixed["multi_label"], fixed["output_activation"]
     for name, expected in fixed.items():
         if given.get(name) not in (None, expected):
             raise PresetError(
@@ -169,27 +166,31 @@ def _config(layout: Layout, config: Any) -> Arguments:
 
 
 def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
-    names, head = names_in_transformers(family), None
+    names = names_in_transformers(family)
+    head = getattr(model, "head_kind", None)
+    is_embedder = head == "embedding"
     modules: dict[str, np.ndarray] = {}
-    if isinstance(model, HasHead) and model.head_kind == "embedding":
+    if is_embedder:
         tensors = without_modules(tensors, modules)
-    elif isinstance(model, HasHead):
-        head, layout = model.head_kind, family.checkpoints["hf"]
-        tensors = ((layout.with_base(name, names.base), array) for name, array in tensors)
+    elif head is not None:
+        bases = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
+        tensors = ((bases.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
         classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
         if classes:
             config["id2label"] = {str(i): name for i, name in enumerate(classes)}
             config["label2id"] = {name: i for i, name in enumerate(classes)}
-        if head == "regression" or model.multi_label:
-            config["problem_type"] = "regression" if head == "regression" else "multi_label_classification"
+        if model.multi_label:
+            config["problem_type"] = "multi_label_classification"
         if head == "regression":
-            config |= cross_encoder_keys(model)
+            config["problem_type"] = "regression"
+            config["sentence_transformers"] = {"activation_fn": write_activation(model.output_activation)}
         if head == "seq2seq_lm" and model.preprocessor is not None:
             config |= _write_generation(target, model)
-    config = {"architectures": [names.architecture(head)], "model_type": names.model_type, **config}
+    architecture = names.architecture(None if is_embedder else head)
+    config = {"architectures": [architecture], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
-    if isinstance(model, HasHead) and model.head_kind == "embedding":
+    if is_embedder:
         write_modules(target, model, modules)
 
 

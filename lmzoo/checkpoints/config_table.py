@@ -65,9 +65,15 @@ class ConfigTable:
         Raises:
             PresetError: Naming the key that is missing, unknown, or has a value that our models do not support.
         """
-        if not ignore_unknown:
-            self._check_keys(stored, file)
-        self._check_values(stored, file)
+        if not ignore_unknown and (unknown := self.unknown(stored)):
+            key, value = next(iter(unknown.items()))
+            raise PresetError(
+                f"{file}: the key {key!r} (value {value!r:.60}) is unknown. It might change what the model computes, "
+                "so nothing is loaded."
+            )
+        for key, values in self.allowed.items():
+            if key in stored:
+                require_value(stored[key] in values, file, key, " or ".join(map(repr, values)), stored[key])
         stored = self._resolve_aliases(stored, file)
         config: Arguments = dict(self.constants)
         for key, argument in self.keys.items():
@@ -91,19 +97,6 @@ class ConfigTable:
                     stacklevel=2,
                 )
         return config
-
-    def _check_keys(self, stored: JsonObject, file: Path | str) -> None:
-        if unknown := self.unknown(stored):
-            key, value = next(iter(unknown.items()))
-            raise PresetError(
-                f"{file}: the key {key!r} (value {value!r:.60}) is unknown. It might change what the model computes, "
-                "so nothing is loaded."
-            )
-
-    def _check_values(self, stored: JsonObject, file: Path | str) -> None:
-        for key, values in self.allowed.items():
-            if key in stored:
-                require_value(stored[key] in values, file, key, " or ".join(map(repr, values)), stored[key])
 
     def _resolve_aliases(self, stored: JsonObject, file: Path | str) -> Arguments:
         """Return `stored` with the values of aliases under the keys that they stand for."""

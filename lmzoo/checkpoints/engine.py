@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, TypeAlias
 
 import keras
 import numpy as np
@@ -21,7 +21,6 @@ from lmzoo.errors import PresetError
 from lmzoo.layers.finite import not_finite, warn_of_not_finite
 from lmzoo.registry.head_kinds import task_name
 
-T = TypeVar("T")
 Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
 
 # Arguments that count what has a number in the names of tensors, by the number's letter in tables. A configuration
@@ -49,11 +48,7 @@ class Transform:
     store: Callable[[np.ndarray], np.ndarray]
 
 
-def _itself(value: T) -> T:
-    return value
-
-
-SAME = Transform(_itself, _itself, _itself)
+SAME = Transform(lambda shape: shape, lambda a: a, lambda a: a)
 
 
 def _transposed(matrix: np.ndarray) -> np.ndarray:

@@ -37,11 +37,6 @@ class Names:
     base: str
     architectures: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def tokenizer(self) -> str:
-        """Name of the tokenizer's class."""
-        return f"{self.prefix}Tokenizer"
-
     def architecture(self, kind: str | None) -> str:
         """Return the name of the class of models with a kind of head, or without one."""
         usual = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"

@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import ConfigTable, JsonObject
 from lmzoo.checkpoints.engine import TRANSPOSED, Layout, Row, Table, canonical_names, tensorflow_modules
-from lmzoo.checkpoints.formats.stacked import unstack
+from lmzoo.checkpoints.formats.reshaped import unstack
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.formats.tensorflow import TensorFlowCheckpoint
 from lmzoo.checkpoints.hugging_face.checkpoint import ENCODER_KEYS
@@ -83,17 +84,11 @@ def google_files(family: Family) -> tuple[str, str]:
     return f"{family.name}_config.json", f"{family.name}_model.ckpt"
 
 
-def google_config(
-    gelu: str,
-    keys: Mapping[str, str] | None = None,
-    ignored: tuple[str, ...] = (),
-    omitted: tuple[str, ...] = (),
-    **constants: object,
-) -> ConfigTable:
+def google_config(gelu: str, keys: Mapping[str, str] | None = None, **fields: Any) -> ConfigTable:
     """Return the table of a family's `*_config.json`.
 
     `gelu` is our name of the function that the family's code computes for "gelu", and `keys` are the family's own, in
-    addition to those of every encoder. The rest is as in `ConfigTable`.
+    addition to those of every encoder. `fields` are other fields of `ConfigTable`.
     """
     encoder = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
     return ConfigTable(
@@ -101,10 +96,8 @@ def google_config(
         defaults={"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02},
         values={"activation": {"gelu": gelu, "relu": "relu", "tanh": "tanh"}},
         training={"attention_probs_dropout_prob": "dropout"},
-        constants=constants,
         allowed={"ln_type": ("postln",)},
-        ignored=ignored,
-        omitted=omitted,
+        **fields,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lmzoo.checkpoints.formats.attention_heads import join_heads
+from lmzoo.checkpoints.formats.reshaped import join_heads
 from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")

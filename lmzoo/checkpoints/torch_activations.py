@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from lmzoo.checkpoints.config_table import require_value
 from lmzoo.errors import PresetError
 
-# The module and the class in PyTorch -> our name.
-_NAMES = {
-    ("linear", "Identity"): "linear",
-    ("activation", "GELU"): "gelu",
-    ("activation", "ReLU"): "relu",
-    ("activation", "Sigmoid"): "sigmoid",
-    ("activation", "SiLU"): "swish",
-    ("activation", "Tanh"): "tanh",
-}
+# Our name -> the class in PyTorch.
+_CLASSES = {"linear": "Identity", "gelu": "GELU", "relu": "ReLU", "sigmoid": "Sigmoid", "swish": "SiLU", "tanh": "Tanh"}
 
 
 def read_activation(stored: object, key: str, file: Path) -> str:
@@ -29,12 +22,10 @@ def read_activation(stored: object, key: str, file: Path) -> str:
     Raises:
         PresetError: If it is not one of ours. No other class is imported.
     """
-    match = re.fullmatch(r"torch\.nn\.(?:modules\.(\w+)\.)?(\w+)", stored) if isinstance(stored, str) else None
-    for (module, name), ours in _NAMES.items():
-        if match and match[2] == name and match[1] in (None, module):
-            return ours
-    known = ", ".join(f"torch.nn.{name}" for _, name in _NAMES)
-    raise PresetError(f"{file}: `{key}` must be one of {known}, got {stored!r:.100}.")
+    short_names = {name: f"torch.nn.{theirs}" for name, theirs in _CLASSES.items()}
+    ours = next((name for name, short in short_names.items() if stored in (short, _whole_name(name))), "")
+    require_value(ours, file, key, f"one of {', '.join(short_names.values())}", stored)
+    return ours
 
 
 def write_activation(name: str) -> str:
@@ -43,9 +34,12 @@ def write_activation(name: str) -> str:
     Raises:
         PresetError: If PyTorch has no such class without arguments.
     """
-    for (module, theirs), ours in _NAMES.items():
-        if ours == name:
-            return f"torch.nn.modules.{module}.{theirs}"
-    raise PresetError(
-        f"The format 'hf' cannot express the activation {name!r} after a head: PyTorch has no class for it."
-    )
+    if name not in _CLASSES:
+        raise PresetError(
+            f"The format 'hf' cannot express the activation {name!r} after a head: PyTorch has no class for it."
+        )
+    return _whole_name(name)
+
+
+def _whole_name(name: str) -> str:
+    return f"torch.nn.modules.{'linear' if name == 'linear' else 'activation'}.{_CLASSES[name]}"

@@ -71,7 +71,7 @@ def test_empty_directory(tmp_path):
         ({"encoder.bias": FIRST}, rf"{FIRST} lacks 'encoder.bias'"),
         ({"encoder.bias": None}, rf"{SECOND} holds 'encoder.bias', which {INDEX} does not list"),
         ({"encoder.bias": "model-00003-of-00002.safetensors"}, "model-00003-of-00002.safetensors does not exist"),
-        ({"encoder.bias": INDEX}, rf"{INDEX} ends within its header"),
+        ({"encoder.bias": INDEX}, rf"{INDEX} is not a whole safetensors file"),
     ],
 )
 def test_index_and_parts_differ(parts, changes, message):

@@ -237,7 +237,7 @@ def test_albert_adds_the_bias_of_its_decoder(unpacked):
 def test_pytorch_s_files_come_first(unpacked, tmp_path):
     folder = unpacked("TFBertModel")
     (folder / "model.safetensors").write_bytes(b"not weights")
-    refused(folder, r"model\.safetensors ends within its header")
+    refused(folder, r"model\.safetensors is not a whole safetensors file")
 
 
 # === Files that are not whole, or of something else ===

@@ -519,9 +519,9 @@ FAULTS = (
     ),
     Fault(
         "the activation of a cross-encoder is not written",
-        "checkpoints/sentence_transformers/writer.py",
-        'return {"sentence_transformers": {"activation_fn": write_activation(model.output_activation)}}',
-        "return {}",
+        "checkpoints/checkpoint_writer.py",
+        'config["sentence_transformers"] = {"activation_fn": write_activation(model.output_activation)}',
+        "pass",
     ),
     Fault(
         "poolings in an unusual order are written in the usual one",

@@ -50,7 +50,7 @@ class Hdf5File(TensorFile):
 
         path = Path(path)
         check_is_weights(path)
-        self._datasets: dict[str, h5py.Dataset] = {}
+        tensors = {}
         # A refused file is closed at once: while it is open, HDF5 would not notice that it was replaced.
         with damage_named(f"{path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
             file = stack.enter_context(h5py.File(path, "r"))
@@ -61,14 +61,14 @@ class Hdf5File(TensorFile):
                     raise PresetError(f"{path}: {name} is a link, which is not followed; expected a dataset.")
                 if isinstance(item := file[name], h5py.Dataset):
                     _check(path, name, item)
-                    self._datasets[name] = item
-            self._file = stack.pop_all()
-        datasets = self._datasets.items()
-        super().__init__(path, {name: Tensor(tuple(item.shape), item.dtype.name, path) for name, item in datasets})
+                    tensors[name] = Tensor(tuple(item.shape), item.dtype.name, path)
+            stack.pop_all()
+        self._file = file
+        super().__init__(path, tensors)
 
     def read(self, name: str) -> np.ndarray:
-        dataset = self._datasets[name]
         with damage_named(f"{self.path}: {name} cannot be read"):
+            dataset = self._file[name]
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
     def close(self) -> None:

@@ -61,11 +61,13 @@ class SafetensorsFiles(TensorFile):
 
     def _look_into(self, file: Path) -> dict[str, Tensor]:
         check_is_weights(file)
-        length = _header_length(file)
-        with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as opened:
-            names: list[str] = opened.keys()  # the library has checked the whole header
         with file.open("rb") as raw:
-            header = json.loads(raw.read(8 + length)[8:])
+            length = int.from_bytes(raw.read(8), "little")
+            if _LONGEST_HEADER < length <= file.stat().st_size - 8:  # the library refuses one that the file cannot hold
+                raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")
+            with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as opened:
+                names: list[str] = opened.keys()  # the library has checked the whole header
+            header = json.loads(raw.read(length))
         self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}
         entries = ((name, header[name]["shape"], header[name]["dtype"]) for name in names)
         return {name: Tensor(tuple(shape), _DTYPES.get(code, code), file) for name, shape, code in entries}
@@ -81,20 +83,6 @@ class SafetensorsFiles(TensorFile):
         if array.size != math.prod(shape):
             raise PresetError(f"{file} has become shorter since it was opened. Fetch it again.")
         return array.reshape(shape)
-
-
-def _header_length(file: Path) -> int:
-    """Return the length of the header; the library accepts headers that need a lot of memory to parse."""
-    with file.open("rb") as opened:
-        start = opened.read(8)
-    length = int.from_bytes(start, "little")
-    if len(start) < 8 or length > file.stat().st_size - 8:
-        raise PresetError(
-            f"{file} ends within its header of {length} bytes: it is truncated or not safetensors. Fetch it again."
-        )
-    if length > _LONGEST_HEADER:
-        raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")
-    return length
 
 
 def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, str] | None = None) -> None:

@@ -69,6 +69,7 @@ ENCODER_KEYS = {
     "layer_norm_eps": "layer_norm_epsilon",
     "initializer_range": "initializer_range",
 }
+# Every configuration of transformers also has these keys, whatever the family calls them.
 _COMMON_NAMES = ("hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
 # What transformers assumes for a missing key, in BERT and in the families derived from it.
 ENCODER_DEFAULTS = {
@@ -116,30 +117,23 @@ class HuggingFaceLayout(Layout):
         """Add the head of embedders, whose modules are the same for every family."""
         object.__setattr__(self, "heads", {"embedding": EMBEDDING_HEAD, **self.heads})
 
-    def with_base(self, name: str, base: str) -> str:
-        """Return the name of a backbone's tensor in a model with a head."""
-        return f"{base}.{name}" if name.partition(".")[0] in self.parts else name
-
 
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
     """Return the table of a family's `config.json`: its own keys, and the keys of all families."""
+    own = {argument: key for key, argument in keys.items()}
+    common_names = {name: own.get(ENCODER_KEYS[name], name) for name in _COMMON_NAMES}
+    aliases = {name: key for name, key in common_names.items() if name != key}
     usual = {
         "defaults": ENCODER_DEFAULTS,
         "training": {"attention_probs_dropout_prob": "dropout"},
         "values": {"activation": ACTIVATIONS},
     }
     common = {
-        "aliases": {name: key for name, key in _own_names(keys).items() if name != key} | table.pop("aliases", {}),
+        "aliases": aliases | table.pop("aliases", {}),
         "allowed": {**RESTRICTED_KEYS, **table.pop("allowed", {})},
         "ignored": HARMLESS_KEYS | _CROSS_ENCODER_KEYS | {*ignored},
     }
     return ConfigTable(keys=keys, **common, **{**usual, **table})
-
-
-def _own_names(keys: Mapping[str, str]) -> dict[str, str]:
-    """Return what a family calls the keys that every configuration of transformers also has by a common name."""
-    own = {argument: key for key, argument in keys.items()}
-    return {name: own[ENCODER_KEYS[name]] for name in _COMMON_NAMES if ENCODER_KEYS[name] in own}
 
 
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
@@ -155,7 +149,7 @@ def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
 
 
 def hugging_face_layout(
-    masked_lm: tuple[str, str, str] | None = None,
+    masked_lm: tuple[str, str, str],
     classifier: Mapping[str, str] | None = None,
     choice: Mapping[str, str] | None = None,
     sentence: str | None = None,
@@ -166,7 +160,7 @@ def hugging_face_layout(
 
     Args:
         masked_lm: Names in the head of a masked language model: the module of the dense layer, that of LayerNorm, and
-            the tensor of the output's bias; None if the family has no such head.
+            the tensor of the output's bias.
         classifier: Our layers of the classification head -> their modules, if there is more than `classifier`.
         choice: The same for multiple choice, if that head differs from the one for classification.
         sentence: The module of the head of next-sentence or sentence-order prediction, if the family has one.
@@ -175,21 +169,20 @@ def hugging_face_layout(
         **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
+    dense, layer_norm, bias = masked_lm
+    modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
+    masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
     all_heads: dict[str, Table] = {
         "classification": torch_modules(classifier),
         "regression": torch_modules(classifier),
         "multiple_choice": torch_modules(choice or classifier),
         "token_classification": torch_modules({"classifier/logits": "classifier"}),
         "question_answering": torch_modules({"span_head/logits": "qa_outputs"}),
+        "masked_lm": masked,
     }
-    if masked_lm is not None:
-        dense, layer_norm, bias = masked_lm
-        modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
-        masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
-        all_heads["masked_lm"] = masked
-        if detector is None:
-            all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
-    if detector is not None:
+    if detector is None:
+        all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
+    else:
         modules = {f"replaced_tokens/head/{ours}": m for ours, m in zip(("dense", "logits"), detector, strict=True)}
         all_heads["replaced_tokens"] = torch_modules(modules)
     aliases = {

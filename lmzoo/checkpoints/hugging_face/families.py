@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject, require_value
@@ -92,13 +92,9 @@ def _families_of_tensors(directory: Path, tensors: TensorFile, candidates: Seque
     most = max(counts.values(), default=0)
     fitting = [family for family in candidates if most and counts[family.name] == most]
     bases = {name.partition(".")[0] for name in tensors.names()}
-    checks: tuple[Callable[[Family], bool], ...] = (
-        lambda family: names_in_transformers(family).base in bases,
-        lambda family: holds_tokenizer(directory, family.tokenizer),
-    )
-    for fits in checks:
-        if len(fitting) > 1:
-            fitting = [family for family in fitting if fits(family)] or fitting
+    fitting = [family for family in fitting if names_in_transformers(family).base in bases] or fitting
+    if len(fitting) > 1:
+        fitting = [family for family in fitting if holds_tokenizer(directory, family.tokenizer)] or fitting
     return fitting
 
 

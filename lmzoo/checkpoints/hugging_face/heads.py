@@ -59,13 +59,11 @@ def _last_kernel(table: Table) -> str | None:
 
 
 def _fits(kind: str, count: int | None, config: JsonObject) -> bool:
-    if count is None:
-        return True
     if kind == "multiple_choice":
-        return count == 1
-    if kind in ("classification", "regression"):
-        return is_regression(config, count) == (kind == "regression")
-    return True
+        return count in (None, 1)
+    if count is None or kind not in ("classification", "regression"):
+        return True
+    return is_regression(config, count) == (kind == "regression")
 
 
 def _is_of_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject) -> bool:

@@ -13,8 +13,8 @@ from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable
 from lmzoo.checkpoints.engine import Layout, Row, Transform, keras_layers
 from lmzoo.checkpoints.family_names import keras_hub_prefix
-from lmzoo.checkpoints.formats.attention_heads import join_heads, split_heads
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
+from lmzoo.checkpoints.formats.reshaped import join_heads, split_heads
 from lmzoo.checkpoints.formats.tensor_file import Arrays, LazyTensors, Place, PlacedTensors, TensorFile
 from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables, preprocessor_length, with_head
 from lmzoo.checkpoints.sentence_transformers.modules import describe

@@ -55,21 +55,16 @@ _EMPTY = (
     "tokenizer_args",
 )  # fmt: skip
 _UNSET = ("document_length", "query_expansion", "query_length", "tokenizer_name_or_path")
+_DEFAULTS: dict[str, object] = {  # of settings
+    "model_type": _EMBEDDER,
+    "prompts": {},
+    "default_prompt_name": None,
+    "truncate_dim": None,
+    "activation_fn": None,
+}
 _SETTINGS = ConfigTable(
-    keys={
-        "model_type": "model_type",
-        "prompts": "prompts",
-        "default_prompt_name": "default_prompt",
-        "truncate_dim": "truncate_dim",
-        "activation_fn": "activation",
-    },
-    defaults={
-        "model_type": _EMBEDDER,
-        "prompts": {},
-        "default_prompt_name": None,
-        "truncate_dim": None,
-        "activation_fn": None,
-    },
+    keys={key: key for key in _DEFAULTS},
+    defaults=_DEFAULTS,
     ignored=("__version__", "keep_in_fp32_modules", "requirements", "similarity_fn_name"),
 )
 
@@ -180,7 +175,7 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     surrogate = re.search("[\ud800-\udfff]", "".join([*prompts, *filter(None, prompts.values())]))
     require_value(surrogate is None, file, "prompts", "valid Unicode", prompts)
     settings["prompts"] = {name: text or "" for name, text in prompts.items()}
-    default = settings["default_prompt"]
+    default = settings["default_prompt_name"]
     known = default is None or (isinstance(default, str) and default in prompts)
     require_value(known, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default)
     width = settings["truncate_dim"]
@@ -225,7 +220,7 @@ def _embedder(
         cut = {"kind": "truncate", "units": settings["truncate_dim"]}
         arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *last, cut]}
     prompts = settings["prompts"]
-    default = settings["default_prompt"]
+    default = settings["default_prompt_name"]
     weights = LazyTensors(lambda: _joined(files.directory, transformer.weights.open(), modules[2:]))
     notes = {"modules": describe(arguments)}
     if any(prompts.values()):
@@ -278,10 +273,10 @@ def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Modul
         raise PresetError(
             f"{directory / MODULES_FILE} lists {', '.join(kinds)}: a CrossEncoder is a Transformer alone."
         )
-    if settings["default_prompt"] is not None and settings["prompts"][settings["default_prompt"]]:
+    if settings["default_prompt_name"] is not None and settings["prompts"][settings["default_prompt_name"]]:
         raise PresetError(f"{directory / SETTINGS_FILE}: `default_prompt_name` of a CrossEncoder is not supported.")
     transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_length_note(transformer)})
-    if settings["activation"] is None:
+    if settings["activation_fn"] is None:
         return transformer
     stored = transformer.stored_head
     file = directory / SETTINGS_FILE
@@ -289,7 +284,7 @@ def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Modul
     def arguments(kind: str) -> Arguments:
         if kind != "regression":
             return stored.arguments(kind)
-        activation = read_activation(settings["activation"], "activation_fn", file)
+        activation = read_activation(settings["activation_fn"], "activation_fn", file)
         return {**stored.arguments(kind), "output_activation": activation}
 
     return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=arguments))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,6 @@ POOLING_MODES = {  # mode -> its key in files of versions before 6, in the order
 MOST_MODULES = 34  # a Transformer, its pooling, and as many layers as a `TextEmbedder` takes
 
 _PACKAGE = re.compile(r"sentence_transformers(\.[A-Za-z_]\w*)+")
-_KINDS = ("Transformer", "Pooling", "Dense", "LayerNorm", "Dropout", "Normalize")
 _ENTRY = ConfigTable(
     keys={"name": "name", "path": "path", "type": "type"},
     defaults={"name": None},
@@ -45,14 +44,27 @@ _POOLING = ConfigTable(
     allowed={"include_prompt": (True,)},
     ignored=(*POOLING_MODES.values(), *_WIDTHS),
 )
-_DENSE = ConfigTable(
-    keys={"in_features": "width", "out_features": "units", "bias": "use_bias", "activation_function": "activation"},
-    defaults={"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"},
-    allowed={**_PLACES, "use_residual": (False,)},
-)
-_LAYER_NORM = ConfigTable(keys={"dimension": "width"})
-_DROPOUT = ConfigTable(keys={"dropout": "rate"}, defaults={"dropout": 0.2})
-_NORMALIZE = ConfigTable(keys={}, allowed=_PLACES)
+# Our kind of layer -> the table of its configuration.
+_LAYERS = {
+    "dense": ConfigTable(
+        keys={"in_features": "width", "out_features": "units", "bias": "use_bias", "activation_function": "activation"},
+        defaults={"bias": True, "activation_function": "torch.nn.modules.activation.Tanh"},
+        allowed={**_PLACES, "use_residual": (False,)},
+    ),
+    "layer_norm": ConfigTable(keys={"dimension": "width"}),
+    "dropout": ConfigTable(keys={"dropout": "rate"}, defaults={"dropout": 0.2}),
+    "normalize": ConfigTable(keys={}, allowed=_PLACES),
+}
+# Its argument -> what a value must be.
+_CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
+    "width": (lambda value: is_integer(value, 1), "a positive integer"),
+    "units": (lambda value: is_integer(value, 1), "a positive integer"),
+    "use_bias": (lambda value: isinstance(value, bool), "true or false"),
+    "rate": (lambda value: is_number(value, 0, 1) and value != 1, "a number in [0, 1)"),
+}
+# Our kind of layer -> the class.
+LAYER_CLASSES = {"dense": "Dense", "layer_norm": "LayerNorm", "dropout": "Dropout", "normalize": "Normalize"}
+_KINDS = ("Transformer", "Pooling", *LAYER_CLASSES.values())
 
 
 class KeyReader:
@@ -190,40 +202,25 @@ def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> It
 
 
 def _read_layer(reader: KeyReader, module: Module) -> dict[str, Any]:
-    file = module.file
+    kind = next(kind for kind, name in LAYER_CLASSES.items() if name == module.kind)
     needed = module.has_weights or has_file(module.directory, CONFIG_FILE)
     stored = read_json(module.directory, CONFIG_FILE) if needed else {}
-    if module.kind == "Normalize":
-        return {"kind": "normalize", **reader.read(_NORMALIZE, stored, file)}
-    if module.kind == "Dropout":
-        layer = {"kind": "dropout", **reader.read(_DROPOUT, stored, file)}
-        rate = layer["rate"]
-        require_value(is_number(rate, 0, 1) and rate != 1, file, "dropout", "a number in [0, 1)", rate)
-        return layer
-    if module.kind == "LayerNorm":
-        return {"kind": "layer_norm", **_positive(reader, _LAYER_NORM, stored, file)}
-    layer = {"kind": "dense", **_positive(reader, _DENSE, stored, file)}
-    require_value(isinstance(layer["use_bias"], bool), file, "bias", "true or false", layer["use_bias"])
-    layer["activation"] = read_activation(layer["activation"], "activation_function", file)
+    layer = {"kind": kind, **reader.read(_LAYERS[kind], stored, module.file)}
+    for key, argument in _LAYERS[kind].keys.items():
+        if argument == "activation":
+            layer[argument] = read_activation(layer[argument], key, module.file)
+        else:
+            is_valid, allowed = _CHECKS[argument]
+            require_value(is_valid(layer[argument]), module.file, key, allowed, layer[argument])
     return layer
-
-
-def _positive(reader: KeyReader, table: ConfigTable, stored: JsonObject, file: Path) -> Arguments:
-    """Read a table whose widths must be positive integers."""
-    read = reader.read(table, stored, file)
-    for key, argument in table.keys.items():
-        if argument in ("width", "units"):
-            require_value(is_integer(read[argument], 1), file, key, "a positive integer", read[argument])
-    return read
 
 
 def describe(arguments: Mapping[str, Any]) -> str:
     """Return the modules of an embedder in words, for reports."""
     modes = arguments["pooling"] if isinstance(arguments["pooling"], list) else [arguments["pooling"]]
-    words = {"layer_norm": "LayerNorm", "normalize": "Normalize"}
     parts = ["Transformer", f"Pooling ({', '.join(modes)})"]
     for layer in arguments.get("projection", ()):
         settings = [str(value) for key, value in layer.items() if key in ("units", "activation", "rate")]
-        name = words.get(layer["kind"], layer["kind"].capitalize())
+        name = LAYER_CLASSES.get(layer["kind"], "Truncate")
         parts.append(f"{name} ({', '.join(settings)})" if settings else name)
     return ", ".join([*parts, *(["Normalize"] if arguments["normalize"] else [])])

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from lmzoo.checkpoints.config_table import Arguments
 from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.sentence_transformers.checkpoint import LENGTH_FILES, SETTINGS_FILE
-from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE, MOST_MODULES, POOLING_MODES
+from lmzoo.checkpoints.sentence_transformers.modules import LAYER_CLASSES, MODULES_FILE, MOST_MODULES, POOLING_MODES
 from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
@@ -21,15 +20,13 @@ from lmzoo.registry.family import family_of
 from lmzoo.text import Preprocessor
 
 _PREFIX = "modules."
-# Our kind of layer -> the class. This spelling is read by every version of Sentence Transformers.
-_CLASSES = {"dense": "Dense", "layer_norm": "LayerNorm", "dropout": "Dropout", "normalize": "Normalize"}
-_PACKAGE = "sentence_transformers.models"
+_PACKAGE = "sentence_transformers.models"  # every version of Sentence Transformers reads this spelling
 # All that a folder of Sentence Transformers may hold in addition to what transformers writes.
 SENTENCE_FILES = {
     MODULES_FILE,
     SETTINGS_FILE,
     *LENGTH_FILES,
-    *(f"{i}_{name}" for i in range(1, MOST_MODULES) for name in ("Pooling", *_CLASSES.values())),
+    *(f"{i}_{name}" for i in range(1, MOST_MODULES) for name in ("Pooling", *LAYER_CLASSES.values())),
 }
 
 
@@ -76,10 +73,12 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
         weights: The tensors of the layers after pooling, by name, as `without_modules` collected them.
     """
     entries = [_entry(0, "", "Transformer"), _entry(1, "1_Pooling", "Pooling")]
-    _write_config(target / "1_Pooling", _pooling(model))
-    width = model.backbone.config.hidden_dim * (1 if isinstance(model.pooling, str) else len(model.pooling))
+    modes = [model.pooling] if isinstance(model.pooling, str) else list(model.pooling)
+    hidden_dim = model.backbone.config.hidden_dim
+    _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_pooling(modes)})
+    width = hidden_dim * len(modes)
     for number, layer in enumerate(_layers(model)):
-        name = _CLASSES[layer["kind"]]
+        name = LAYER_CLASSES[layer["kind"]]
         folder = target / f"{number + 2}_{name}"
         entries.append(_entry(number + 2, folder.name, name))
         _write_config(folder, _config(layer, width))
@@ -89,7 +88,14 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
         if own:
             write_safetensors(folder / "model.safetensors", own)
     write_json_list(target, MODULES_FILE, entries)
-    write_json(target, SETTINGS_FILE, _settings(model))
+    settings = {
+        "model_type": "SentenceTransformer",
+        "prompts": dict(model.prompts),
+        "default_prompt_name": model.default_prompt,
+    }
+    if (truncation := _truncation(model)) is not None:
+        settings["truncate_dim"] = truncation
+    write_json(target, SETTINGS_FILE, settings)
 
 
 def without_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
@@ -99,11 +105,6 @@ def without_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterat
             collected[name] = array
         else:
             yield name, array
-
-
-def cross_encoder_keys(model: Any) -> Arguments:
-    """Return the keys of `config.json` by which a cross-encoder's answers are those of `score`."""
-    return {"sentence_transformers": {"activation_fn": write_activation(model.output_activation)}}
 
 
 def _truncation(model: Any) -> int | None:
@@ -123,13 +124,11 @@ def _entry(number: int, path: str, name: str) -> dict[str, object]:
     return {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{name}"}
 
 
-def _pooling(model: Any) -> dict[str, object]:
+def _pooling(modes: list[str]) -> dict[str, object]:
     """Return the keys that every version reads, unless the order of several modes needs the newer one."""
-    modes = [model.pooling] if isinstance(model.pooling, str) else list(model.pooling)
-    width = {"word_embedding_dimension": model.backbone.config.hidden_dim}
     if modes != [mode for mode in POOLING_MODES if mode in modes]:
-        return {**width, "pooling_mode": modes, "include_prompt": True}
-    return {**width, **{key: mode in modes for mode, key in POOLING_MODES.items()}, "include_prompt": True}
+        return {"pooling_mode": modes, "include_prompt": True}
+    return {**{key: mode in modes for mode, key in POOLING_MODES.items()}, "include_prompt": True}
 
 
 def _config(layer: dict[str, Any], width: int) -> dict[str, object]:
@@ -148,13 +147,3 @@ def _config(layer: dict[str, Any], width: int) -> dict[str, object]:
 def _write_config(folder: Path, config: dict[str, object]) -> None:
     folder.mkdir()
     write_json(folder, CONFIG_FILE, config)
-
-
-def _settings(model: Any) -> dict[str, object]:
-    truncation = _truncation(model)
-    return {
-        "model_type": "SentenceTransformer",
-        "prompts": dict(model.prompts),
-        "default_prompt_name": model.default_prompt,
-        **({} if truncation is None else {"truncate_dim": truncation}),
-    }

@@ -78,7 +78,7 @@ _GOOGLE_BLOCK = {
 
 # The code has always computed the approximation for "gelu".
 GOOGLE = google_layout(
-    google_config("gelu_tanh", _KEYS, _UNUSED, omitted=("unroll",), embedding_projection=None),
+    google_config("gelu_tanh", _KEYS, ignored=_UNUSED, omitted=("unroll",), constants={"embedding_projection": None}),
     {
         **{ours: "bert/" + theirs.replace(".", "/") for ours, theirs in EMBEDDINGS.items()},
         "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
