@@ -11,14 +11,14 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.graphs.merges import table
-from lmzoo.text.graphs.token_ops import rows_of
+from lmzoo.text.graphs.token_ops import first_from, last_up_to, rows_of, shift
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.added_tokens import AddedToken
+from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 _CUT = b"\xff"  # a byte that UTF-8 does not have
-# Unicode's White_Space, to which no characters are added any more; the separators from U+001C are not part of it.
-_WHITESPACE = [code for code in range(0x3001) if chr(code).isspace() and not 0x1C <= code <= 0x1F]
+_WHITESPACE = [ord(character) for character in WHITE_SPACE]
 
 
 class _Found(NamedTuple):
@@ -210,12 +210,10 @@ class _FindTokens(tf.Module):
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
         """Move `begin` and `end`, int64 (k,), over whitespace within the text, from `first` to `limit`."""
-        solid = tf.where(~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1))[:, 0]  # (s,)
-        edges = tf.concat([[-1], solid, [tf.size(codes.values, tf.int64)]], axis=0)
-        after = tf.gather(edges, tf.searchsorted(edges, end, side="left"))
-        end = tf.where(tf.gather(self._right, number), tf.minimum(after, limit), end)
-        before = tf.gather(edges, tf.searchsorted(edges, begin, side="left") - 1) + 1
-        before = tf.maximum(tf.maximum(before, first), tf.concat([[0], end[:-1]], axis=0)[: tf.size(end)])
+        solid = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
+        end = tf.where(tf.gather(self._right, number), tf.minimum(first_from(solid, end), limit), end)
+        before = tf.maximum(last_up_to(solid, begin - 1) + 1, first)
+        before = tf.maximum(before, shift(end, 1, 0))
         return tf.where(tf.gather(self._left, number), before, begin), end
 
 
@@ -265,12 +263,13 @@ def _places(codes: tf.RaggedTensor, found: _Found) -> tf.RaggedTensor:
 
 def _join(parts: _Parts, plain: tf.RaggedTensor, of_tokens: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Return the values of texts from those of their parts, (p, None, ...), and of the tokens after these, (p, ...)."""
-    has_token = parts.id >= 0
-    marks = tf.RaggedTensor.from_row_lengths(
-        tf.boolean_mask(of_tokens, has_token), tf.cast(has_token, tf.int64), validate=False
-    )
-    values = tf.concat([plain, marks], axis=1)  # (p, None, ...)
+    values = tf.concat([plain, at_most_one(of_tokens, parts.id >= 0)], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
+
+
+def at_most_one(values: tf.Tensor, given: tf.Tensor) -> tf.RaggedTensor:
+    """Return rows (n, None, ...), of one of `values`, (n, ...), where `given`, bool (n,), is true, else of none."""
+    return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(values, given), tf.cast(given, tf.int64), validate=False)
 
 
 def _nothing() -> _Found:

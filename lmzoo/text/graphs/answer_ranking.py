@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.answer_ranking import is_mark
-from lmzoo.text.graphs.token_ops import ends_in_bytes
+from lmzoo.text.graphs.token_ops import ends_in_bytes, first_from, last_up_to
 from lmzoo.text.graphs.windows import Windows
 
 _CHUNK = 32  # windows that a model reads at a time
@@ -138,11 +138,11 @@ class _Contexts:
         """
         base, limit = (tf.gather(x, example) for x in (self._rows.row_starts(), self._rows.row_limits()))  # (a,)
         start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
-        letter = _last_up_to(self._letter, tf.minimum(start, limit - 1))
+        letter = last_up_to(self._letter, tf.minimum(start, limit - 1))
         start = tf.where(start < limit, tf.maximum(letter, base), start)
-        end = tf.where(end > base, tf.minimum(_first_from(self._letter, end), limit), end)
-        start = tf.minimum(_first_from(self._solid, start), end)
-        end = tf.maximum(_last_up_to(self._solid, end - 1) + 1, start)
+        end = tf.where(end > base, tf.minimum(first_from(self._letter, end), limit), end)
+        start = tf.minimum(first_from(self._solid, start), end)
+        end = tf.maximum(last_up_to(self._solid, end - 1) + 1, start)
         from_byte, to_byte = (tf.gather(self._byte, x) - tf.gather(self._byte, base) for x in (start, end))
         text = tf.strings.substr(tf.gather(self._texts, example), from_byte, to_byte - from_byte)
         return text, tf.cast(start - base, tf.int32), tf.cast(end - base, tf.int32)
@@ -160,17 +160,3 @@ def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor]) -
     outputs = tf.TensorArray(tf.float32, chunks, infer_shape=False, element_shape=[None, None, 2])
     _, outputs = tf.while_loop(lambda begin, _: begin < count, add, [0, outputs])
     return outputs.concat()
-
-
-def _first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return the first place where `mask`, bool (h,), is true at or after each of `places`, int64, or h."""
-    found = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
-    before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
-    return tf.gather(found, tf.gather(before, places))
-
-
-def _last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return the last place where `mask`, bool (h,), is true at or before each of `places`, int64, or -1."""
-    found = tf.concat([[-1], tf.where(mask)[:, 0]], axis=0)
-    before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
-    return tf.gather(found, tf.gather(before, places + 1))

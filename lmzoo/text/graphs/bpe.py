@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
 from lmzoo.text.graphs.merges import MergesGraph
-from lmzoo.text.graphs.token_ops import EDGE, decode_with_edges, ends_in_bytes, indices_in_rows, repeat, rows_of, shift
+from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, join_letters, repeat, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
@@ -111,7 +111,9 @@ class BytePairGraph(CutTextsGraph):
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
         """See `words`; also the characters of all words, int32 (l,), and their indices in their texts, int32 (l,)."""
-        rows, place = decode_with_edges(texts)  # (n, None), (c,)
+        rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
+        rows = tf.concat([tf.fill([rows.nrows(), 1], EDGE), rows], axis=1)  # (n, None), an edge in front of each text
+        place = indices_in_rows(rows) - 1  # (c,)
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
@@ -120,11 +122,7 @@ class BytePairGraph(CutTextsGraph):
             codes, kinds, place, row = _with_spaces(codes, kinds, place, row)
         begins = _word_begins(codes, kinds)
         inside = kinds != OUTSIDE
-        first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (w,)
-        letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
-        words = tf.strings.unicode_encode(letters, "UTF-8")  # (w,)
-        row = tf.boolean_mask(row, begins & inside)  # (w,)
-        words = tf.RaggedTensor.from_value_rowids(words, row, nrows=rows.nrows(), validate=False)
+        words, letters = join_letters(codes, row, begins, inside, rows.nrows())
         return words, letters.values, tf.boolean_mask(place, inside)
 
     # === Tokens ===

@@ -16,7 +16,7 @@ class CharacterPairGraph(CleanWordsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
-        super().__init__(tokenizer)
+        super().__init__(tokenizer, longest=2**31 - 1, options=(True, None, True))
         ids = ids_of(tokenizer.base_vocabulary)
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
         self._merges = MergesGraph(ids, tokenizer.merges)

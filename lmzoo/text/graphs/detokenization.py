@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterable
 
 import tensorflow as tf
 
@@ -43,45 +44,42 @@ def graph_detokenizer(tokenizer: Tokenizer) -> tf.Module:
     )
 
 
-class BytePairText(tf.Module):
-    """The bytes of tokens, one after the other; what is not UTF-8 becomes U+FFFD."""
+class JoinedText(tf.Module):
+    """The texts of tokens, one after the other; what is not UTF-8 becomes U+FFFD.
 
-    def __init__(self, tokenizer: BytePairTokenizer) -> None:
+    Args:
+        texts: the text of each of V tokens, as UTF-8.
+        trims: whether to leave out spaces at the ends.
+    """
+
+    def __init__(self, texts: Iterable[bytes], trims: bool = True) -> None:
         super().__init__()
-        self._bytes = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]  # (V,)
-
-    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return texts, `tf.string` (n,), of int32 (n, None)."""
-        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._bytes, ids.values)), axis=1)  # (n,)
-        return tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
-
-
-class CharacterPairText(tf.Module):
-    """The characters of tokens, with a space after each word but the last."""
-
-    def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
-        super().__init__()
-        self._texts = [spaced(token).encode() for token in tokenizer.vocabulary]  # (V,)
+        self._texts = list(texts)  # (V,)
+        self._trims = trims
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
         """Return texts, `tf.string` (n,), of int32 (n, None)."""
         joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
-        return tf.strings.regex_replace(joined, "^ +| +$", "")
+        joined = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
+        return tf.strings.regex_replace(joined, "^ +| +$", "") if self._trims else joined
 
 
-class SentencePieceText(tf.Module):
-    """The characters of tokens, without spaces at the ends."""
-
-    def __init__(self, tokenizer: MarianTokenizer | SentencePieceTokenizer) -> None:
-        super().__init__()
-        self._texts = [tokenizer.text_of(token).encode() for token in tokenizer.vocabulary]  # (V,)
-
-    def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return texts, `tf.string` (n,), of int32 (n, None)."""
-        joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
-        return tf.strings.regex_replace(joined, "^ +| +$", "")
+@graph_detokenizer.register
+def _(tokenizer: BytePairTokenizer) -> tf.Module:
+    return JoinedText(map(tokenizer.bytes_of, tokenizer.vocabulary), trims=False)
 
 
+@graph_detokenizer.register
+def _(tokenizer: CharacterPairTokenizer) -> tf.Module:
+    return JoinedText(spaced(token).encode() for token in tokenizer.vocabulary)
+
+
+@graph_detokenizer.register
+def _(tokenizer: MarianTokenizer | SentencePieceTokenizer) -> tf.Module:
+    return JoinedText(tokenizer.text_of(token).encode() for token in tokenizer.vocabulary)
+
+
+@graph_detokenizer.register(WordTokenizer)
 class WordText(tf.Module):
     """Words with spaces between them, without padding."""
 
@@ -94,10 +92,3 @@ class WordText(tf.Module):
         """Return texts, `tf.string` (n,), of int32 (n, None)."""
         ids = tf.ragged.boolean_mask(ids, ids >= self._first)
         return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")
-
-
-graph_detokenizer.register(BytePairTokenizer, BytePairText)
-graph_detokenizer.register(CharacterPairTokenizer, CharacterPairText)
-graph_detokenizer.register(MarianTokenizer, SentencePieceText)
-graph_detokenizer.register(SentencePieceTokenizer, SentencePieceText)
-graph_detokenizer.register(WordTokenizer, WordText)

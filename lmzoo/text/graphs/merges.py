@@ -24,7 +24,7 @@ class MergesGraph(tf.Module):
         parts = np.array([[ids[token] for token in pair] for pair in pairs], "int64").reshape(-1, 2)  # (merges, 2)
         self._size = max(ids.values()) + 1
         ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(parts.tolist())}
-        self._ranks = table(ranks or {-1: _NEVER}, tf.int64, _NEVER)  # tables must not be empty
+        self._ranks = table(ranks, tf.int64, _NEVER)
         self._merged = np.array([ids["".join(pair)] for pair in pairs], "int32")  # (merges,)
         self._alone = _may_be_overtaken(parts, self._merged)  # (merges,)
 
@@ -81,8 +81,9 @@ class MergesGraph(tf.Module):
 
 def table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
     """Return a lookup table with int32 values."""
-    keys, values = tf.constant(list(entries), key_type), tf.constant(list(entries.values()), tf.int32)
-    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values), default)
+    keys = list(entries) or ([""] if key_type == tf.string else [-1])  # TensorFlow has no empty tables
+    values = list(entries.values()) or [default]
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values, key_type, tf.int32), default)
 
 
 def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:

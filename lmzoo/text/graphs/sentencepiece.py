@@ -10,7 +10,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, repeat, rows_of, shift
+from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, first_from, indices_in_rows, repeat, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
@@ -114,8 +114,7 @@ class SentencePieceGraph(CutTextsGraph):
         first = tf.searchsorted(after, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
         last = tf.searchsorted(after, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
         solid = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
-        next_ = tf.concat([tf.where(solid)[:, 0], [tf.size(codes, tf.int64)]], axis=0)
-        first = tf.gather(next_, tf.gather(tf.cumsum(_padded(tf.cast(solid, tf.int32)), exclusive=True), first))
+        first = first_from(solid, first)
         # SentencePiece assigns a character that becomes several ones to the last of their pieces.
         last = tf.maximum(last, first + 1)
         if self._empty_spaces:

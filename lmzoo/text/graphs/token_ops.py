@@ -7,20 +7,6 @@ import tensorflow as tf
 EDGE = 0x110000  # more than any code point
 
 
-def decode_with_edges(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Decode texts, `tf.string` (n,), with an edge in front of each that separates it from the text before.
-
-    Invalid bytes become U+FFFD.
-
-    Returns:
-        Code points, int32 (n, None), which begin with `EDGE`; and for each its index in the text, int32 (c,), -1 for
-        the edges.
-    """
-    codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
-    codes = tf.concat([tf.fill([codes.nrows(), 1], EDGE), codes], axis=1)
-    return codes, indices_in_rows(codes) - 1
-
-
 def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
     """For each of the flat values of (n, None), its index in its row: int32 (c,)."""
     starts = tf.cast(tf.gather(values.row_starts(), rows_of(values)), tf.int32)
@@ -55,3 +41,39 @@ def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
 def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
     """Return the bytes of code points, int32 (c,), when they are encoded as UTF-8: int64 (c,)."""
     return sum(tf.cast(codes >= least, tf.int64) for least in (0, 0x80, 0x800, 0x10000))
+
+
+def first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Return the first place where `mask`, bool (h,), is true at or after each of `places`, int64, or h."""
+    found = tf.concat([tf.where(mask)[:, 0], [tf.size(mask, tf.int64)]], axis=0)
+    before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
+    return tf.gather(found, tf.gather(before, places))
+
+
+def last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
+    """Return the last place where `mask`, bool (h,), is true at or before each of `places`, int64, or -1."""
+    found = tf.concat([[-1], tf.where(mask)[:, 0]], axis=0)
+    before = tf.concat([[0], tf.cumsum(tf.cast(mask, tf.int64))], axis=0)  # (h + 1,)
+    return tf.gather(found, tf.gather(before, places + 1))
+
+
+def join_letters(
+    codes: tf.Tensor, row: tf.Tensor, begins: tf.Tensor, inside: tf.Tensor, rows: tf.Tensor
+) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Join the letters of texts to words.
+
+    Args:
+        codes: int32 (c,), the code points of n texts.
+        row: int64 (c,), the text of each.
+        begins: bool (c,), whether a word begins there.
+        inside: bool (c,), whether it is in a word.
+        rows: int64 (), n.
+
+    Returns:
+        Words, `tf.string` (n, None), and their letters, int32 (m, None).
+    """
+    first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
+    letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
+    words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
+    row = tf.boolean_mask(row, begins & inside)  # (m,)
+    return tf.RaggedTensor.from_value_rowids(words, row, rows, validate=False), letters

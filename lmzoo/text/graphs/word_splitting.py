@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import rows_of
+from lmzoo.text.graphs.token_ops import join_letters, rows_of
 from lmzoo.text.word_splitting import (
     APOSTROPHES,
     ATTACHED,
@@ -33,12 +33,8 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     kinds = tf.gather(kinds, tf.searchsorted(starts, flat, side="right") - 1)  # (c,)
     inside = kinds != SPACE  # (c,)
     begins = inside & ~_continues(flat, kinds)  # (c,)
-    places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
-    letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(flat, inside), places, validate=False)
-    rows = tf.boolean_mask(rows_of(codes), begins)  # (m,)
-    words = tf.RaggedTensor.from_value_rowids(
-        tf.strings.unicode_encode(letters, "UTF-8"), rows, codes.nrows(), validate=False
-    )
+    words, letters = join_letters(flat, rows_of(codes), begins, inside, codes.nrows())
+    rows = rows_of(words)  # (m,)
     start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
     span = tf.stack([start, start + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
     return words, words.with_values(tf.cast(span, tf.int32))

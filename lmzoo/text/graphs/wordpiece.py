@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, repeat, shift
+from lmzoo.text.graphs.token_ops import ends_in_bytes, indices_in_rows, join_letters, repeat, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import BLOCKER, NOTHING, PRIVATE_USE, RANK_UNIT, CharacterMap, character_map
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
@@ -22,25 +22,17 @@ class CleanWordsGraph(CutTextsGraph):
 
     Args:
         tokenizer: the tokenizer.
-        longest: the most characters of a word; None for no limit.
-        lowercase: whether to lower-case text.
-        strip_accents: whether to strip accents; None does what `lowercase` says.
-        split_on_cjk: whether each Chinese character is a word.
+        longest: the most characters of a word.
+        options: whether to lower-case text, to strip accents, and to split at Chinese characters; see
+            `WordPieceTokenizer`.
     """
 
-    def __init__(
-        self,
-        tokenizer: RustTokenizer,
-        longest: int | None = None,
-        lowercase: bool = True,
-        strip_accents: bool | None = None,
-        split_on_cjk: bool = True,
-    ) -> None:
+    def __init__(self, tokenizer: RustTokenizer, longest: int, options: tuple[bool, bool | None, bool]) -> None:
         self._normalizer = tokenizer.backend.normalizer
         super().__init__(tokenizer)
-        self._options = lowercase, strip_accents, split_on_cjk
-        self._map = character_map(*self._options)
-        self._longest = 2**31 - 1 if longest is None else longest
+        self._options = options
+        self._map = character_map(*options)
+        self._longest = longest
 
     def normalize_token(self, token: str) -> str:
         return self._normalizer.normalize_str(token)
@@ -61,37 +53,20 @@ class CleanWordsGraph(CutTextsGraph):
         codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8", errors="replace")
         start = indices_in_rows(codes) - 1  # (c,)
         codes, source = _normalize(self._map, codes)
-        words, letters, inside = self._split(codes)
+        inside = codes.values != _SPACE  # (d,)
+        begins = inside & ~shift(inside, 1, False)  # (d,)
+        words, letters = join_letters(codes.values, rows_of(codes), begins, inside, codes.nrows())
+        words = words.with_values(tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words.values))
         start = tf.gather(start, tf.boolean_mask(source, inside))  # (l,)
         return words, letters, tf.stack([start, start + 1], axis=1)
-
-    def _split(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor, tf.Tensor]:
-        """Split code points (n, None) at spaces.
-
-        Returns:
-            Words, `tf.string` (n, None), their letters, int32 (m, None), and which code points are letters, bool.
-        """
-        inside = codes.values != _SPACE  # (c,)
-        begins = inside & ~shift(inside, 1, False)  # (c,)
-        places = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
-        letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes.values, inside), places, validate=False)
-        words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
-        words = tf.where(letters.row_lengths() > self._longest, UNKNOWN_WORD, words)
-        splits = _count(begins, codes.row_splits)
-        return tf.RaggedTensor.from_row_splits(words, splits, validate=False), letters, inside
 
 
 class WordPieceGraph(CleanWordsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
-        super().__init__(
-            tokenizer,
-            tokenizer.max_characters_per_word,
-            tokenizer.lowercase,
-            tokenizer.strip_accents,
-            tokenizer.split_on_cjk,
-        )
+        options = tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk
+        super().__init__(tokenizer, tokenizer.max_characters_per_word, options)
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
         ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
@@ -145,15 +120,11 @@ def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Rag
     return _select(codes, solid), tf.boolean_mask(source, solid)
 
 
-def _count(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return number of true values of `mask`, bool (c,), before each place."""
-    return tf.gather(tf.concat([[0], tf.cumsum(tf.cast(mask, places.dtype))], axis=0), places)
-
-
 def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
     """Return the values where `keep`, bool over the flat values, is true."""
-    values = tf.boolean_mask(rows.values, keep)
-    return tf.RaggedTensor.from_row_splits(values, _count(keep, rows.row_splits), validate=False)
+    before = tf.concat([[0], tf.cumsum(tf.cast(keep, tf.int64))], axis=0)  # (c + 1,)
+    splits = tf.gather(before, rows.row_splits)
+    return tf.RaggedTensor.from_row_splits(tf.boolean_mask(rows.values, keep), splits, validate=False)
 
 
 def _sort_marks(codes: tf.RaggedTensor) -> tf.RaggedTensor:

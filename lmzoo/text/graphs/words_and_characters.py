@@ -6,6 +6,7 @@ from abc import abstractmethod
 
 import tensorflow as tf
 
+from lmzoo.text.graphs.merges import table
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.tokenizers.characters import (
@@ -68,10 +69,8 @@ class WordGraph(_WordsInGraph):
 
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()
-        words = list(dict.fromkeys(tokenizer.vocabulary))
-        ids = [tokenizer.token_to_id(word) for word in words]
-        entries = tf.lookup.KeyValueTensorInitializer(words, ids, tf.string, tf.int32)
-        self._table = tf.lookup.StaticHashTable(entries, tokenizer.token_to_id(tokenizer.unk_token))
+        ids = {word: tokenizer.token_to_id(word) for word in tokenizer.vocabulary}
+        self._table = table(ids, tf.string, tokenizer.token_to_id(tokenizer.unk_token))
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
         """Return ids, int32 (m,), of words, `tf.string` (m,)."""
