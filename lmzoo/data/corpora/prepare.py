@@ -158,12 +158,12 @@ def prepare_corpus(
     run = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
     left_out: Counter[str] = Counter()
     if preparation.duplicates != "keep":
-        for counts in run("Comparing", "signatures", parts, functools.partial(_start_signing, preparation)):
+        for counts in run("Comparing", "signatures", parts, functools.partial(_sign, preparation)):
             left_out += Counter(counts)
         left_out += _choose(preparation, parts)
         preparation = replace(preparation, min_characters=0, max_characters=None, languages=())  # these are done
     shards: list[Shard] = []
-    for found in run("Tokenizing", "part", parts, functools.partial(_start_writing, preparation, tokenizer)):
+    for found in run("Tokenizing", "part", parts, functools.partial(_write, preparation, tokenizer)):
         shards += found["shards"]
         left_out += Counter(found["left_out"])
     return _finish(folder, tokenizer, parts, shards, left_out)
@@ -172,48 +172,40 @@ def prepare_corpus(
 # === In every process ===
 
 
-def _start_signing(preparation: Preparation) -> Callable[[_Part], list[str]]:
-    """Return what tells duplicates, of each document that passes the filters, in a file for each file of documents."""
-
-    def sign(part: _Part) -> list[str]:
-        with collect_warnings() as messages:
-            kept, documents = preparation.documents_in(part.file)
-            positions, digests, signatures = [], [], []
-            for position, sentences in documents:
-                positions.append(position)
-                digests.append(exact_digest(sentences))
-                if preparation.duplicates == "near":
-                    signatures.append(min_hash(sentences))
-        arrays = {
-            "positions": np.array(positions, "int64"),
-            "digests": np.array(digests, "S16"),
-            "signatures": np.array(signatures, "uint32").reshape(-1, PERMUTATIONS),
-        }
-        _save(part.named("signatures", "npz"), arrays)
-        save_json(part.named("signatures", "json"), kept.left_out)
-        return messages
-
-    return sign
+def _sign(preparation: Preparation, part: _Part) -> list[str]:
+    """Write what tells duplicates, of each document of a file that passes the filters; return the warnings."""
+    with collect_warnings() as messages:
+        kept, documents = preparation.documents_in(part.file)
+        positions, digests, signatures = [], [], []
+        for position, sentences in documents:
+            positions.append(position)
+            digests.append(exact_digest(sentences))
+            if preparation.duplicates == "near":
+                signatures.append(min_hash(sentences))
+    arrays = {
+        "positions": np.array(positions, "int64"),
+        "digests": np.array(digests, "S16"),
+        "signatures": np.array(signatures, "uint32").reshape(-1, PERMUTATIONS),
+    }
+    _save(part.named("signatures", "npz"), arrays)
+    save_json(part.named("signatures", "json"), kept.left_out)
+    return messages
 
 
-def _start_writing(preparation: Preparation, tokenizer: Tokenizer) -> Callable[[_Part], list[str]]:
-    """Return the files of the corpus for each file of documents."""
-
-    def write(part: _Part) -> list[str]:
-        with collect_warnings() as messages:
-            kept, documents = preparation.documents_in(part.file)
-            if preparation.duplicates != "keep":
-                chosen = set(_load(part.named("kept", "npz"))["positions"].tolist())
-                documents = (document for document in documents if document[0] in chosen)
-            reader = DocumentReader(sentences for _, sentences in documents)
-            writer = ShardWriter(part.folder, tokenizer, preparation.shard_tokens, f"{part.number:05}")
-            shards = list(writer.shards_of(reader, lambda: reader.count, hashlib.sha256()))
-            if empty := reader.count - sum(shard["documents"] for shard in shards):
-                kept.left_out["no tokens"] = empty
-        save_json(part.named("part", "json"), {"shards": shards, "left_out": kept.left_out})
-        return messages
-
-    return write
+def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
+    """Write the files of the corpus for a file of documents; return the warnings."""
+    with collect_warnings() as messages:
+        kept, documents = preparation.documents_in(part.file)
+        if preparation.duplicates != "keep":
+            chosen = set(_load(part.named("kept", "npz"))["positions"].tolist())
+            documents = (document for document in documents if document[0] in chosen)
+        reader = DocumentReader(sentences for _, sentences in documents)
+        writer = ShardWriter(part.folder, tokenizer, preparation.shard_tokens, f"{part.number:05}")
+        shards = list(writer.shards_of(reader, lambda: reader.count, hashlib.sha256()))
+        if empty := reader.count - sum(shard["documents"] for shard in shards):
+            kept.left_out["no tokens"] = empty
+    save_json(part.named("part", "json"), {"shards": shards, "left_out": kept.left_out})
+    return messages
 
 
 # === In the process that was called ===
@@ -223,7 +215,7 @@ def _run(
     what: str,
     kind: str,
     parts: Sequence[_Part],
-    start: Callable[[], Callable[[_Part], list[str]]],
+    do: Callable[[_Part], list[str]],
     workers: int | None,
     address: str | None,
     verbose: bool,
@@ -231,7 +223,7 @@ def _run(
     """Do what is left to do of a step, and yield its results, in the order of the parts."""
     left = [part for part in parts if not exists(part.named(kind, "json"))]
     with progress_bar(what, len(left), "files", verbose) as advance:
-        for part, messages in run_jobs(left, start, workers, address) if left else ():
+        for part, messages in run_jobs(left, lambda: do, workers, address) if left else ():
             advance(1)
             for message in messages:
                 warn(f"{part.file}: {message}")

@@ -109,8 +109,7 @@ def segment_pairs(
     pairs.labels  # 1 where the segments are swapped
     ```
     """
-    if objective not in ("nsp", "sop"):
-        raise ValueError(f'`objective` must be "nsp" or "sop", got {objective!r}.')
+    require(objective in ("nsp", "sop"), "objective", '"nsp" or "sop"', objective)
     budget = room_in_sequence(preprocessor, pair=True)
     require(is_integer(passes, 1), "passes", "an integer of at least 1", passes)
     if isinstance(documents, TokenCorpus):

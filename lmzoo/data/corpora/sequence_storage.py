@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,20 +50,21 @@ def join_blocks(
         OSError: if the file cannot be written.
     """
     lengths = [np.zeros(0, "int32")]
-    if folder is None:
-        parts = [np.zeros(0, "int32")]
+
+    def read() -> Iterator[np.ndarray]:
         for ids, counts in blocks:
-            parts.append(ids)
             lengths.append(counts)
-        flat = np.concatenate(parts)
+            yield ids
+
+    if folder is None:
+        flat = np.concatenate([np.zeros(0, "int32"), *read()])
     else:
         # Written before it is mapped: on a full disk, writing to a map would kill the process without an error.
         with tempfile.TemporaryFile(dir=folder) as file:
             dtype = np.dtype("int32")
-            for ids, counts in blocks:
+            for ids in read():
                 ids.tofile(file)
                 dtype = ids.dtype
-                lengths.append(counts)
             file.flush()
             flat = np.asarray(np.memmap(file, dtype, "r")) if file.tell() else np.zeros(0, dtype)
     return flat, splits_of(np.concatenate(lengths))

@@ -106,8 +106,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     """
     check_is_preprocessor(preprocessor)
     tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-    end = None if tokenizer.end_token is None else tokenizer.token_to_id(tokenizer.end_token)
-    start = None if tokenizer.start_token is None else tokenizer.token_to_id(tokenizer.start_token)
+    start, end = tokenizer.start_token_id, tokenizer.end_token_id
     if not isinstance(documents, TokenCorpus):
         documents = WithSpaces(documents)
 

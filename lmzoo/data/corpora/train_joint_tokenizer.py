@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable
 
 from lmzoo.common.arguments import is_integer, require
+from lmzoo.data.corpora.train_tokenizers import train_pieces
 from lmzoo.text import MarianTokenizer
 from lmzoo.text.validate_text import clean_texts
 
@@ -34,26 +34,19 @@ def train_joint_tokenizer(
     tokenizer = train_joint_tokenizer(sources, targets, vocabulary_size=30)
     ```
     """
-    from sentencepiece import SentencePieceTrainer
-
     require(is_integer(vocabulary_size, 4), "vocabulary_size", "an integer of at least 4", vocabulary_size)
     require(model_type in ("bpe", "unigram"), "model_type", '"bpe" or "unigram"', model_type)
-    texts, written = [text for side in (sources, targets) for text in clean_texts(side)], io.BytesIO()
-    try:
-        SentencePieceTrainer.train(
-            sentence_iterator=iter(texts),
-            model_writer=written,
-            vocab_size=vocabulary_size - 1,  # without padding
-            model_type=model_type,
-            character_coverage=1.0,
-            eos_id=0,
-            unk_id=1,
-            bos_id=-1,
-            pad_id=-1,
-            num_threads=1,  # the same result in every run
-            minloglevel=2,
-            max_sentence_length=1 << 16,
-        )
-    except RuntimeError as error:
-        raise ValueError(f"`vocabulary_size={vocabulary_size}` does not fit the texts: {error}") from None
-    return MarianTokenizer.of_model(written.getvalue())
+    model = train_pieces(
+        [text for side in (sources, targets) for text in clean_texts(side)],
+        vocabulary_size - 1,  # without padding
+        model_type=model_type,
+        hard_vocab_limit=True,
+        character_coverage=1.0,
+        input_sentence_size=0,
+        eos_id=0,
+        unk_id=1,
+        bos_id=-1,
+        pad_id=-1,
+        num_threads=1,  # the same result in every run
+    )
+    return MarianTokenizer.of_model(model)

@@ -29,6 +29,7 @@ from lmzoo.text import (
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
 from lmzoo.text.tokenizers.sentencepiece_text import character_map, clean
+from lmzoo.text.tokenizers.token_lists import in_order
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 from lmzoo.text.validate_text import clean_texts, is_column
 
@@ -151,7 +152,7 @@ def train_wordpiece(
         file.seek(0)
         vocabulary = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
     _check_size(vocabulary_size, len(vocabulary), "characters")
-    return WordPieceTokenizer(sorted(vocabulary, key=vocabulary.__getitem__), lowercase, **special)
+    return WordPieceTokenizer(in_order(vocabulary), lowercase, **special)
 
 
 def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
@@ -206,10 +207,8 @@ def train_byte_pairs(
         show_progress=False,
     )
     with _learning(texts, vocabulary_size, verbose) as checked:
-        learner.train_from_iterator(checked, trainer)
-    vocabulary = learner.get_vocab()
-    merges = json.loads(learner.to_str())["model"]["merges"]
-    return BytePairTokenizer([*sorted(vocabulary, key=vocabulary.__getitem__), last], merges, **special)
+        tokens, merges = _learn_merges(learner, trainer, checked)
+    return BytePairTokenizer([*tokens, last], merges, **special)
 
 
 def train_character_pairs(
@@ -259,11 +258,15 @@ def train_character_pairs(
         show_progress=False,
     )
     with _learning(texts, vocabulary_size, verbose) as checked:
-        learner.train_from_iterator(checked, trainer)
-    vocabulary = learner.get_vocab()
+        vocabulary, merges = _learn_merges(learner, trainer, checked)
     _check_size(vocabulary_size, len(vocabulary), "characters")
-    merges = json.loads(learner.to_str())["model"]["merges"]
-    return CharacterPairTokenizer(sorted(vocabulary, key=vocabulary.__getitem__), merges, **special)
+    return CharacterPairTokenizer(vocabulary, merges, **special)
+
+
+def _learn_merges(learner: Any, trainer: Any, texts: Iterator[str]) -> tuple[list[str], list[list[str]]]:
+    """Train a model of `tokenizers`, and return its tokens in the order of their ids, and the pairs that it joins."""
+    learner.train_from_iterator(texts, trainer)
+    return in_order(learner.get_vocab()), json.loads(learner.to_str())["model"]["merges"]
 
 
 def train_sentencepiece(
@@ -307,7 +310,7 @@ def train_sentencepiece(
     characters, blank = character_map(lowercase, keep_accents), kind(**special)
     tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
     with _learning(texts, vocabulary_size, verbose) as checked:
-        model = _train_unigram(
+        model = train_pieces(
             (clean(text, characters) for text in checked),
             vocabulary_size,
             pad_id=-1 if pad is None else tokens.index(pad),
@@ -328,18 +331,24 @@ def _train_with_fairseq_ids(
     """Train a model with SentencePiece's own rules for cleaning texts, and its ids, which the tokenizer shifts."""
     with _learning(texts, vocabulary_size, verbose) as checked:
         # fairseq adds padding and the mask.
-        model = _train_unigram(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
+        model = train_pieces(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
     return XlmRobertaTokenizer(model, **special)
 
 
-def _train_unigram(texts: Iterable[str], size: int, **settings: Any) -> bytes:
-    """Train a unigram model of `size` tokens with the library's own trainer.
+def train_pieces(texts: Iterable[str], size: int, **settings: Any) -> bytes:
+    """Train a SentencePiece model of `size` tokens with the library's own trainer, by default a unigram model.
 
     Raises:
         ValueError: if it cannot learn so many tokens from the texts.
     """
     from sentencepiece import SentencePieceTrainer
 
+    defaults = {
+        "model_type": "unigram",
+        "hard_vocab_limit": False,
+        "character_coverage": _COVERAGE,
+        "input_sentence_size": _MOST_TEXTS,
+    }
     written = io.BytesIO()
     failed: list[Exception] = []  # raised while reading texts; the library replaces it by an error of its own
 
@@ -354,14 +363,10 @@ def _train_unigram(texts: Iterable[str], size: int, **settings: Any) -> bytes:
         SentencePieceTrainer.train(
             sentence_iterator=read(),
             model_writer=written,
-            model_type="unigram",
             vocab_size=size,
-            hard_vocab_limit=False,
-            character_coverage=_COVERAGE,
-            input_sentence_size=_MOST_TEXTS,
             max_sentence_length=1 << 16,
             minloglevel=2,
-            **settings,
+            **{**defaults, **settings},
         )
     except RuntimeError as error:
         if failed:

@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from lmzoo.data.readers.text_files import (
     Source,
     check_label,
-    lines_of,
     name_of,
     near_names,
     numbered_lines,
@@ -75,7 +74,7 @@ def read_conll(
     if conllu is None:
         conllu = suffix_of(path) == ".conllu"
     label = _number(label, "upos" if conllu else -1, conllu)
-    lines = [(number, _split(line)) for number, line in numbered_lines(lines_of(read_text(path, encoding)))]
+    lines = [(number, _split(line)) for number, line in numbered_lines(read_text(path, encoding).split("\n"))]
     width = len(CONLLU) if conllu else _count_columns(lines)
     keep = _is_conllu_word if conllu else _word_test(lines, width, label, labels)
     rows = _group_rows(lines, keep, None if conllu else _DOCUMENT)

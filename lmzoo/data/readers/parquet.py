@@ -67,8 +67,7 @@ def count_parquet_rows(source: Source) -> int:
 @contextlib.contextmanager
 def _opened(source: Source) -> Iterator[Any]:
     pyarrow, parquet = import_pyarrow()
-    opened = open_to_read(source) if isinstance(source, (str, Path)) else contextlib.nullcontext(source)
-    with opened as file:
+    with open_to_read(source) if isinstance(source, (str, Path)) else contextlib.nullcontext(source) as file:
         try:
             yield parquet.ParquetFile(file, page_checksum_verification=True)
         except (pyarrow.ArrowException, OSError) as error:  # pyarrow raises the latter for damaged files, too

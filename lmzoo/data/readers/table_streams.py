@@ -12,18 +12,17 @@ from typing import Any, Self
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.parquet import count_parquet_rows, import_pyarrow, numbered_parquet_rows
 from lmzoo.data.readers.tables import (
-    FORMATS,
+    HEADED,
     SUFFIXES,
     Column,
     check_width,
     count_rows,
+    known_format,
     line_ends,
     numbered_rows,
     pop_names,
-    table_format,
 )
 from lmzoo.data.readers.text_files import list_files, near_names, open_text
-from lmzoo.errors import ArgumentError
 
 NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
@@ -94,10 +93,7 @@ class TableStream:
         if not self.files:
             raise ValueError("A TableStream needs at least one file, got an empty list.")
         self.header, self.encoding, self.types = header, encoding, dict(types or {})
-        self._formats = [format or _format_of(file) for file in self.files]
-        if unknown := set(self._formats) - {*FORMATS}:
-            message = f"There is no format {min(unknown)!r}. Pass one of these as `format`: {', '.join(FORMATS)}."
-            raise ArgumentError(message, "format")
+        self._formats = [known_format(file, format) for file in self.files]
         if "parquet" in self._formats:
             import_pyarrow()
         self._columns: list[Column] | None = None
@@ -200,11 +196,8 @@ class TableStream:
             else:
                 with open_text(path, self.encoding, line_ends(format)) as file:
                     rows = count_rows(file, format, path)
-                self._counts[number] = max(0, rows - self._headed(format))
+                self._counts[number] = max(0, rows - (self.header and format in HEADED))
         return self._counts[number]
-
-    def _headed(self, format: str) -> bool:
-        return self.header and format in ("csv", "tsv")
 
     def _rows(self, number: int, skip: int) -> NumberedRows:
         """Yield the rows of a file from a certain one on, with the numbers of their lines."""
@@ -237,9 +230,3 @@ class TableStream:
                 kind = getattr(self.types[name], "__name__", "value")
                 raise ValueError(f"{where}: {name!r} is {cells[name]!r:.60}, which is not a valid {kind}.") from None
         return cells
-
-
-def _format_of(file: str) -> str:
-    if (found := table_format(file)) is None:
-        raise ArgumentError(f"The name of {file} does not tell its format: pass it as `format`.", "format")
-    return found

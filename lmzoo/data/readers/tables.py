@@ -25,6 +25,7 @@ from lmzoo.errors import ArgumentError, NoExamplesError
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labeled")
 SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
+HEADED = ("csv", "tsv")  # whose first line may name the columns
 _KEYED = ("jsonl", "parquet")  # whose rows are dicts
 _LONGEST = 1 << 28  # characters of a cell: a document may be longer than the csv module's limit of 128 KiB
 
@@ -141,9 +142,7 @@ class Table:
         if self.names is None:
             raise ValueError(f"{self.path} is read without a header: give columns by number, 0 to {width - 1}.")
         if column not in self.names:
-            no_header = (
-                " If its first line is not a header, say so (`header`)." if self.format in ("csv", "tsv") else ""
-            )
+            no_header = " If its first line is not a header, say so (`header`)." if self.format in HEADED else ""
             raise ArgumentError(
                 f"{self.path}, read as {self.format}, has no column {column!r}."
                 f"{near_names(column, self.names)}{no_header}",
@@ -232,16 +231,26 @@ def table_format(path: Source, format: str | None = None) -> str | None:
     return format or SUFFIXES.get(suffix_of(path))
 
 
+def known_format(path: Source, format: str | None = None) -> str:
+    """Return the format of a file; see `table_format`.
+
+    Raises:
+        ValueError: if it is none of `FORMATS`, or unknown.
+    """
+    found = table_format(path, format)
+    if found is None or found not in FORMATS:
+        wrong = f"There is no format {found!r}." if found else f"The name of {name_of(path)} does not tell its format."
+        raise ArgumentError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
+    return found
+
+
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
     """Read the rows of a file; see `read_table`.
 
     Raises:
         ValueError: as `read_table`.
     """
-    name, format = name_of(path), table_format(path, format)
-    if format not in FORMATS:
-        wrong = f"There is no format {format!r}." if format else f"The name of {name} does not tell its format."
-        raise ArgumentError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
+    name, format = name_of(path), known_format(path, format)
     if format == "parquet":
         numbered = list(numbered_parquet_rows(path))
     else:
@@ -262,7 +271,7 @@ def line_ends(format: str) -> str:
 
 def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[str] | None:
     """Return the names of the columns, None if they have only numbers; take any header off numbered rows."""
-    if rows and header and format in ("csv", "tsv"):
+    if rows and header and format in HEADED:
         return rows.pop(0)[1]
     return {"txt": ["text"], "labeled": ["label", "text"]}.get(format)
 

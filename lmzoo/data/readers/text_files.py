@@ -40,21 +40,15 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     """
     if not (isinstance(source, (str, Path)) or hasattr(source, "read")):
         raise TypeError(f"Expected the path of a file, or a file object in binary mode, got {source!r:.60}.")
-    data = Path(source).expanduser().read_bytes() if isinstance(source, (str, Path)) else source.read()
-    try:
-        data = decompressed(io.BufferedReader(io.BytesIO(data))).read()
-    except ARCHIVE_ERRORS as error:
-        raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
-    try:
-        return data.decode(encoding).removeprefix("\ufeff")
-    except UnicodeDecodeError as error:
-        line = data.count(b"\n", 0, error.start) + 1
-        raise _not_encoded(f"{name_of(source)}, line {line}", data[error.start], encoding) from None
-    except LookupError:
-        raise _unknown(encoding) from None
+    with open_text(source, encoding) as file:
+        try:
+            return file.read().removeprefix("\ufeff")
+        except UnicodeDecodeError as error:  # of the whole file
+            line = error.object.count(b"\n", 0, error.start) + 1
+            raise _not_encoded(f"{name_of(source)}, line {line}", error, encoding) from None
 
 
-def decompressed(file: io.BufferedReader) -> BinaryIO:
+def decompressed(file: io.BufferedReader[Any]) -> BinaryIO:
     """Decompress a file, open at its beginning, as it is read, if it is compressed by gzip or xz.
 
     Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
@@ -67,11 +61,6 @@ def decompressed(file: io.BufferedReader) -> BinaryIO:
     return file
 
 
-def lines_of(text: str) -> TextIO:
-    """Return the lines of a text. Only line feeds end lines, since texts may hold other separators."""
-    return io.StringIO(text, newline="\n")
-
-
 def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
     """Yield the lines, numbered from 1, without the characters that end them."""
     for number, line in enumerate(lines, 1):
@@ -79,7 +68,7 @@ def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 
 @contextlib.contextmanager
-def open_text(path: str | Path, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
+def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
     """Open a text file for a `with` block that reads it line by line, without its byte order mark.
 
     It may be compressed by gzip or xz. Only line feeds end lines; with `newline=""` carriage returns do, too.
@@ -88,29 +77,29 @@ def open_text(path: str | Path, encoding: str = "utf-8", newline: str = "\n") ->
         ValueError: in the block, for another encoding, an unknown one or a damaged archive.
     """
     try:
+        "".encode(encoding)
         encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     except LookupError:
-        raise _unknown(encoding) from None
-    with open_to_read(path) as raw:
+        message = f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1."
+        raise ArgumentError(message, "encoding") from None
+    with (
+        open_to_read(source) if isinstance(source, (str, Path)) else io.BufferedReader(io.BytesIO(source.read())) as raw
+    ):
         file = io.TextIOWrapper(decompressed(raw), encoding, newline=newline)
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise _not_encoded(str(path), error.object[error.start], encoding) from None
+            raise _not_encoded(name_of(source), error, encoding) from None
         except ARCHIVE_ERRORS as error:
-            raise ValueError(f"{path} is a damaged archive: {error}") from None
+            raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
 
 
-def _not_encoded(where: str, byte: int, encoding: str) -> ArgumentError:
+def _not_encoded(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
     return ArgumentError(
-        f"{where}: the byte 0x{byte:02x} is not {encoding.removesuffix('-sig')}. If the file is in another encoding, "
-        "such as latin-1, say so (`encoding`).",
+        f"{where}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file is "
+        "in another encoding, such as latin-1, say so (`encoding`).",
         "encoding",
     )
-
-
-def _unknown(encoding: str) -> ArgumentError:
-    return ArgumentError(f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1.", "encoding")
 
 
 def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
