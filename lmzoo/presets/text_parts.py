@@ -22,7 +22,7 @@ from lmzoo.files.preset_files import (
 from lmzoo.presets.keras_preset import KerasPreset, check_is_registered, versions, write_text_part
 from lmzoo.presets.source import open_source
 from lmzoo.text import Preprocessor, Tokenizer
-from lmzoo.text.preset_storage import PresetStorage, register_preset_storage
+from lmzoo.text.preset_storage import PRESET_STORAGE
 
 _Part = TypeVar("_Part", Preprocessor, Tokenizer)
 _OF_MODELS = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE)
@@ -81,4 +81,4 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
         write_manifest(target)
 
 
-register_preset_storage(PresetStorage(load_tokenizer, load_preprocessor, save_text_part))
+PRESET_STORAGE.update(load_tokenizer=load_tokenizer, load_preprocessor=load_preprocessor, save=save_text_part)

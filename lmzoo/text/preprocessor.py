@@ -15,7 +15,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.errors import ArgumentError
 from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
-from lmzoo.text.preset_storage import preset_storage
+from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.segments import split_segments
 from lmzoo.text.tf_data import features_in_graph, is_symbolic
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
@@ -107,29 +107,22 @@ class Preprocessor:
                 f"be at least {overhead + 1}.",
                 "sequence_length",
             )
-        lengths = np.array([len(ids) for ids in first], "int64")
+        before_second = len(start) + len(end if second is None else between)
         if second is None:
-            kept = np.minimum(lengths, budget)
-            truncated = int(np.sum(kept < lengths))
-            packed = [start + ids[:n] + end for ids, n in zip(first, kept.tolist(), strict=True)]
-            boundary = kept + overhead
-        else:
-            second_lengths = np.array([len(ids) for ids in second], "int64")
-            kept, second_kept = truncate_pair(lengths, second_lengths, budget)
-            truncated = int(np.sum((kept < lengths) | (second_kept < second_lengths)))
-            packed = [
-                start + a[:n] + between + b[:m] + end
-                for a, b, n, m in zip(first, second, kept.tolist(), second_kept.tolist(), strict=True)
-            ]
-            boundary = kept + len(start) + len(between)
+            second, between = [[]] * len(first), []
+        lengths, second_lengths = (np.array([len(ids) for ids in side], "int64") for side in (first, second))
+        kept, second_kept = truncate_pair(lengths, second_lengths, budget)
+        pairs = zip(first, second, kept.tolist(), second_kept.tolist(), strict=True)
+        parts = (part for a, b, n, m in pairs for part in (start, a[:n], between, b[:m], end))
+        truncated = int(np.sum(kept + second_kept < lengths + second_lengths))
         if truncated:
             warn(
-                f"{truncated} of {len(packed)} texts were truncated to {self.sequence_length} tokens "
+                f"{truncated} of {len(first)} texts were truncated to {self.sequence_length} tokens "
                 "(`sequence_length`)."
             )
-        splits = np.cumsum([0, *map(len, packed)], dtype="int64")
-        flat = self.tokenizer.as_array(itertools.chain.from_iterable(packed), int(splits[-1]))
-        return EncodedTexts(flat, splits, boundary.astype("int32"), truncated)
+        splits = np.concatenate([[0], np.cumsum(kept + second_kept + overhead)])
+        flat = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
+        return EncodedTexts(flat, splits, (kept + before_second).astype("int32"), truncated)
 
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
         """Return ids of the special tokens at the start of a sequence, between two segments and at the end."""
@@ -254,7 +247,7 @@ class Preprocessor:
         preprocessor("A quiet film.")["padding_mask"]  # [1, 1, 1, 1, 1, 1]
         ```
         """
-        return preset_storage().load_preprocessor(preset, cls, family, sequence_length)
+        return PRESET_STORAGE["load_preprocessor"](preset, cls, family, sequence_length)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
         """Write preprocessor and tokenizer as a preset, or into the preset of a model, which stays as it is.
@@ -267,7 +260,7 @@ class Preprocessor:
             FileExistsError: if the directory may not be changed, or holds something else than a preset.
             ValueError: if a class is not registered with Keras.
         """
-        preset_storage().save(self, directory, overwrite)
+        PRESET_STORAGE["save"](self, directory, overwrite)
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the tokenizer's files into `directory`."""

@@ -191,7 +191,7 @@ def test_training_of_a_tokenizer(tmp_path):
     spans = tokenizer.tokenize_with_offsets(TEXTS + ODD)
     assert [[s.id for s in of_text] for of_text in spans] == tokenizer.tokenize(TEXTS + ODD)
     assert "".join(TEXTS[0][s.start : s.end] for s in spans[0]) == TEXTS[0].replace(" ", "")
-    with pytest.raises(ValueError, match="`vocabulary_size=9999` does not fit the texts"):
+    with pytest.raises(ValueError, match="cannot learn 9,998 tokens from these texts"):
         train_joint_tokenizer(TEXTS, OTHERS, 9999)
 
 
@@ -222,7 +222,7 @@ def test_the_tokenizer_in_graphs():
 WRONG_FILES = {
     "not a model": ({"source": b"no", "vocabulary": ["<pad>", "<unk>", "</s>"]}, "is not a SentencePiece model"),
     "no padding": ({"source": b"", "vocabulary": ["<unk>", "</s>"]}, "lacks the special tokens <pad>"),
-    "gaps": ({"source": b"", "vocabulary": {"<pad>": 0, "<unk>": 1, "</s>": 3}}, "must be 0 to 2, each once"),
+    "gaps": ({"source": b"", "vocabulary": {"<pad>": 0, "<unk>": 1, "</s>": 3}}, "must be 0 to 2, .*'</s>' has 3"),
 }
 
 

@@ -19,6 +19,7 @@ from lmzoo.checkpoints.tokenizers.format import (
 )
 from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import read_json
 from lmzoo.text import (
     MarianTokenizer,
     Packing,
@@ -29,8 +30,9 @@ from lmzoo.text import (
     XlnetTokenizer,
 )
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
-from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE, vocabulary_of
+from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
+from lmzoo.text.tokenizers.token_lists import in_order
 from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
 
 if TYPE_CHECKING:
@@ -243,7 +245,8 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         source, target, vocabulary = files
-        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": vocabulary_of(vocabulary)}
+        ids = read_json(vocabulary.parent, vocabulary.name)
+        return {"source": source.read_bytes(), "target": target.read_bytes(), "vocabulary": in_order(ids)}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         raise PresetError(
@@ -261,7 +264,7 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
         return None
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        return {"tokens": list(vocabulary["vocabulary"])}
+        return {"tokens": vocabulary["vocabulary"]}
 
 
 def _steps(pipeline: JsonObject) -> list[dict[str, Any]]:

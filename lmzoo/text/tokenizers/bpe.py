@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import json
 import re
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import keras
 import numpy as np
@@ -16,6 +17,9 @@ from lmzoo.text.tokenizers.added_tokens import AddedToken, special_token
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
 from lmzoo.text.tokenizers.token_lists import entries_of, ids_of, in_order, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+
+if TYPE_CHECKING:
+    import tokenizers
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files
@@ -34,8 +38,46 @@ ONLY_END_OF_TEXT = SpecialTokens(
 )
 
 
+class MergesTokenizer(RustTokenizer):
+    """The base class of tokenizers that join pairs of tokens; a subclass makes the `tokenizers.Tokenizer` that does it.
+
+    Args:
+        vocabulary: token -> id, or tokens in order of their ids, "" for an id without a token; None to read them with
+            `load_assets`.
+        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
+        **special: special tokens that differ from those of the class.
+    """
+
+    has_gaps = True
+
+    _pairs: Sequence[tuple[str, str]] = ()
+
+    def __init__(
+        self,
+        vocabulary: Mapping[str, int] | Sequence[str] | None = None,
+        merges: Iterable[str | Sequence[str]] | None = None,
+        **special: Unpack[SpecialTokens],
+    ) -> None:
+        self._set_special_tokens(special)
+        if vocabulary is not None and merges is not None:
+            self._set_vocabulary(vocabulary, merges)
+        elif vocabulary is not None or merges is not None:
+            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
+
+    def _set_vocabulary(
+        self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
+    ) -> None:
+        self._set_tokens(in_order(vocabulary, has_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
+        self._pairs = read_merges(merges, self._ids, first_line)
+        self._set_backend(self._make_backend())
+
+    @abstractmethod
+    def _make_backend(self) -> tokenizers.Tokenizer:
+        """Return what splits text, from the vocabulary and `_pairs`."""
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
-class BytePairTokenizer(RustTokenizer):
+class BytePairTokenizer(MergesTokenizer):
     """Byte-level byte-pair encoding (Radford et al., 2019), as RoBERTa uses it (Liu et al., 2019).
 
     The ids are those of Hugging Face's RoBERTa tokenizers, but for a literal `<pad>`: a model counts positions without
@@ -76,9 +118,7 @@ class BytePairTokenizer(RustTokenizer):
     start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     space_of_words = " "
-    has_gaps = True
 
-    _pairs: Sequence[tuple[str, str]] = ()
     _whole: Collection[str] = ()  # tokens that are not written in the alphabet of bytes
 
     def __init__(
@@ -88,29 +128,23 @@ class BytePairTokenizer(RustTokenizer):
         add_prefix_space: bool = False,
         **special: Unpack[SpecialTokens],
     ) -> None:
-        self._set_special_tokens(special)
         self.add_prefix_space = add_prefix_space
-        if vocabulary is not None and merges is not None:
-            self._set_vocabulary(vocabulary, merges)
-        elif vocabulary is not None or merges is not None:
-            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
+        super().__init__(vocabulary, merges, **special)
 
-    def _set_vocabulary(
-        self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
-    ) -> None:
+    def _set_tokens(self, tokens: Sequence[str]) -> None:
+        super()._set_tokens(tokens)
+        if missing := [token for token in BYTE_TOKENS if token not in self._ids]:
+            raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
+
+    def _make_backend(self) -> tokenizers.Tokenizer:
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
-        self._set_tokens(in_order(vocabulary, has_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
-        missing = [token for token in BYTE_TOKENS if token not in self._ids]
-        if missing:
-            raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
-        self._pairs = read_merges(merges, self._ids, first_line)
         backend = Tokenizer(models.BPE(entries_of(self.base_vocabulary), self._pairs))
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.add_prefix_space)
         # It only trims offsets.
         backend.post_processor = processors.ByteLevel(add_prefix_space=self.add_prefix_space, trim_offsets=True)
-        self._set_backend(backend)
+        return backend
 
     def _found_by_default(self, token: str) -> AddedToken | None:
         roles = [role for role in self.roles if getattr(self, role) == token]

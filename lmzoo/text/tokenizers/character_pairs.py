@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, lines_of_merges, read_merges, write_merges
-from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import ids_of, in_order
+from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, lines_of_merges, write_merges
+from lmzoo.text.tokenizers.token_lists import ids_of
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+
+if TYPE_CHECKING:
+    import tokenizers
 
 END_OF_WORD = "</w>"
 _FILLER = "\u00a4"  # a character that toy vocabularies do not need
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class CharacterPairTokenizer(RustTokenizer):
+class CharacterPairTokenizer(MergesTokenizer):
     """Byte-pair encoding of the characters of words (Sennrich et al., 2016; Radford et al., 2018).
 
     The ids are those of Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lower-cased and split as by BERT, without
@@ -49,30 +51,11 @@ class CharacterPairTokenizer(RustTokenizer):
     unk_token = "<unk>"
     roles = ("pad_token", "unk_token", "start_token", "end_token")
     needs_unknown = True
-    has_gaps = True
 
-    _pairs: Sequence[tuple[str, str]] = ()
-
-    def __init__(
-        self,
-        vocabulary: Mapping[str, int] | Sequence[str] | None = None,
-        merges: Iterable[str | Sequence[str]] | None = None,
-        **special: Unpack[SpecialTokens],
-    ) -> None:
-        self._set_special_tokens(special)
-        if vocabulary is not None and merges is not None:
-            self._set_vocabulary(vocabulary, merges)
-        elif vocabulary is not None or merges is not None:
-            raise ValueError("Pass both `vocabulary` and `merges`, or neither and call `load_assets`.")
-
-    def _set_vocabulary(
-        self, vocabulary: Mapping[str, int] | Sequence[str], merges: Iterable[str | Sequence[str]], first_line: int = 1
-    ) -> None:
+    def _make_backend(self) -> tokenizers.Tokenizer:
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
-        self._set_tokens(in_order(vocabulary, has_gaps=True) if isinstance(vocabulary, Mapping) else vocabulary)
-        self._pairs = read_merges(merges, self._ids, first_line)
         backend = Tokenizer(
             models.BPE(
                 ids_of(self.base_vocabulary), self._pairs, unk_token=self.unk_token, end_of_word_suffix=END_OF_WORD
@@ -80,7 +63,7 @@ class CharacterPairTokenizer(RustTokenizer):
         )
         backend.normalizer = normalizers.BertNormalizer(lowercase=True)
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-        self._set_backend(backend)
+        return backend
 
     def _words_of(self, text: str) -> list[str]:
         return text.split(" ")

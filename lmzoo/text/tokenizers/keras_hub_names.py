@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from lmzoo.text.preset_storage import preset_storage
+from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.tf_data import ids_in_graph, is_symbolic
 from lmzoo.text.validate_text import single_text
 
@@ -15,7 +15,6 @@ class KerasHubTokenizerNames:
     """The part of `lmzoo.text.Tokenizer` that has the names of KerasHub's tokenizers."""
 
     if TYPE_CHECKING:
-        pad_token: str | None
         unk_token: str | None
         start_token: str | None
         end_token: str | None
@@ -97,7 +96,7 @@ class KerasHubTokenizerNames:
         tokenizer.detokenize(tokenizer("A quiet film."))  # "a quiet film ."
         ```
         """
-        return preset_storage().load_tokenizer(preset, cls, family)
+        return PRESET_STORAGE["load_tokenizer"](preset, cls, family)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
         """Write the tokenizer as a preset, or into the preset of a model, which stays as it is.
@@ -110,17 +109,11 @@ class KerasHubTokenizerNames:
             FileExistsError: if the directory may not be changed, or holds something else than a preset.
             ValueError: if the directory holds a preprocessor, or the class is not registered with Keras.
         """
-        preset_storage().save(self, directory, overwrite)
+        PRESET_STORAGE["save"](self, directory, overwrite)
 
 
-class ClsAndSepNames:
+class ClsAndSepNames(KerasHubTokenizerNames):
     """The names of the start and end tokens in KerasHub's tokenizers of BERT, DistilBERT and ALBERT."""
-
-    if TYPE_CHECKING:
-        start_token: str | None
-        end_token: str | None
-        start_token_id: int | None
-        end_token_id: int | None
 
     @property
     def cls_token(self) -> str | None:

@@ -56,6 +56,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     """
 
     pad_token, unk_token, start_token, end_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
+    vocabulary_argument = "model"
     needs_unknown = True
     takes_added_tokens = True
     splits_commas: ClassVar[bool] = True  # from digits
@@ -95,8 +96,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
         self._model, self._split_by, self._backend = model, splitting_model, backend
         self._set_text_tokens()
-        commas = [i for i, token in enumerate(self._tokens) if self.splits_commas and _ends_in_comma(token)]
-        self._parts = {i: self._split_comma(self._tokens[i]) for i in commas}
+        self._parts = {
+            i: self._split_comma(token)
+            for i, token in enumerate(self._tokens)
+            if self.splits_commas and token[-1:] == "," and token[-2:-1].isdigit()
+        }
         unknown = self._ids[self.unk_token]
         self._splits = {i: [self._ids.get(part, unknown) for part in parts] for i, parts in self._parts.items()}
 
@@ -137,10 +141,6 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         if not token.startswith(SPACE):
             parts[0] = parts[0].removeprefix(SPACE)  # the library puts one in front of every text
         return [part for part in parts if part] + [","]
-
-    def _require_vocabulary(self) -> None:
-        if not self._tokens:
-            raise ValueError("The tokenizer has no vocabulary yet: pass `model` or call `load_assets`.")
 
     @property
     def backend(self) -> SentencePieceProcessor:
@@ -319,10 +319,6 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     def get_config(self) -> dict[str, Any]:
         return {"lowercase": self.lowercase, "keep_accents": self.keep_accents, **super().get_config()}
-
-
-def _ends_in_comma(token: str) -> bool:
-    return len(token) > 1 and token[-1] == "," and token[-2].isdigit()
 
 
 def model_proto() -> Any:

@@ -13,6 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
+from lmzoo.text.tokenizers.token_lists import in_order
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
@@ -53,6 +54,7 @@ class MarianTokenizer(Tokenizer):
     pad_token = "<pad>"
     unk_token = "<unk>"
     end_token = "</s>"
+    vocabulary_argument = "source"
     needs_unknown = True
 
     def __init__(
@@ -70,23 +72,16 @@ class MarianTokenizer(Tokenizer):
         self, source: bytes | str | Path, target: bytes | str | Path, vocabulary: Sequence[str] | Mapping[str, int]
     ) -> None:
         if isinstance(vocabulary, Mapping):
-            if sorted(vocabulary.values()) != list(range(len(vocabulary))):
-                raise ValueError(f"The ids of the vocabulary must be 0 to {len(vocabulary) - 1}, each once.")
-            vocabulary = sorted(vocabulary, key=vocabulary.__getitem__)
+            vocabulary = in_order(vocabulary)
         self._set_tokens(vocabulary)
         self._models = _content(source), _content(target)
         self._backends = tuple(
             _backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
         self._side = 0
-        self._special = _special_pattern(self.special_tokens)
+        longest_first = sorted(self.special_tokens, key=len, reverse=True)
+        self._special = re.compile("(" + "|".join(map(re.escape, longest_first)) + ")")
         self.languages = tuple(token for token in vocabulary if LANGUAGE.fullmatch(token))
-
-    def _require_vocabulary(self) -> None:
-        if not self._tokens:
-            raise ValueError(
-                "The tokenizer has no vocabulary yet: pass `source` and `vocabulary`, or call `load_assets`."
-            )
 
     @property
     def target_side(self) -> MarianTokenizer:
@@ -211,22 +206,7 @@ class MarianTokenizer(Tokenizer):
             ValueError: as for the constructor.
         """
         source, target, vocabulary = (Path(directory) / name for name in (SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE))
-        self._set_files(source, target, vocabulary_of(vocabulary))
-
-
-def vocabulary_of(path: Path) -> dict[str, int]:
-    """Return the content of `vocab.json`, a dict from tokens to ids.
-
-    Raises:
-        ValueError: naming the file, if it holds anything else.
-    """
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path} does not hold JSON: {error}") from None
-    if not isinstance(found, dict) or not all(isinstance(id, int) for id in found.values()):
-        raise ValueError(f"{path} must hold an object that maps tokens to ids.")
-    return found
+        self._set_files(source, target, in_order(json.loads(vocabulary.read_bytes())))
 
 
 def _content(model: bytes | str | Path) -> bytes:
@@ -240,8 +220,3 @@ def _backend(model: bytes, name: str) -> SentencePieceProcessor:
         return SentencePieceProcessor(model_proto=model)
     except Exception as error:  # the library raises errors of several types, none of its own
         raise ValueError(f"{name} is not a SentencePiece model ({len(model):,} bytes): {error}") from error
-
-
-def _special_pattern(tokens: Iterable[str]) -> re.Pattern[str]:
-    """Return a pattern of special tokens; the longest matches where one begins with another."""
-    return re.compile("(" + "|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) + ")")

@@ -27,12 +27,13 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
     if not all(is_integer(i) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
+    for first, second in itertools.pairwise(tokens):
+        if ids[first] == ids[second]:
+            raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     if has_gaps:
         return _with_gaps(ids, tokens)
     for place, token in enumerate(tokens):
         found, last = ids[token], len(ids) - 1
-        if 0 <= found < place:
-            raise ValueError(f"The id {found} belongs to two tokens, {tokens[place - 1]!r} and {token!r}.")
         if found != place:
             gap = f" and no token has {place}" if found > place else ""
             raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
@@ -41,9 +42,6 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
 
 def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     """List the tokens by id, with "" for each id that is left out; `tokens` are in the order of their ids."""
-    for first, second in itertools.pairwise(tokens):
-        if ids[first] == ids[second]:
-            raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     last = 2 * len(ids) - 1
     if wrong := next((token for token in tokens if not 0 <= ids[token] <= last), None):
         raise ValueError(

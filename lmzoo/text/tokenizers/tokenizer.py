@@ -87,6 +87,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     added_tokens: tuple[AddedToken, ...] = ()
     special_tokens: tuple[str, ...] = ()
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
+    vocabulary_argument: ClassVar[str] = "vocabulary"  # of the constructor
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     has_gaps: ClassVar[bool] = False  # whether "" in a vocabulary is an id without a token
     takes_added_tokens: ClassVar[bool] = False
@@ -147,7 +148,8 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     def _require_vocabulary(self) -> None:
         if not self._tokens:
-            raise ValueError("The tokenizer has no vocabulary yet: pass `vocabulary` or call `load_assets`.")
+            argument = self.vocabulary_argument
+            raise ValueError(f"The tokenizer has no vocabulary yet: pass `{argument}` or call `load_assets`.")
 
     @classmethod
     @abstractmethod
