@@ -27,7 +27,7 @@ from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_span
 from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
 from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.text.span_labels import allowed_transitions, best_path, spans_of, transition_table
+from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, spans_of, transition_table
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
@@ -384,9 +384,9 @@ class TokenClassifier(Task):
         import tensorflow as tf
 
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
-        from lmzoo.text.graphs.span_labels import SpanGraph
+        from lmzoo.text.graphs.span_labels import labeled_spans
 
-        pack, join = WordPackerGraph(self.text_preprocessor), SpanGraph(self.class_names)
+        pack, table = WordPackerGraph(self.text_preprocessor), SpanTable.of(self.class_names)
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
@@ -399,7 +399,8 @@ class TokenClassifier(Task):
             else:
                 probabilities = tf.nn.softmax(tf.gather(outputs, first, batch_dims=1).values)  # (w, C)
                 chosen, scores = tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)  # (w,)
-            return {**join(text, first.with_values(chosen), scores, span), "truncated": truncated}
+            spans = labeled_spans(table, text, first.with_values(chosen), scores, span)
+            return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}
         # Tokens alone do not say which of them begin words.

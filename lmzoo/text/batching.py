@@ -243,9 +243,7 @@ class LengthBatches(Batches):
         return self._batch(plan[index], epoch, index)
 
     def batches(self) -> Iterator[Tensors]:
-        epoch = self.epoch
-        for number, indices in enumerate(self._plan(epoch)):
-            yield self._batch(indices, epoch, number)
+        return itertools.islice(self.batches_from(self.epoch * len(self)), len(self))
 
     def joined_batches(self) -> Iterator[Tensors]:
         """Yield the batches of a pass, successive ones of the same width as one, for `make_batch` that needs no `rng`.
@@ -265,13 +263,14 @@ class LengthBatches(Batches):
     def identity(self) -> dict[str, Any]:
         """Return the lengths of all texts, the content of a sample of batches, and how batches are made."""
         lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
-        batching = {
+        return {
+            "texts": lengths,
+            "content of the batches": self._sample(),
             "number of texts": len(self.lengths),
             "batch size": self.batch_size,
             "order": self.order,
             "seed": self.seed[0],
         }
-        return {"texts": lengths, "content of the batches": self._sample(), **batching}
 
     def _sample(self) -> str:
         """Return the digest of ids, labels and weights of evenly spaced examples, independent of seed and order."""

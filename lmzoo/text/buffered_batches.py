@@ -58,8 +58,7 @@ class BufferedBatches(OrderedBatches):
     def num_batches(self) -> int:
         """Number of batches of an epoch, which is counted when it is first asked for."""
         if self._num_batches is None:
-            counted = self.count or (lambda: sum(len(part) for _, part in self._buffers(0)))
-            self._num_batches = counted()
+            self._num_batches = self.count() if self.count else sum(len(part) for _, part in self._buffers(0))
         return self._num_batches
 
     def batches(self) -> Iterator[Tensors]:
@@ -105,9 +104,8 @@ class BufferedBatches(OrderedBatches):
 
     def identity(self) -> dict[str, Any]:
         """Return the identity of the first buffer, and what else is known of the examples; see `Batches`."""
-        for _, part in self._buffers(0):
-            return {**part.identity(), **self.described()}
-        raise AssertionError  # an empty stream is an error before
+        _, part = next(self._buffers(0))
+        return {**part.identity(), **self.described()}
 
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
         """Yield the buffers of an epoch from one of them on, each with its number and that of its first example."""

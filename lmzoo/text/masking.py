@@ -57,8 +57,7 @@ class Masking:
             require(is_number(getattr(self, name), 0, 1), name, "a number from 0 to 1", getattr(self, name))
         if not is_integer(self.ngram, 1) or (self.ngram > 1 and not self.whole_word):
             raise ValueError(f"`ngram` counts words, from 1; above 1 it needs `whole_word=True`. Got {self}.")
-        if self.rounding not in ("nearest", "random"):
-            raise ValueError(f"`rounding` must be 'nearest' or 'random', got {self.rounding!r}.")
+        require(self.rounding in ("nearest", "random"), "rounding", "'nearest' or 'random'", self.rounding)
         if self.masked + self.random > 1:
             raise ValueError(f"`masked` and `random` must be at most 1 together, got {self.masked} and {self.random}.")
 
@@ -86,18 +85,13 @@ class Masking:
             `positions` int32 (B, M), rising and padded with 0, and `chosen` bool (B, M), false at padding; M is
             `slots(T)`.
         """
-        width = candidates.shape[1]
-        slots = self.slots(width)
+        slots = self.slots(candidates.shape[1])
         exact = lengths * self.probability  # (B,)
         rounded = np.floor(exact + rng.random(len(exact))) if self.rounding == "random" else np.rint(exact)
         wanted = np.maximum(1, rounded.astype("int64"))  # (B,)
         if self.whole_word:
-            picked = np.stack(
-                [
-                    _pick_words(row, starts, want, self.ngram, rng)
-                    for row, starts, want in zip(candidates, word_starts, wanted, strict=True)
-                ]
-            )
+            rows = zip(candidates, word_starts, wanted, strict=True)
+            picked = np.stack([_pick_words(*row, self.ngram, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
             noise[candidates] = rng.random(np.count_nonzero(candidates))  # not at padding: the width decides nothing

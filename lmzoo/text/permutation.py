@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-_PARTS = 2
 
-
-def factorization_order(
-    known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = _PARTS
-) -> np.ndarray:
+def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = 2) -> np.ndarray:
     """Draw an order for each sequence, as XLNet's code does (Yang et al., 2019, section 2.2).
 
     A token is predicted from those of a lower order. A sequence is cut into parts of equal length, and a part has a
