@@ -33,7 +33,7 @@ from lmzoo.tasks.base.examples import (
 )
 from lmzoo.tasks.word_weights import weigh_classes, weigh_labels
 from lmzoo.text import Encoded, LengthBatches, Preprocessor
-from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets, least_saving
+from lmzoo.text.batching import ArrayBatches, Batches, fitted_buckets, ladder_buckets
 from lmzoo.text.buffered_batches import BufferedBatches
 from lmzoo.text.keras_input import stream
 from lmzoo.text.validate_text import FirstWarning, Text, collect_warnings, is_text
@@ -114,8 +114,7 @@ class TextsInMemory(TaskInputs):
         batch_size = options.batch_size or BATCH_SIZE
         limit = task.text_preprocessor.sequence_length
         compiled = bool(task.jit_compile)
-        saving = least_saving(lengths, batch_size) if len(lengths) and compiled else 0
-        buckets = options.buckets or fitted_buckets(lengths, limit, saving=saving, compiled=compiled)
+        buckets = options.buckets or fitted_buckets(lengths, limit, batch_size=batch_size, compiled=compiled)
         make_batch = partial(task.make_batch, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 

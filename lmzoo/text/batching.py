@@ -29,20 +29,12 @@ def compiles_shapes() -> bool:
     return jax.default_backend() != "cpu"
 
 
-def least_saving(lengths: np.ndarray, batch_size: int) -> float:
-    """Return tokens of padding that a width has to save where it is compiled: those of a few batches.
-
-    With fewer, compiling it takes longer than the padding would. `lengths` is an int array (n,) of at least one.
-    """
-    return _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths))
-
-
 def fitted_buckets(
     lengths: np.ndarray,
     limit: int,
     most: int | None = None,
     multiple: int | None = None,
-    saving: float = 0,
+    batch_size: int = 0,
     compiled: bool = True,
 ) -> list[int]:
     """At most `most` padded widths that need the least padding for sequences of these lengths.
@@ -57,7 +49,8 @@ def fitted_buckets(
             if one graph computes all widths.
         multiple: int, widths are multiples of it, except for one that is cut to the limit; by default 8, or 4 if one
             graph computes all widths on a CPU.
-        saving: tokens of padding that each further width must save, see `least_saving`.
+        batch_size: int; a further width that is compiled must save the padding of a few such batches, since compiling
+            it takes longer than a little padding.
         compiled: whether XLA compiles the model. TensorFlow without XLA computes all widths by one graph.
 
     Returns:
@@ -82,6 +75,7 @@ def fitted_buckets(
         multiple = _OPEN_MULTIPLE if one_graph and not keras.distribution.list_devices("gpu") else _MULTIPLE
     if most is None:
         most = _OPEN_WIDTHS if one_graph else _WIDTHS[compiles_shapes()]
+    saving = _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths)) if compiled else 0
     units = np.maximum(1, -(-np.asarray(lengths) // multiple))
     counts = np.bincount(units)
     up_to = np.cumsum(counts)  # (U,), sequences of at most u units

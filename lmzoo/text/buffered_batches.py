@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets, least_saving
+from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets
 
 # As for `LengthBatches`: the lengths of some sequences, and what makes batches of them.
 Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Tensors]]
@@ -84,10 +84,8 @@ class BufferedBatches(OrderedBatches):
 
     def place(self, step: int) -> dict[str, int]:
         """Return the beginning of the buffer that holds a step: its first step, epoch, first example, and number."""
-        begun = sorted(first for first in [*self._places] if first <= step)  # a copy: another thread may read on
-        for first in begun[:-1]:
-            del self._places[first]
-        return self._places[begun[-1]] if begun else {}
+        begun = [first for first in [*self._places] if first <= step]  # a copy: another thread may read on
+        return self._places[max(begun)] if begun else {}
 
     def begin_at(self, place: dict[str, int]) -> None:
         self._start = place or self._start
@@ -111,8 +109,7 @@ class BufferedBatches(OrderedBatches):
         """Yield the buffers of an epoch from one of them on, each with its number and that of its first example."""
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
-            saving = least_saving(lengths, self.batch_size) if self.compiled else 0  # as for a list
-            buckets = fitted_buckets(lengths, self.limit, saving=saving, compiled=self.compiled)
+            buckets = fitted_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
         for some in self.read(epoch, example):
             yield {"example": example, "buffer": number}, self._batches_of(some, epoch, number)

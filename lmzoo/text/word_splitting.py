@@ -12,7 +12,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
 
 import numpy as np
 
@@ -32,28 +31,21 @@ _EXCEPTIONS = {
 }
 
 
-class CharacterKinds(NamedTuple):
-    """The kind of every code point, run-length coded.
-
-    Attributes:
-        starts: int32 (R,), first code point of each run, rising from 0.
-        kinds: int32 (R,), `SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`.
-    """
-
-    starts: np.ndarray
-    kinds: np.ndarray
-
-
 @functools.cache
-def character_kinds() -> CharacterKinds:
-    """Return the kinds of all code points for `split_words`, by this Python's Unicode version. The result is cached."""
+def character_kinds() -> tuple[np.ndarray, np.ndarray]:
+    """Return the kinds of all code points for `split_words`, by this Python's Unicode version. The result is cached.
+
+    Returns:
+        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
+        `SPACE`, `LETTER`, `DIGIT`, `ATTACHED`, `PUNCTUATION` or `OTHER`.
+    """
     categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
     kind_of = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
     kinds = np.array([kind_of[category] for category in categories], "int32")
     for characters, kind in _EXCEPTIONS.items():
         kinds[[ord(character) for character in characters]] = kind
     starts = np.flatnonzero(np.diff(kinds, prepend=-1))
-    return CharacterKinds(starts.astype("int32"), kinds[starts])
+    return starts.astype("int32"), kinds[starts]
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from lmzoo.text import LengthBatches, batching
-from lmzoo.text.batching import ArrayBatches, fitted_buckets, ladder_buckets, least_saving
+from lmzoo.text.batching import ArrayBatches, fitted_buckets, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input, made_ahead
 
 
@@ -79,8 +79,8 @@ def test_a_width_that_is_compiled_must_save_padding() -> None:
     lengths = np.minimum(np.random.default_rng(1).lognormal(3.1, 0.5, 9973).astype(int) + 3, 128)
     for count, most in ((97, 2), (997, 5), (9973, 7)):
         some = lengths[:count]
-        saving = least_saving(some, 32)
-        widths = fitted_buckets(some, limit=128, saving=saving)
+        saving = 3 * 32 * some.mean()
+        widths = fitted_buckets(some, limit=128, batch_size=32)
         assert len(widths) <= most
         sizes = [padded_size(some, fitted_buckets(some, 128, most=k)) for k in range(1, 8)]
         costs = [size + k * saving for k, size in enumerate(sizes)]

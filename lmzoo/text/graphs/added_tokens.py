@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -65,9 +65,10 @@ class CutTextsGraph(tf.Module):
     Args:
         tokenizer: the tokenizer.
         trims: whether the offsets of a token leave out the whitespace that belongs to it.
+        normalize_token: returns a token as it is found in normalized texts.
     """
 
-    def __init__(self, tokenizer: Tokenizer, trims: bool = False) -> None:
+    def __init__(self, tokenizer: Tokenizer, trims: bool = False, normalize_token: Callable[[str], str] = str) -> None:
         super().__init__()
         tokens = tokenizer.text_tokens
         self._trims = trims
@@ -75,12 +76,8 @@ class CutTextsGraph(tf.Module):
         normalized = [token for token in tokens if token.normalized]
         ids = {token.content: tokenizer.token_to_id(token.content) for token in tokens}
         self._exact = _FindTokens(exact, [token.content for token in exact], ids) if exact else None
-        contents = [self.normalize_token(token.content) for token in normalized]
+        contents = [normalize_token(token.content) for token in normalized]
         self._normalized = _FindTokens(normalized, contents, ids) if normalized else None
-
-    def normalize_token(self, token: str) -> str:
-        """Return a token as it is found in normalized texts."""
-        return token
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Normalize texts, to find tokens in them.

@@ -81,27 +81,25 @@ class BytePairGraph(CutTextsGraph):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, place = self._words(texts)
         ids = self._tokens(words)
-        size, leading, trailing = (tf.gather(table, ids.values) for table in self._bytes)  # each (p,)
+        size = tf.gather(self._bytes[0], ids.values)  # (p,)
         after = ends_in_bytes(letters)  # (l,)
         to_byte = tf.cumsum(size)  # (p,), in all words; tokens consist of their bytes
-        if self._adds_space:
-            begin = tf.gather(place, tf.searchsorted(after, to_byte - size, side="right"))
-            end = tf.gather(place, tf.searchsorted(after, to_byte - 1, side="right")) + 1
-            return ids, ids.with_values(tf.stack([begin, end], axis=1))  # see `finish_spans`
-        first = tf.searchsorted(after, to_byte - size + leading, side="right", out_type=tf.int64)
-        last = tf.searchsorted(after, to_byte - trailing - 1, side="right", out_type=tf.int64)
-        # A token of spaces covers nothing; its span starts where it ends.
-        empty = size == leading
-        end = tf.where(empty, tf.searchsorted(after, to_byte - 1, side="right", out_type=tf.int64), last)
-        end = tf.gather(place, end) + 1
-        start = tf.where(empty, end, tf.gather(place, tf.minimum(first, last)))
-        return ids, ids.with_values(tf.stack([start, end], axis=1))
+        begin = tf.gather(place, tf.searchsorted(after, to_byte - size, side="right"))
+        end = tf.gather(place, tf.searchsorted(after, to_byte - 1, side="right")) + 1
+        return ids, ids.with_values(tf.stack([begin, end], axis=1))
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        if not self._adds_space:
-            return spans
+        """Return the spans without the spaces at the ends of tokens, as `tokenizers` trims them."""
         _, leading, trailing = (tf.cast(tf.gather(table, ids.values), tf.int32) for table in self._bytes)  # each (p,)
-        return spans.with_values(_trim(ids, spans.values[:, 0], spans.values[:, 1], leading, trailing))
+        begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
+        if self._adds_space:
+            leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library takes it for the added one
+        begin = tf.minimum(begin + leading, end)
+        end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
+        if self._adds_space:
+            is_first = indices_in_rows(ids) == 0
+            begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)  # likewise the space before a mask
+        return spans.with_values(tf.stack([begin, end], axis=1))
 
     # === Words ===
 
@@ -152,24 +150,6 @@ def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list
     codes = tf.where(added, ord(" "), tf.gather(codes, source))
     kinds = tf.where(added, WHITESPACE, tf.gather(kinds, source))
     return [codes, kinds, *(tf.gather(values, source) for values in others)]
-
-
-def _trim(ids: tf.RaggedTensor, begin: tf.Tensor, end: tf.Tensor, leading: tf.Tensor, trailing: tf.Tensor) -> tf.Tensor:
-    """Return spans, int32 (p, 2), without the spaces at the ends of tokens, as `tokenizers` does if it adds spaces.
-
-    Args:
-        ids: int32 (n, None), the tokens.
-        begin: int32 (p,), where they begin.
-        end: int32 (p,), where they end.
-        leading: int32 (p,), number of spaces that they begin with.
-        trailing: int32 (p,), number of spaces that they end in.
-    """
-    leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library takes it for the one that was added
-    begin = tf.minimum(begin + leading, end)
-    end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
-    is_first = indices_in_rows(ids) == 0
-    begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)  # likewise the space before a mask
-    return tf.stack([begin, end], axis=1)
 
 
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:

@@ -68,22 +68,19 @@ class PackingGraph(tf.Module):
 
     def pack(self, first: tf.RaggedTensor, second: tf.RaggedTensor | None = None) -> dict[str, tf.Tensor]:
         """Return features of tokens, int32 (n, None) or (n, None, W), of texts, or of texts and pairs."""
-        packing, length = self._packing, first.row_lengths()  # (n,)
-        budget = self._sequence_length - packing.overhead(second is not None)
+        length = first.row_lengths()  # (n,)
+        second_length = tf.zeros_like(length) if second is None else second.row_lengths()
+        budget = self._sequence_length - self._packing.overhead(second is not None)
+        # As `lmzoo.text.packing.truncate_pair`.
+        kept = tf.minimum(length, tf.maximum(budget - second_length, (budget + 1) // 2))
+        second_kept = tf.minimum(second_length, budget - kept)
+        truncated = (kept < length) | (second_kept < second_length)
         start, between, end = self._special(length)
-        if second is None:
-            kept = tf.minimum(length, budget)
-            truncated = kept < length
-            boundary, rows = None, tf.concat([start, head(first, kept), end], axis=1)
-        else:
-            second_length = second.row_lengths()
-            # As `lmzoo.text.packing.truncate_pair`.
-            kept = tf.minimum(length, tf.maximum(budget - second_length, (budget + 1) // 2))
-            second_kept = tf.minimum(second_length, budget - kept)
-            truncated = (kept < length) | (second_kept < second_length)
+        parts, boundary = [start, head(first, kept)], None
+        if second is not None:
+            parts += [between, head(second, second_kept)]
             boundary = kept + start.shape[1] + between.shape[1]
-            rows = tf.concat([start, head(first, kept), between, head(second, second_kept), end], axis=1)
-        return {**self._features(rows, boundary), "truncated": truncated}
+        return {**self._features(tf.concat([*parts, end], axis=1), boundary), "truncated": truncated}
 
     def _features(self, rows: tf.RaggedTensor, boundary: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
         """Features of packed sequences, int32 (n, None) or (n, None, W); second segments begin at `boundary`, (n,)."""

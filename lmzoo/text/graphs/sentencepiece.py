@@ -22,8 +22,7 @@ class SentencePieceGraph(CutTextsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
-        self._normalizer = tokenizer.normalizer
-        super().__init__(tokenizer)
+        super().__init__(tokenizer, normalize_token=tokenizer.normalizer.normalize_str)
         self._characters = _Expansion({code: [(ord(c),) for c in after] for code, after in self._changes(tokenizer)})
         # Tokens, and the numbers of characters from the start and the end of each to the end of its piece.
         splits = {}
@@ -40,9 +39,6 @@ class SentencePieceGraph(CutTextsGraph):
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         """Return the code points that change before the model cleans texts, with what replaces each."""
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
-
-    def normalize_token(self, token: str) -> str:
-        return self._normalizer.normalize_str(token)
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         rows = rows_of(codes)

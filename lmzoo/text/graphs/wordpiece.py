@@ -28,14 +28,10 @@ class CleanWordsGraph(CutTextsGraph):
     """
 
     def __init__(self, tokenizer: RustTokenizer, longest: int, options: tuple[bool, bool | None, bool]) -> None:
-        self._normalizer = tokenizer.backend.normalizer
-        super().__init__(tokenizer)
+        super().__init__(tokenizer, normalize_token=tokenizer.backend.normalizer.normalize_str)
         self._options = options
         self._map = character_map(*options)
         self._longest = longest
-
-    def normalize_token(self, token: str) -> str:
-        return self._normalizer.normalize_str(token)
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         return _normalize(character_map(*self._options, split_punctuation=False), codes)

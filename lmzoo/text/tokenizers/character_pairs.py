@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
 
@@ -65,9 +64,6 @@ class CharacterPairTokenizer(MergesTokenizer):
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         return backend
 
-    def _words_of(self, text: str) -> list[str]:
-        return text.split(" ")
-
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """See `Tokenizer.of_words`.
@@ -85,7 +81,8 @@ class CharacterPairTokenizer(MergesTokenizer):
         needed = len(tokens) + len(merges)
         if size < needed:
             raise ValueError(f"`size` is {size}, but the words and their letters need {needed}.")
-        return cls([*tokens, *merges, *itertools.islice(_fillers(), size - needed)], merges.values(), **special)
+        fillers = (_FILLER * count for count in range(2, 2 + size - needed))  # tokens that no merge makes
+        return cls([*tokens, *merges, *fillers], merges.values(), **special)
 
     @property
     def merges(self) -> list[str]:
@@ -119,8 +116,3 @@ class CharacterPairTokenizer(MergesTokenizer):
 def spaced(token: str) -> str:
     """Return the text of a token, with a space after it if a word ends."""
     return token.removesuffix(END_OF_WORD) + " " * token.endswith(END_OF_WORD)
-
-
-def _fillers() -> Iterator[str]:
-    """Return tokens that no merge makes."""
-    return (_FILLER * count for count in itertools.count(2))

@@ -52,7 +52,15 @@ class PrecompiledRules:
 
     @functools.cached_property
     def _rules(self) -> dict[str, str]:
-        return _decompile(self._charsmap) if self._charsmap else {}
+        from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+
+        if not self._charsmap:
+            return {}
+        spec = sentencepiece_model_pb2.NormalizerSpec(precompiled_charsmap=self._charsmap)
+        rules = SentencePieceNormalizer(
+            normalizer_spec=spec, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
+        )
+        return dict(rules.decompile())
 
     @functools.cached_property
     def singles(self) -> Mapping[str, str]:
@@ -91,16 +99,6 @@ class PrecompiledRules:
 
 
 precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
-
-
-def _decompile(charsmap: bytes) -> dict[str, str]:
-    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
-
-    spec = sentencepiece_model_pb2.NormalizerSpec(precompiled_charsmap=charsmap)
-    rules = SentencePieceNormalizer(
-        normalizer_spec=spec, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
-    )
-    return dict(rules.decompile())
 
 
 @functools.lru_cache(maxsize=1)

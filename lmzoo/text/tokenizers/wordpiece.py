@@ -87,9 +87,6 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         self._set_backend(backend)
 
-    def _words_of(self, text: str) -> list[str]:
-        return text.split(" ")
-
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         tokens = [*cls(**special).special_tokens, *words]
