@@ -27,7 +27,7 @@ from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS
 from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
-from lmzoo.text.encoded_pairs import EncodedPairs
+from lmzoo.text.packing import EncodedPairs
 from lmzoo.text.segments import split_segments
 from lmzoo.text.tokenizers.sentencepiece_pair import LANGUAGE
 from lmzoo.text.validate_text import Text, clean_columns

@@ -173,3 +173,24 @@ class EncodedWords(EncodedTexts):
     def word_splits(self) -> np.ndarray:
         """Int64 (n + 1,), the words of text i are `first[word_splits[i]:word_splits[i + 1]]`."""
         return np.cumsum([0, *map(len, self.words)])
+
+
+@dataclass(frozen=True)
+class EncodedPairs(Encoded):
+    """Sources and the targets that a model learns to write from them.
+
+    Attributes:
+        sources: n sequences.
+        targets: n sequences.
+    """
+
+    sources: EncodedTexts
+    targets: EncodedTexts
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Int64 (n,), tokens of the longer sequence of each pair."""
+        return np.maximum(self.sources.lengths, self.targets.lengths)
+
+    def select(self, indices: Indices) -> EncodedPairs:
+        return EncodedPairs(self.sources.select(indices), self.targets.select(indices))

@@ -7,10 +7,10 @@ from lmzoo.data.corpora.prepare import Preparation, prepare_corpus
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, segment_pairs
 from lmzoo.data.corpora.sequences import pack_continuously, pack_documents, pack_sentences
 from lmzoo.data.corpora.token_corpus import TokenCorpus
-from lmzoo.data.corpora.train_joint_tokenizer import train_joint_tokenizer
 from lmzoo.data.corpora.train_tokenizers import (
     train_byte_pairs,
     train_character_pairs,
+    train_joint_tokenizer,
     train_sentencepiece,
     train_tokenizer,
     train_wordpiece,

@@ -19,6 +19,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
+    MarianTokenizer,
     SentencePieceTokenizer,
     TextWordTokenizer,
     Tokenizer,
@@ -310,7 +311,7 @@ def train_sentencepiece(
     characters, blank = character_map(lowercase, keep_accents), kind(**special)
     tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
     with _learning(texts, vocabulary_size, verbose) as checked:
-        model = train_pieces(
+        model = _train_pieces(
             (clean(text, characters) for text in checked),
             vocabulary_size,
             pad_id=-1 if pad is None else tokens.index(pad),
@@ -331,11 +332,53 @@ def _train_with_fairseq_ids(
     """Train a model with SentencePiece's own rules for cleaning texts, and its ids, which the tokenizer shifts."""
     with _learning(texts, vocabulary_size, verbose) as checked:
         # fairseq adds padding and the mask.
-        model = train_pieces(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
+        model = _train_pieces(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
     return XlmRobertaTokenizer(model, **special)
 
 
-def train_pieces(texts: Iterable[str], size: int, **settings: Any) -> bytes:
+def train_joint_tokenizer(
+    sources: Iterable[str], targets: Iterable[str], vocabulary_size: int, model_type: str = "bpe"
+) -> MarianTokenizer:
+    """Train one SentencePiece model on sources and targets together (Sennrich et al., 2016, joint BPE).
+
+    Args:
+        sources: texts. The trainer leaves out those longer than 65,536 bytes.
+        targets: texts in the other language.
+        vocabulary_size: int, number of tokens, special tokens included: `</s>` is 0, `<unk>` 1, and `<pad>` the last.
+        model_type: "bpe", or "unigram" as in the published models.
+
+    Raises:
+        TypeError: naming the position of an entry that is not a string.
+        ValueError: for an unknown `model_type`, or a vocabulary that is too small or too large for the texts.
+
+    Example:
+
+    ```python
+    from lmzoo.data.corpora import train_joint_tokenizer
+
+    sources, targets = ["ein Film", "der Film war gut"], ["a film", "the film was good"]
+    tokenizer = train_joint_tokenizer(sources, targets, vocabulary_size=30)
+    ```
+    """
+    require(is_integer(vocabulary_size, 4), "vocabulary_size", "an integer of at least 4", vocabulary_size)
+    require(model_type in ("bpe", "unigram"), "model_type", '"bpe" or "unigram"', model_type)
+    model = _train_pieces(
+        [text for side in (sources, targets) for text in clean_texts(side)],
+        vocabulary_size - 1,  # without padding
+        model_type=model_type,
+        hard_vocab_limit=True,
+        character_coverage=1.0,
+        input_sentence_size=0,
+        eos_id=0,
+        unk_id=1,
+        bos_id=-1,
+        pad_id=-1,
+        num_threads=1,  # the same result in every run
+    )
+    return MarianTokenizer.of_model(model)
+
+
+def _train_pieces(texts: Iterable[str], size: int, **settings: Any) -> bytes:
     """Train a SentencePiece model of `size` tokens with the library's own trainer, by default a unigram model.
 
     Raises:
