@@ -2,8 +2,9 @@
 
 from lmzoo.analysis.attention import Attention, HeadStatistics, attention, head_statistics, join_words
 from lmzoo.analysis.attention_view import write_attention
-from lmzoo.analysis.attribution import Attribution, integrated_gradients, leave_out
+from lmzoo.analysis.attribution import integrated_gradients, leave_out
 from lmzoo.analysis.attribution_view import write_attributions
+from lmzoo.analysis.explained import Attribution
 from lmzoo.analysis.layers import (
     LayerChanges,
     Mix,

@@ -5,47 +5,20 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.analysis.explained import Explained, check_explained, left_out, questions
-from lmzoo.analysis.reading import SPECIAL, listed
+from lmzoo.analysis.explained import Attribution, Explained, check_explained, left_out, questions
+from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 
 # In how many parts the way is cut, in turn: heads with a kink, as of ReLU, need more points than smooth ones.
 _PARTS = (1, 2, 4, 8)
 _NOISE = 1e-4  # of float32
-
-
-class Attribution(NamedTuple):
-    """What each part of a text contributes to an answer.
-
-    Attributes:
-        texts: the text, or the two of a pair.
-        tokens: n strings, tokens or words.
-        offsets: int64 (n, 2), the first character of each and the one after its last; -1 for special tokens.
-        segments: int64 (n,), to which of the texts each belongs; -1 for special tokens.
-        values: float64 (n,), contributions to the score: positive ones speak for the answer.
-        target: the answer: a class by its name, the text of an answer to a question; "score" for numbers.
-        score: float, for the text: the logit of the class, the sum of the logits of the answer's start and end, or the
-            number.
-        baseline: float, the score without the text; None if each word was left out by itself.
-
-    Example: see `leave_out`.
-    """
-
-    texts: tuple[str, ...]
-    tokens: list[str]
-    offsets: np.ndarray
-    segments: np.ndarray
-    values: np.ndarray
-    target: str
-    score: float
-    baseline: float | None
 
 
 def integrated_gradients(
@@ -83,20 +56,21 @@ def integrated_gradients(
     found.values.sum()  # found.score - found.baseline
     ```
     """
-    texts = listed(texts)
-    check_explained(task, texts, word)
+    texts = check_explained(task, texts, word)
     require(is_integer(steps, 1), "steps", "a positive integer", steps)
     layer = getattr(task.backbone, "embeddings", None)
     if layer is None:
         raise ValueError(
             f"{type(task.backbone).__name__} has no embeddings of tokens to fade in: use `leave_out` instead."
         )
+    tokenizer = task.text_preprocessor.tokenizer
+    nothing = tokenizer.pad_id if tokenizer.mask_token is None else tokenizer.mask_id  # the token of an empty text
     points, weights = np.polynomial.legendre.leggauss(steps)  # of Gauss' quadrature, from -1 to 1
     points, weights = (points + 1) / 2, weights / 2
     results = []
     for i, (read, features, name, score) in enumerate(questions(task, texts, target, word)):
         blank = {**features, "token_ids": features["token_ids"].copy()}
-        blank["token_ids"][0, : len(read.tokens)][read.segments != SPECIAL] = _blank_id(task)
+        blank["token_ids"][0, : len(read.tokens)][read.segments != SPECIAL] = nothing
         start, end = _embedded(task, layer, blank), _embedded(task, layer, features)  # (1, T, E)
         difference = ops.cast(end - start, "float32")
         repeated = {key: np.repeat(values, steps, axis=0) for key, values in features.items()}
@@ -161,21 +135,8 @@ def leave_out(
     found.tokens[found.values.argmax()]  # the word that speaks most for the answer
     ```
     """
-    texts = listed(texts)
-    check_explained(task, texts, word)
-    results = []
-    for texts_of, words, name, score, without in left_out(task, texts, target, word, batch_size):
-        offsets = np.array([(start, end) for _, _, start, end in words], "int64").reshape(-1, 2)
-        segments = np.array([segment for segment, *_ in words], "int64")
-        parts = [part for _, part, _, _ in words]
-        results.append(Attribution(texts_of, parts, offsets, segments, score - without, name, score, None))
-    return results
-
-
-def _blank_id(task: Explained) -> int:
-    """Return the token of a text that says nothing."""
-    tokenizer = task.text_preprocessor.tokenizer
-    return tokenizer.pad_id if tokenizer.mask_token is None else tokenizer.mask_id
+    texts = check_explained(task, texts, word)
+    return left_out(task, texts, target, word, batch_size)
 
 
 @contextlib.contextmanager

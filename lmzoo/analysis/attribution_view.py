@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.analysis.attribution import Attribution
+from lmzoo.analysis.explained import Attribution
 from lmzoo.analysis.page import scrolling, write_page
 
 

@@ -7,16 +7,15 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined
+from lmzoo.analysis.reading import SPECIAL, Reader, ReadText, joined, listed
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import ArgumentError, WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
 from lmzoo.text import EncodedTexts, EncodedWords
 from lmzoo.text.batching import ladder_buckets
-from lmzoo.text.segments import split_segments
+from lmzoo.text.segments import clean_segments, split_segments
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
-from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.windows import EncodedWindows
 from lmzoo.text.word_splitting import place_words
 
@@ -25,42 +24,40 @@ _Text: TypeAlias = str | list[str]  # a list of words if the tokenizer takes the
 Word: TypeAlias = tuple[int, str, int, int]  # to which of the texts it belongs, the word, its characters there
 
 
-class Question(NamedTuple):
-    """The score of an answer as a function of a model's outputs.
-
-    Attributes:
-        read: the text as tokens.
-        features: the model's inputs, (1, width) each.
-        target: the answer.
-        score: from outputs (S, ...) to scores (S,).
-    """
-
-    read: ReadText
-    features: dict[str, np.ndarray]
-    target: str
-    score: Callable[[Any], Any]
+# The score of an answer as a function of a model's outputs: the text as tokens, the model's inputs, (1, width) each,
+# the answer, and what makes scores (S,) of outputs (S, ...).
+Question: TypeAlias = tuple[ReadText, dict[str, np.ndarray], str, Callable[[Any], Any]]
 
 
-class LeftOut(NamedTuple):
-    """Scores of an answer without each word.
+class Attribution(NamedTuple):
+    """What each part of a text contributes to an answer.
 
     Attributes:
         texts: the text, or the two of a pair.
-        words: those that were left out.
-        target: the answer.
-        score: of the whole text.
-        without: float64 (n,), the score without each word.
+        tokens: n strings, tokens or words.
+        offsets: int64 (n, 2), the first character of each and the one after its last; -1 for special tokens.
+        segments: int64 (n,), to which of the texts each belongs; -1 for special tokens.
+        values: float64 (n,), contributions to the score: positive ones speak for the answer.
+        target: the answer: a class by its name, the text of an answer to a question; "score" for numbers.
+        score: float, for the text: the logit of the class, the sum of the logits of the answer's start and end, or the
+            number.
+        baseline: float, the score without the text; None if each word was left out by itself.
+
+    Example: see `leave_out`.
     """
 
     texts: tuple[str, ...]
-    words: list[Word]
+    tokens: list[str]
+    offsets: np.ndarray
+    segments: np.ndarray
+    values: np.ndarray
     target: str
     score: float
-    without: np.ndarray
+    baseline: float | None
 
 
-def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
-    """Check that answers of a task can be explained.
+def check_explained(task: Any, texts: Any, word: str | int | None) -> Any:
+    """Return texts that can be read twice, and check that answers of a task to them can be explained.
 
     Raises:
         TypeError: for another task, or texts that are none.
@@ -72,6 +69,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
             "Contributions are to answers of a TextClassifier, TextRegressor, TokenClassifier or QuestionAnswerer, got "
             f"{task!r:.60}."
         )
+    texts = listed(texts)
     tagger = isinstance(task, TokenClassifier)
     if tagger and task.crf:
         raise ValueError("With `crf` labels are scored together, and no word has a score of its own to explain.")
@@ -80,6 +78,7 @@ def check_explained(task: Any, texts: Any, word: str | int | None) -> None:
         raise ArgumentError(message, "word")
     require(tagger or word is None, "word", "None, but for a TokenClassifier, which has an answer for each word", word)
     require(len(split_segments(texts, words=True)[0]), "texts", "at least one text", texts)
+    return texts
 
 
 # === Tokens, for gradients ===
@@ -89,17 +88,14 @@ def questions(task: Explained, texts: Any, target: str | int | None, word: str |
     """Return what is asked about each text."""
     reader = Reader.of(task, None)
     if isinstance(task, TokenClassifier):
-        return _about_tags(task, reader, texts, target, word)
-    if isinstance(task, QuestionAnswerer):
-        return _about_answers(task, reader, texts, target)
-    return _about_texts(task, reader, texts, target)
-
-
-def _about_texts(task: Any, reader: Reader, texts: Any, target: str | int | None) -> Iterator[Question]:
-    read, encoded = reader.read(texts)
-    chosen = _classes(task, task.predict(texts, verbose=0), target)
-    for i, text in enumerate(read):
-        yield _question(reader, text, encoded, i, class_name(task, chosen[i]), (chosen[i],))
+        yield from _about_tags(task, reader, texts, target, word)
+    elif isinstance(task, QuestionAnswerer):
+        yield from _about_answers(task, reader, texts, target)
+    else:
+        read, encoded = reader.read(texts)
+        chosen = _classes(task, task.predict(texts, verbose=0), target)
+        for i, text in enumerate(read):
+            yield _question(reader, text, encoded, i, class_name(task, chosen[i]), (chosen[i],))
 
 
 def _about_tags(
@@ -155,7 +151,7 @@ def _question(
 
     widths = ladder_buckets(max(reader.preprocessor.sequence_length, len(read.tokens)))
     width = next(width for width in widths if width >= len(read.tokens))
-    return Question(read, reader.preprocessor.features(encoded, np.array([i]), width), target, score)
+    return read, reader.preprocessor.features(encoded, np.array([i]), width), target, score
 
 
 # === Words that are left out ===
@@ -163,30 +159,22 @@ def _question(
 
 def left_out(
     task: Explained, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
-) -> Iterator[LeftOut]:
-    """Return the scores without each word of each text."""
+) -> list[Attribution]:
+    """Return how much the score of each text's answer falls without each of its words."""
     if isinstance(task, TokenClassifier):
         return _tags_without(task, texts, target, word, batch_size)
     if isinstance(task, QuestionAnswerer):
         return _answers_without(task, texts, target, batch_size)
-    return _texts_without(task, texts, target, batch_size)
-
-
-def _texts_without(task: Any, texts: Any, target: str | int | None, batch_size: int) -> Iterator[LeftOut]:
     rows = _rows(task, texts)
     words = [_words(row) for row in rows]
     shorter = [_without(row, word) for row, of_row in zip(rows, words, strict=True) for word in of_row]
     outputs = task.predict(_as_inputs([*rows, *shorter]), batch_size=batch_size, verbose=0)  # (n + w, C)
-    chosen = _classes(task, outputs[: len(rows)], target)
-    parts = np.split(outputs[len(rows) :], np.cumsum([*map(len, words)])[:-1])
-    for row, of_row, column, whole, rest in zip(rows, words, chosen, outputs, parts, strict=False):
-        without = rest[:, column].astype("float64")
-        yield LeftOut(tuple(map(_joined, row)), of_row, class_name(task, column), float(whole[column]), without)
+    return _of_classes(task, [tuple(map(_joined, row)) for row in rows], words, outputs, target)
 
 
 def _tags_without(
     task: TokenClassifier, texts: Any, target: str | int | None, word: str | int | None, batch_size: int
-) -> Iterator[LeftOut]:
+) -> list[Attribution]:
     given: EncodedWords = task.encode_inputs(texts)
     number = [_number_of(i, words, word) for i, words in enumerate(given.words)]
     names = [[name for name, _, _ in words] for words in given.words]
@@ -196,17 +184,13 @@ def _tags_without(
     encoded: EncodedWords = task.encode_inputs([*names, *shorter])
     columns = _columns(encoded, [*number, *moved])
     logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(columns)), columns]  # (n + w, C)
-    chosen = _classes(task, logits[: len(names)], target)
-    parts = np.split(logits[len(names) :], np.cumsum([*map(len, others)])[:-1])
-    for i, (of_row, column, rest) in enumerate(zip(others, chosen, parts, strict=True)):
-        words = [(0, *given.words[i][j]) for j in of_row]
-        without = rest[:, column].astype("float64")
-        yield LeftOut((given.texts[i],), words, class_name(task, column), float(logits[i, column]), without)
+    words = [[(0, *given.words[i][j]) for j in of_row] for i, of_row in enumerate(others)]
+    return _of_classes(task, [(text,) for text in given.texts], words, logits, target)
 
 
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
-) -> Iterator[LeftOut]:
+) -> list[Attribution]:
     parts, rows = _parts(target), _rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
@@ -220,9 +204,31 @@ def _answers_without(
             moved.append(tuple(place - max(0, min(place, last) - first) for place in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shorter]))
     scores, *_ = _answer_scores(task, encoded, np.array([*spans, *moved], "int64"), parts, batch_size)
-    without = np.split(scores[len(rows) :], np.cumsum([*map(len, words)])[:-1])
-    for row, of_row, answer, score, rest in zip(rows, words, answers, scores, without, strict=False):
-        yield LeftOut(tuple(map(_joined, row)), of_row, answer["text"], float(score), rest)
+    return _falls([tuple(map(_joined, row)) for row in rows], words, [answer["text"] for answer in answers], scores)
+
+
+def _of_classes(
+    task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
+) -> list[Attribution]:
+    """Return contributions to classes, from the outputs (n + w, C) for n texts, then without each of their words."""
+    chosen = _classes(task, outputs[: len(texts)], target)
+    columns = np.append(chosen, np.repeat(chosen, [*map(len, words)]))  # (n + w,)
+    scores = outputs[np.arange(len(outputs)), columns].astype("float64")
+    return _falls(texts, words, [class_name(task, column) for column in chosen], scores)
+
+
+def _falls(
+    texts: Sequence[tuple[str, ...]], words: list[list[Word]], targets: Sequence[str], scores: np.ndarray
+) -> list[Attribution]:
+    """Return the contributions of words, from the scores of n texts, then without each of their words: (n + w,)."""
+    results = []
+    parts = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
+    for read, of_text, target, score, without in zip(texts, words, targets, scores.tolist(), parts, strict=False):
+        offsets = np.array([place for _, _, *place in of_text], "int64").reshape(-1, 2)
+        segments = np.array([segment for segment, *_ in of_text], "int64")
+        tokens = [word for _, word, _, _ in of_text]
+        results.append(Attribution(read, tokens, offsets, segments, score - without, target, score, None))
+    return results
 
 
 # === Parts of both ===
@@ -268,13 +274,9 @@ def _answer_scores(
     scores = sum(logits[every, places[:, part], part].astype("float64") for part in parts)  # (w,)
     none = (spans[:, 0] == spans[:, 1])[encoded.examples]  # (w,)
     ranks = np.where(none, -scores, np.where(places.any(axis=1), scores, -np.inf))
-    chosen = [of_example[ranks[of_example].argmax()] for of_example in _by_example(encoded)]
-    windows = np.array(chosen, "int64")
+    by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
+    windows = np.array([of_example[ranks[of_example].argmax()] for of_example in by_example], "int64")
     return np.where(np.isfinite(ranks[windows]), scores[windows], np.nan), windows, places
-
-
-def _by_example(encoded: EncodedWindows) -> list[np.ndarray]:
-    return [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
 
 
 def _number_of(i: int, words: Sequence[tuple[str, int, int]], word: str | int | None) -> int:
@@ -298,10 +300,7 @@ def _columns(encoded: EncodedWords, number: Sequence[int]) -> np.ndarray:
 
 def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
     """Each text, or the two of each pair: strings, or lists of words if the task's tokenizer takes them."""
-    words = task.text_preprocessor.tokenizer.takes_words
-    columns = [part for part in split_segments(texts, words) if part is not None]
-    cleaned = clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)), words)
-    return list(zip(*cleaned, strict=True))
+    return list(zip(*clean_segments(texts, task.text_preprocessor.tokenizer.takes_words), strict=True))
 
 
 def _joined(text: _Text) -> str:

@@ -17,9 +17,8 @@ from lmzoo.tasks.base.prediction import expected_retracing
 from lmzoo.tasks.base.preprocessor_checks import fit_preprocessor
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
-from lmzoo.text.segments import split_segments
+from lmzoo.text.segments import clean_segments
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
-from lmzoo.text.validate_text import clean_columns
 
 SPECIAL = -1  # offset and segment of tokens that come from no characters
 
@@ -97,9 +96,7 @@ class Reader:
             ValueError: if there are no texts.
         """
         tokenizer = self.preprocessor.tokenizer
-        parts = [part for part in split_segments(texts, tokenizer.takes_words) if part is not None]
-        columns = {name: list(part) for name, part in zip(("texts", "pairs"), parts, strict=False)}
-        cleaned = clean_columns(columns, tokenizer.takes_words)
+        cleaned = clean_segments(texts, tokenizer.takes_words)
         if not cleaned[0]:
             raise ValueError("`texts` is empty: pass at least one text.")
         spans = [tokenizer.tokenize_with_offsets(column) for column in cleaned]

@@ -18,7 +18,7 @@ from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
 from lmzoo.text.probabilities import log_softmax
-from lmzoo.text.segments import split_segments
+from lmzoo.text.segments import clean_segments
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns, warn
 from lmzoo.training.span_metrics import TokenAccuracy
@@ -140,9 +140,8 @@ class MaskedLM(MaskedTokensTask):
             ValueError: naming the first text without a mask, or with one that was truncated; for a `top_k` below 1.
         """
         check_top_k(top_k)
-        firsts, seconds = split_segments(texts)
-        columns = clean_columns({"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds})
-        encoded = self.encode_inputs(columns[0] if seconds is None else tuple(columns))
+        columns = clean_segments(texts)
+        encoded = self.encode_inputs(columns[0] if len(columns) == 1 else tuple(columns))
         counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
         mask, lines, filled = self.text_preprocessor.tokenizer.mask_token, list(zip(*columns, strict=True)), []
         for i, (line, kept) in enumerate(zip(lines, counts.tolist(), strict=True)):

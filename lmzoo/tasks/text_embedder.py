@@ -36,7 +36,7 @@ from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.packing import Indices
-from lmzoo.text.segments import split_segments
+from lmzoo.text.segments import clean_segments, split_segments
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
@@ -213,10 +213,7 @@ class TextEmbedder(Task):
     def _encode_with(self, x: Texts, prompt: str) -> EncodedInputs:
         if prompt and not isinstance(x, Encoded):
             self.check_takes_text()
-            words = self.text_preprocessor.tokenizer.takes_words
-            firsts, seconds = split_segments(x, words)
-            columns = {"texts": firsts} if seconds is None else {"texts": firsts, "pairs": seconds}
-            firsts, *others = clean_columns(columns, words)
+            firsts, *others = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
             firsts = add_prompt(prompt, firsts)
             x = (firsts, *others) if others else firsts
         return super().encode_inputs(x)

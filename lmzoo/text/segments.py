@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence, ValuesView
 from typing import Any
 
-from lmzoo.text.validate_text import is_column, is_text
+from lmzoo.text.validate_text import clean_columns, is_column, is_text
 
 
 def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
@@ -41,3 +41,14 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
                 raise ValueError(f"`x[{position}]` must be a pair (first, second), got {item!r:.60}.")
         return [item[0] for item in x], [item[1] for item in x]
     return x, None
+
+
+def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
+    """Return the valid strings, or lists of words, of single texts or of both sides of pairs: one or two lists.
+
+    Raises:
+        TypeError: see `split_segments` and `clean_columns`.
+        ValueError: see `split_segments`.
+    """
+    columns = [column for column in split_segments(x, words) if column is not None]
+    return clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)), words)
