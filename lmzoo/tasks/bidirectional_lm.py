@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -28,13 +29,14 @@ from lmzoo.tasks.base.examples import (
 )
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.inputs import TaskInputs, are_documents, split_documents
-from lmzoo.tasks.language_model_inputs import features_of_steps
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.text.keras_input import keras_input
+from lmzoo.text.tokenizers.characters import NO_BYTE
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 
 BATCH_SIZE = 128
+_COLUMNS = 16  # the characters of a batch's words are cut to a multiple of this, so that few shapes are compiled
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -273,12 +275,32 @@ class BidirectionalLM(Task):
 
     def features(self, encoded: EncodedDocuments, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for some documents, padded to `width`."""
-        steps = [encoded.documents[index] for index in indices]
-        return features_of_steps(self.text_preprocessor.tokenizer, self.vocabulary, steps, width, goes_on=False)
+        return self._features_of([encoded.documents[index] for index in indices], width, goes_on=False)
 
     def _make_stream_batch(self, steps: list[list[Step]], width: int, goes_on: bool) -> Batch:
-        features = features_of_steps(self.text_preprocessor.tokenizer, self.vocabulary, steps, width, goes_on)
+        features = self._features_of(steps, width, goes_on)
         return features, features["targets"]
+
+    def _features_of(self, steps: list[list[Step]], width: int, goes_on: bool) -> FeatureArrays:
+        """Return the model's inputs, padded to a width of t, without columns of characters that no word needs.
+
+        `steps` holds for each sequence the words that are read, and those that come next.
+        """
+        tokenizer = self.text_preprocessor.tokenizer
+        real = np.arange(width) < np.array([len(sequence) for sequence in steps])[:, None]  # (b, t)
+        pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(steps)))
+        read: Any = [pair[0] for pair in pairs]
+        following: Any = [pair[1] for pair in pairs]
+        flat = tokenizer.as_array(tokenizer.tokenize([read])[0], len(pairs))  # (2n,) or (2n, W)
+        ids = np.zeros((*real.shape, 2, *flat.shape[1:]), "int32")
+        ids[real] = flat.reshape(-1, 2, *flat.shape[1:])
+        targets = np.full((*real.shape, 2), -1, "int32")
+        targets[real] = np.array(self.vocabulary.tokenize([following])[0], "int32").reshape(-1, 2) - 1
+        ((name, ids),) = tokenizer.features(ids, real).items()
+        if flat.ndim == 2:
+            used = np.flatnonzero(np.any(flat != NO_BYTE, axis=0)).max(initial=2) + 1
+            ids = ids[..., : -(-used // _COLUMNS) * _COLUMNS]
+        return {name: ids, "targets": targets, "goes_on": np.full(len(steps), int(goes_on), "int32")}
 
     def backbone_inputs(self, features: Features) -> Features:
         """Return the words that are read, each direction as a sequence of its own; see `Task.backbone_inputs`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import keras
@@ -34,39 +33,14 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
 from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
-from lmzoo.text import Encoded, EncodedTexts, Preprocessor
-from lmzoo.text.packing import Indices
+from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text.packing import EncodedPairs
 from lmzoo.text.segments import clean_segments, split_segments
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-
-@dataclass(frozen=True)
-class EncodedPairs(Encoded):
-    """Pairs of texts, each text encoded on its own.
-
-    Attributes:
-        texts: 2n sequences; 2i and 2i + 1 are pair i.
-    """
-
-    texts: EncodedTexts
-
-    @property
-    def lengths(self) -> np.ndarray:
-        """Int64 (n,), tokens of the longer text of each pair."""
-        return self.texts.lengths.reshape(-1, 2).max(axis=1)
-
-    def select(self, indices: Indices) -> EncodedPairs:
-        """Return the given pairs, in the given order."""
-        return EncodedPairs(self.texts.select(self.texts_of(indices)))
-
-    @staticmethod
-    def texts_of(pairs: Indices) -> np.ndarray:
-        """Return int64 (2m,), the indices of the texts of m pairs."""
-        return (2 * np.asarray(pairs, "int64")[:, None] + [0, 1]).reshape(-1)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -253,9 +227,8 @@ class TextEmbedder(Task):
         firsts, seconds = clean_columns({"texts": firsts, "pairs": seconds}, words)
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
-        both = [text for pair in zip(firsts, seconds, strict=True) for text in pair]
-        both = add_prompt(self.prompt_text(), both)
-        return EncodedPairs(self.text_preprocessor.encode(both))
+        both = self.text_preprocessor.encode(add_prompt(self.prompt_text(), [*firsts, *seconds]))
+        return EncodedPairs(both[: len(firsts)], both[len(firsts) :])
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Return the similarities as float32 (n,), each checked to be a number between -1 and 1."""
@@ -276,7 +249,11 @@ class TextEmbedder(Task):
         Without labels, `y` numbers the texts, so that equal texts are recognized.
         """
         pairs, labels, weights = examples
-        features = self.features(pairs.texts, pairs.texts_of(indices), width)
+        firsts, seconds = (self.features(texts, indices, width) for texts in (pairs.sources, pairs.targets))
+        features = {
+            name: np.stack([values, seconds[name]], axis=1).reshape(-1, *values.shape[1:])
+            for name, values in firsts.items()
+        }
         if labels is None:
             numbers_of: dict[bytes, int] = {}
             ids = next(features[name] for name in ("character_ids", "token_ids") if name in features)

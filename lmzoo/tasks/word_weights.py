@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -45,25 +44,17 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
         TypeError: naming the position of weights that are not numbers.
         ValueError: naming the position of weights that are NaN, infinite or negative, or not one for each word.
     """
+    weights = [np.zeros(0, "float32")]
     for i, (row, count) in enumerate(zip(rows, counts, strict=True)):
         if not hasattr(row, "__len__") or isinstance(row, (str, bytes)):
             raise TypeError(f"`sample_weight[{i}]` must be a list of the weights of {count} {unit}, got {row!r:.60}.")
         if len(row) != count:
             raise ValueError(f"`sample_weight[{i}]` holds {len(row)} weights for {count} {unit}.")
-    try:
-        flat = as_weights(list(itertools.chain.from_iterable(rows)))
-    except (TypeError, ValueError):
-        for i, row in enumerate(rows):
-            _check_row(i, row)
-        raise
-    return np.zeros(0, "float32") if flat is None else flat.astype("float32")
-
-
-def _check_row(i: int, row: Any) -> None:
-    try:
-        as_weights(list(row))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"Text {i}: {error}") from None
+        try:
+            weights.append(np.asarray(as_weights(list(row)), "float32"))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"Text {i}: {error}") from None
+    return np.concatenate(weights)
 
 
 def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Examples:

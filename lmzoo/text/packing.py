@@ -177,7 +177,7 @@ class EncodedWords(EncodedTexts):
 
 @dataclass(frozen=True)
 class EncodedPairs(Encoded):
-    """Sources and the targets that a model learns to write from them.
+    """Pairs of texts: sources and what a model learns to write from them, or texts that belong together.
 
     Attributes:
         sources: n sequences.

@@ -478,8 +478,8 @@ FAULTS = (
     Fault(
         "the default prompt is not put before pairs in training",
         "tasks/text_embedder.py",
-        "both = add_prompt(self.prompt_text(), both)",
-        "both = add_prompt('', both)",
+        "add_prompt(self.prompt_text(), [*firsts, *seconds])",
+        "[*firsts, *seconds]",
     ),
     Fault(
         "a module of Sentence Transformers may lie outside of its folder",

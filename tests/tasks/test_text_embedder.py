@@ -260,7 +260,9 @@ def test_batches_hold_both_texts_of_each_pair():
     assert texts.tolist() == [0, 1, 0, 2]
     assert weights.tolist() == [4, 4, 1, 1]
     part = encoded.select([1, 1])
-    np.testing.assert_array_equal(part.texts.token_ids, np.tile(encoded.texts[2:4].token_ids, 2))
+    for side in ("sources", "targets"):
+        repeated = np.tile(getattr(encoded, side)[1:2].token_ids, 2)
+        np.testing.assert_array_equal(getattr(part, side).token_ids, repeated)
     examples = make(objective="cosine").encode_examples(pairs, [0.5, 0, -1])
     _, labels = task.make_batch(examples, np.array([2, 0]), 7, np.random.default_rng(0))
     assert labels.tolist() == [-1, -1, 0.5, 0.5]
