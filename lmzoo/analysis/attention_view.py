@@ -55,10 +55,10 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 
 def _as_data(view: Attention) -> dict[str, object]:
     """Return the scores as whole percentages, in the order layer, head, query, key."""
-    layers, heads, length, _ = view.scores.shape
+    layers, heads, *_ = view.scores.shape
     digits = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
     letters = "".join(f"{value:02d}" for value in digits.tolist())
-    return {"tokens": view.tokens, "layers": layers, "heads": heads, "length": length, "scores": letters}
+    return {"tokens": view.tokens, "layers": layers, "heads": heads, "scores": letters}
 
 
 _STYLE = """
@@ -68,9 +68,9 @@ label { display: flex; gap: .4rem; align-items: center; }
 .columns ol { list-style: none; margin: 0; padding: 0; }
 .columns li { height: 1.8rem; }
 .columns ol:first-child { text-align: right; }
-button, .key { border: 0; border-radius: .2rem; height: 1.7rem; line-height: 1.7rem; }
-button, .key { padding: 0 .4rem; white-space: pre; }
-.key { display: inline-block; }
+button, #to span { border: 0; border-radius: .2rem; height: 1.7rem; line-height: 1.7rem; }
+button, #to span { padding: 0 .4rem; white-space: pre; }
+#to span { display: inline-block; }
 button { cursor: pointer; }
 button[aria-pressed="true"] { outline: 2px solid rgb(var(--mark)); }
 svg { width: 100%; }
@@ -86,8 +86,8 @@ _BODY = """\
 <label><input type="checkbox" id="words"> whole words</label>
 </div>
 <p id="answer" role="status"></p>
-<div class="columns"><ol id="from" aria-label="Attends"></ol><svg id="lines" aria-hidden="true"></svg>
-<ol id="to" aria-label="Is attended to"></ol></div>
+<div class="columns"><ol id="from" aria-label="Attends"></ol>
+<svg id="lines" preserveAspectRatio="none" aria-hidden="true"></svg><ol id="to" aria-label="Is attended to"></ol></div>
 """
 
 _SCRIPT = """
@@ -97,48 +97,42 @@ const row = 28.8;
 let chosen = null;
 const view = () => texts[+get("text").value].views[get("words").checked ? 1 : 0];
 function score(v, query, key) {
-  const n = v.length, head = get("head").value;
-  const of = (h) => {
-    const at = 2 * (((+get("layer").value * v.heads + h) * n + query) * n + key);
-    return +v.scores.slice(at, at + 2) / 99;
-  };
-  if (head !== "mean") return of(+head);
+  const n = v.tokens.length, head = get("head").value;
+  const heads = head === "mean" ? [...Array(v.heads).keys()] : [+head];
   let sum = 0;
-  for (let h = 0; h < v.heads; h++) sum += of(h);
-  return sum / v.heads;
+  for (const h of heads) {
+    const at = 2 * (((+get("layer").value * v.heads + h) * n + query) * n + key);
+    sum += v.scores.slice(at, at + 2) / 99;
+  }
+  return sum / heads.length;
 }
 function options(select, names, values) {
   select.replaceChildren(...names.map((name, i) => new Option(name, values ? values[i] : i)));
 }
+function show(id, tag) {
+  get(id).replaceChildren(...view().tokens.map((token) => {
+    const item = document.createElement("li"), part = document.createElement(tag);
+    part.textContent = token;
+    item.append(part);
+    return item;
+  }));
+  return get(id).querySelectorAll(tag);
+}
 function list() {
-  const v = view();
-  if (chosen !== null && chosen >= v.length) chosen = null;
-  get("from").replaceChildren(...v.tokens.map((token, i) => {
-    const item = document.createElement("li"), button = document.createElement("button");
-    button.textContent = token;
-    button.type = "button";
+  show("to", "span");
+  show("from", "button").forEach((button, i) => {
     button.addEventListener("click", () => { chosen = chosen === i ? null : i; draw(); });
-    item.append(button);
-    return item;
-  }));
-  get("to").replaceChildren(...v.tokens.map((token) => {
-    const item = document.createElement("li"), name = document.createElement("span");
-    name.textContent = token;
-    name.className = "key";
-    item.append(name);
-    return item;
-  }));
+  });
   draw();
 }
 function draw() {
-  const v = view(), svg = get("lines"), height = row * v.length;
+  const v = view(), n = v.tokens.length, svg = get("lines"), height = row * n;
   svg.setAttribute("viewBox", `0 0 100 ${height}`);
-  svg.setAttribute("preserveAspectRatio", "none");
   svg.style.height = height + "px";
-  const lines = [], received = new Array(v.length).fill(0);
-  for (let i = 0; i < v.length; i++) {
+  const lines = [], received = new Array(n).fill(0);
+  for (let i = 0; i < n; i++) {
     if (chosen !== null && chosen !== i) continue;
-    for (let j = 0; j < v.length; j++) {
+    for (let j = 0; j < n; j++) {
       const weight = score(v, i, j);
       received[j] += weight;
       if (weight < 0.02) continue;
@@ -152,7 +146,7 @@ function draw() {
   }
   svg.replaceChildren(...lines);
   const most = Math.max(...received, 1e-9);
-  get("to").querySelectorAll(".key").forEach((name, j) => {
+  get("to").querySelectorAll("span").forEach((name, j) => {
     name.style.background = `rgba(var(--mark), ${.35 * received[j] / most})`;
   });
   get("from").querySelectorAll("button").forEach((button, i) => {

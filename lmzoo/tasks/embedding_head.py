@@ -74,14 +74,14 @@ def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
         first = ops.zeros_like(mask[:, :1], dtype="int32")  # (B, 1)
         return backbone.vectors_at(inputs, first)[:, 0]
     sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
-    pooled = [_pool_once(sequence, mask, mode, backbone.dtype_policy, len(modes)) for mode in modes]
+    pooled = []
+    for mode in modes:
+        if mode == "cls":
+            pooled.append(sequence[:, 0])
+        else:
+            name = "pooler" if len(modes) == 1 else f"pooler_{mode}"
+            pooled.append(_POOLERS[mode](dtype=backbone.dtype_policy, name=name)(sequence, mask))
     return pooled[0] if len(pooled) == 1 else ops.concatenate(pooled, axis=-1)
-
-
-def _pool_once(sequence: Tensor, mask: Tensor, mode: str, dtype: keras.DTypePolicy, count: int) -> Tensor:
-    if mode == "cls":
-        return sequence[:, 0]
-    return _POOLERS[mode](dtype=dtype, name="pooler" if count == 1 else f"pooler_{mode}")(sequence, mask)
 
 
 def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
@@ -118,27 +118,25 @@ def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: Backbone) -> Tensor:
     """Return symbolic vectors (B, H) after the layers of `projection`, which `checked_projection` returned."""
-    for number, layer in enumerate(projection):
-        vectors = _apply(vectors, layer, f"projection_{number}", backbone)
-    return vectors
-
-
-def _apply(vectors: Tensor, layer: Mapping[str, Any], name: str, backbone: Backbone) -> Tensor:
     dtype = backbone.dtype_policy
-    if layer["kind"] == "dense":
-        dense = keras.layers.Dense(
-            layer["units"],
-            activation=get_output_activation(layer["activation"]),
-            use_bias=layer["use_bias"],
-            kernel_initializer=TruncatedNormal(stddev=getattr(backbone.config, "initializer_range", 0.02)),
-            dtype=dtype,
-            name=name,
-        )
-        return dense(vectors)
-    if layer["kind"] == "layer_norm":
-        return LayerNorm(epsilon=_EPSILON, dtype=dtype, name=name)(vectors)
-    if layer["kind"] == "dropout":
-        return Dropout(layer["rate"], dtype=dtype, name=name)(vectors)
-    if layer["kind"] == "truncate":
-        return vectors[:, : layer["units"]]
-    return unit_vectors(vectors)
+    for number, layer in enumerate(projection):
+        name = f"projection_{number}"
+        if layer["kind"] == "dense":
+            dense = keras.layers.Dense(
+                layer["units"],
+                activation=get_output_activation(layer["activation"]),
+                use_bias=layer["use_bias"],
+                kernel_initializer=TruncatedNormal(stddev=getattr(backbone.config, "initializer_range", 0.02)),
+                dtype=dtype,
+                name=name,
+            )
+            vectors = dense(vectors)
+        elif layer["kind"] == "layer_norm":
+            vectors = LayerNorm(epsilon=_EPSILON, dtype=dtype, name=name)(vectors)
+        elif layer["kind"] == "dropout":
+            vectors = Dropout(layer["rate"], dtype=dtype, name=name)(vectors)
+        elif layer["kind"] == "truncate":
+            vectors = vectors[:, : layer["units"]]
+        else:
+            vectors = unit_vectors(vectors)
+    return vectors

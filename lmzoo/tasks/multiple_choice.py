@@ -17,7 +17,7 @@ from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
-from lmzoo.tasks.base.labels import one_each
+from lmzoo.tasks.base.labels import one_each, refuse_first
 from lmzoo.tasks.base.reports import report_choices
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import EncodedChoices, Preprocessor
@@ -128,11 +128,9 @@ class MultipleChoice(TextVectorTask):
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels, counts = examples.labels, examples.encoded.counts
-        if len(wrong := np.flatnonzero(labels >= counts)):
-            position = int(wrong[0])
-            label, count = labels[position], counts[position]
+        for i in np.flatnonzero(labels >= counts)[:1]:
             raise ValueError(
-                f"Label {label} at position {position} is outside [0, {count}): that example has {count} choices."
+                f"Label {labels[i]} at position {i} is outside [0, {counts[i]}): that example has {counts[i]} choices."
             )
         return examples
 
@@ -153,11 +151,8 @@ class MultipleChoice(TextVectorTask):
                         f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
                         "right choice, from 0."
                     )
-        wrong = np.flatnonzero((array < 0) | (array > np.iinfo("int32").max))
-        if len(wrong):
-            raise ValueError(
-                f"Label {array[wrong[0]]} at position {wrong[0]} is not the index of a choice: choices count from 0."
-            )
+        wrong = (array < 0) | (array > np.iinfo("int32").max)
+        refuse_first(wrong, array, "is not the index of a choice: choices count from 0.")
         return array.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
@@ -202,10 +197,11 @@ class MultipleChoice(TextVectorTask):
         prompts, choices = split_choices(examples)
         encoded = self.encode_inputs((prompts, choices))
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (n, C)
-        ranked: list[list[ChoiceAnswer]] = [
-            [{"index": i, "choice": texts[i], "score": score} for i, score in _best(row[: len(texts)], top_k)]
-            for row, texts in zip(logits, choices, strict=True)
-        ]
+        ranked: list[list[ChoiceAnswer]] = []
+        for row, texts in zip(logits, choices, strict=True):
+            scores = softmax(row[: len(texts)])
+            best = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
+            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best])
         return [choices[0] for choices in ranked] if top_k == 1 else ranked
 
     verb = "choose"
@@ -251,9 +247,3 @@ class MultipleChoice(TextVectorTask):
 
         text = [*strings("prompt"), *strings("choices", axes=2)]
         return pack, {"serving_default": signature(choose, text), "tokens": tokens_signature(self)}
-
-
-def _best(logits: np.ndarray, count: int) -> list[tuple[int, float]]:
-    """Return the index and probability of the `count` most probable choices, best first."""
-    probabilities = softmax(logits)
-    return [(int(i), float(probabilities[i])) for i in np.argsort(-logits, kind="stable")[:count]]

@@ -27,7 +27,7 @@ from lmzoo.tasks.base.examples import (
     as_array,
     example_weights,
 )
-from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.labels import encode_numbers, refuse_first
 from lmzoo.tasks.base.reports import report_pairs
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
@@ -235,12 +235,11 @@ class TextEmbedder(Task):
         if y is None or not self.needs_labels:
             return as_array(y)
         array = encode_numbers(y)
-        wrong = np.flatnonzero(np.abs(array) > 1)
-        if len(wrong):
-            raise ValueError(
-                f"Label {array[wrong[0]]:g} at position {wrong[0]} is not a cosine: labels are between -1 and "
-                "1. Divide those of another scale by its highest value (STS-B's by 5)."
-            )
+        problem = (
+            "is not a cosine: labels are between -1 and 1. Divide those of another scale by its highest value (STS-B's "
+            "by 5)."
+        )
+        refuse_first(np.abs(array) > 1, array, problem)
         return array
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:

@@ -12,7 +12,7 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import get_output_activation
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
-from lmzoo.tasks.base.labels import encode_numbers
+from lmzoo.tasks.base.labels import encode_numbers, refuse_first
 from lmzoo.tasks.base.reports import report_numbers
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.inputs import TaskInputs, TextDataset
@@ -111,13 +111,12 @@ class TextRegressor(TextVectorTask):
         if y is None:
             return None
         array = encode_numbers(y)
-        outside = np.flatnonzero((array < 0) | (array > 1))
-        if self.output_activation == "sigmoid" and len(outside):
-            raise ValueError(
-                f"Label {array[outside[0]]:g} at position {outside[0]} is not between 0 and 1, as the answers of a "
-                "sigmoid are. Divide the labels by their highest value, or load the task with "
-                '`output_activation="linear"`.'
+        if self.output_activation == "sigmoid":
+            problem = (
+                "is not between 0 and 1, as the answers of a sigmoid are. Divide the labels by their highest value, or "
+                'load the task with `output_activation="linear"`.'
             )
+            refuse_first((array < 0) | (array > 1), array, problem)
         return array
 
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:

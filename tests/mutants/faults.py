@@ -430,8 +430,8 @@ FAULTS = (
     Fault(
         "a label one above the last class passes",
         "tasks/base/labels.py",
-        "wrong = np.flatnonzero((array < 0) | (array >= num_classes))",
-        "wrong = np.flatnonzero((array < 0) | (array > num_classes))",
+        "refuse_first((array < 0) | (array >= num_classes), ",
+        "refuse_first((array < 0) | (array > num_classes), ",
     ),
     Fault(
         "weights of classes are ignored",

@@ -92,6 +92,17 @@ def one_each(y: Labels, expected: str) -> np.ndarray:
     return array
 
 
+def refuse_first(
+    wrong: np.ndarray, labels: np.ndarray, problem: str, place: Callable[[int], str] = "at position {}".format
+) -> None:
+    """Raise a ValueError that says what is the problem of the first label that is `wrong`, if there is one.
+
+    `wrong` is bool (n,) and `labels` (n,); `place` says where the label with an index is.
+    """
+    for i in np.flatnonzero(wrong)[:1].tolist():
+        raise ValueError(f"Label {labels[i]!s} {place(i)} {problem}")
+
+
 def encode_classes(
     y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
@@ -113,13 +124,11 @@ def encode_classes(
         position = int(broken[0])
         missing = " A label is missing there." if np.isnan(array[position]) else ""
         raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{missing}")
-    wrong = np.flatnonzero((array < 0) | (array >= num_classes))
-    if len(wrong):
-        position = int(wrong[0])
-        raise ValueError(
-            f"Label {array.flat[position]} {place(position)} is outside [0, {num_classes}), the classes of this model. "
-            "Build it with a larger `num_classes`, or number the labels from 0."
-        )
+    problem = (
+        f"is outside [0, {num_classes}), the classes of this model. Build it with a larger `num_classes`, or number "
+        "the labels from 0."
+    )
+    refuse_first((array < 0) | (array >= num_classes), array, problem, place)
     return array.astype("int32")
 
 
@@ -188,9 +197,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
                 raise TypeError(f"Label {label!r:.60} at position {position} is not a number.")
     with np.errstate(over="ignore"):
         array = array.astype("float32")
-    wrong = np.flatnonzero(~np.isfinite(array))
-    if len(wrong):
-        raise ValueError(f"Label {array[wrong[0]]} at position {wrong[0]} is not a finite number.")
+    refuse_first(~np.isfinite(array), array, "is not a finite number.")
     return array
 
 

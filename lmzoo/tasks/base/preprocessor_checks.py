@@ -76,13 +76,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"`max_characters` of the {reader} is {columns}, but that of the {model} is {most}. Choose at most {most}."
         )
     if tokens > 1:  # before a vocabulary is loaded, there is at most the padding token
-        _check_packing(preprocessor)
-
-
-def _check_packing(preprocessor: Preprocessor) -> None:
-    tokenizer, packing = preprocessor.tokenizer, preprocessor.packing
-    try:
-        for token in filter(None, (packing.start, *packing.between, *packing.closing)):
-            tokenizer.token_to_id(token)
-    except ValueError as error:
-        raise ValueError(f"This {type(tokenizer).__name__} cannot be packed by {packing}: {error}") from None
+        try:
+            for token in filter(None, (packing.start, *packing.between, *packing.closing)):
+                tokenizer.token_to_id(token)
+        except ValueError as error:
+            raise ValueError(f"This {reader} cannot be packed by {packing}: {error}") from None
