@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
@@ -16,10 +15,17 @@ from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling, undisturbed
+from lmzoo.tasks.generation import (
+    INSTEAD_OF_KERAS_HUBS,
+    Sampler,
+    TokenGenerator,
+    check_room,
+    check_sampling,
+    prompt_ids,
+    undisturbed,
+)
 from lmzoo.tasks.inputs import list_texts
 from lmzoo.tasks.objectives.next_tokens import BATCH_SIZE, NextTokensTask
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import Preprocessor
@@ -159,20 +165,17 @@ class CausalLM(NextTokensTask):
         """
         (cleaned,) = clean_columns({"texts": texts})
         tokenizer = self.text_preprocessor.tokenizer
-        ids, spans = tokenizer.tokenize_with_spans(cleaned)
-        bounds = itertools.accumulate(map(len, ids), initial=0)
+        spans = tokenizer.tokenize_with_offsets(cleaned)
         first = 0 if self.start_ids else 1
-        return [
-            [
-                TokenScore(
-                    token=tokenizer.id_to_token(token), start=start, end=end, log_probability=float(log_probability)
-                )
-                for token, (start, end), log_probability in zip(of_text, spans[a:b].tolist(), found, strict=True)
-            ][first:]
-            for of_text, (a, b), found in zip(
-                ids, itertools.pairwise(bounds), self._log_probabilities(ids, batch_size), strict=True
-            )
-        ]
+        results = []
+        found = self._log_probabilities([[span.id for span in of_text] for of_text in spans], batch_size)
+        for of_text, log_probabilities in zip(spans, found, strict=True):
+            scores = [
+                TokenScore(token=tokenizer.id_to_token(id), start=start, end=end, log_probability=log_probability)
+                for (id, _, start, end), log_probability in zip(of_text, log_probabilities.tolist(), strict=True)
+            ]
+            results.append(scores[first:])
+        return results
 
     def perplexity(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> float:
         """Return the exponential of the mean negative log-probability of all tokens of texts; see `score`.

@@ -194,22 +194,23 @@ class TextDataset(TaskInputs):
     """A `tf.data.Dataset` of strings, alone or in tuples that begin with them; its order and its batches are kept."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
-        def encode(x: Texts, y: Labels | None, weight: Weights | None) -> Examples:
+        def encode(x: Texts, y: Labels | None, weight: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
             if y is None and task.needs_labels:
                 raise ValueError(f"{type(task).__name__} needs a dataset of (texts, labels); this one has texts only.")
             examples = task.encode_examples(x, y, weight)
-            return examples if options.class_weight is None else weigh_classes(examples, options.class_weight)
+            if options.class_weight is not None:
+                examples = weigh_classes(examples, options.class_weight)
+            return examples.encoded.lengths, partial(task.make_batch, examples)
 
         size = options.batch_size or BATCH_SIZE
-        batches = self.encoded_batches(task, size, encode, task.make_batch, options.seed, redraw=options.training)
+        batches = self.encoded_batches(task, size, encode, options.seed, redraw=options.training)
         return batches, self.y, self.sample_weight
 
     def encoded_batches(
         self,
         task: Encoder,
         batch_size: int,
-        encode: Callable[[Texts, Labels | None, Weights | None], Examples],
-        make_batch: Callable[[Examples, np.ndarray, int, np.random.Generator], Batch],
+        encode: Callable[[Texts, Labels | None, Weights | None], tuple[np.ndarray, Callable[..., Batch]]],
         seed: tuple[int, ...] = (0,),
         redraw: bool = False,
     ) -> tf.data.Dataset:
@@ -218,8 +219,8 @@ class TextDataset(TaskInputs):
         Args:
             task: the task that they are for.
             batch_size: int, used if the dataset's elements are single texts.
-            encode: from the components of a batch, `(x, y, weight)`, to examples.
-            make_batch: see `Task.make_batch`.
+            encode: from the components of a batch, `(x, y, weight)`, to the lengths of its sequences and what makes a
+                batch of them, as for `LengthBatches`.
             seed: ints, of everything random.
             redraw: whether each pass makes its own random choices.
         """
@@ -233,11 +234,10 @@ class TextDataset(TaskInputs):
             index = -1
             for index, (x, y, weight) in enumerate(_components(dataset)):
                 with warning.only(), errors_in(f"batch {index} of the dataset"):
-                    examples = encode(x, y, weight)
-                lengths = examples.encoded.lengths
+                    lengths, make_batch = encode(x, y, weight)
                 width = buckets[int(np.searchsorted(buckets, lengths.max(initial=0)))]
                 rng = np.random.default_rng((*seed, epoch, index))
-                yield make_batch(examples, np.arange(len(lengths)), width, rng)
+                yield make_batch(np.arange(len(lengths)), width, rng)
             if index < 0:
                 raise ValueError("There are no examples: the dataset is empty.")
 

@@ -21,9 +21,8 @@ from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
+from lmzoo.tasks.generation import INSTEAD_OF_KERAS_HUBS, NEVER, Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.inputs import list_texts
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS
 from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets

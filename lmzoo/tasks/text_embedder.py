@@ -30,8 +30,7 @@ from lmzoo.tasks.base.examples import (
 from lmzoo.tasks.base.labels import encode_numbers, refuse_first
 from lmzoo.tasks.base.reports import report_pairs
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
-from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
+from lmzoo.tasks.embedding_head import add_prompt, checked_projection, checked_prompts, pool, pooling_modes, project
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.packing import EncodedPairs

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import keras
 import numpy as np
@@ -12,14 +12,11 @@ import numpy as np
 from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, Examples, FeatureArrays, Texts
+from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, FeatureArrays
 from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
-
-if TYPE_CHECKING:
-    import tensorflow as tf
 
 _IN_MEMORY = 1024  # sequences whose features are made at once
 
@@ -45,8 +42,9 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
     if isinstance(inputs, TextDataset):
         # Outputs of open shapes are padded to the longest example, so all examples must be known.
         if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
+            batches = inputs.encoded_batches(task, size, lambda x, *_: _sequences(task, task.encode_inputs(x)))
             with expected_retracing():
-                return task.predict_batches(_prediction_stream(task, inputs, size), **kwargs)
+                return task.predict_batches(batches, **kwargs)
         inputs = inputs.in_memory(task)
     encoded = task.encode_inputs(inputs.x)
     if (steps := kwargs.pop("steps", None)) is not None:
@@ -139,8 +137,7 @@ def _padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) 
 
 
 def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
-    make_batch = _make_features(task, encoded)
-    return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "sorted", round_up=True)
+    return LengthBatches(*_sequences(task, encoded), batch_size, buckets, "sorted", round_up=True)
 
 
 def _prediction_input(batches: LengthBatches) -> Any:
@@ -154,26 +151,15 @@ def _prediction_input(batches: LengthBatches) -> Any:
     return keras_input(batches)
 
 
-def _make_features(task: Predictor, encoded: Encoded) -> Callable[[np.ndarray, int, np.random.Generator], Batch]:
+def _sequences(task: Predictor, encoded: Encoded) -> tuple[np.ndarray, Callable[..., Batch]]:
+    """Return the lengths of sequences, and what makes a batch of them, as for `LengthBatches`."""
     extra = task.extra_features(encoded)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         features = task.features(encoded, indices, width)
         return ({**features, **{name: values[indices] for name, values in extra.items()}},)
 
-    return make_batch
-
-
-def _prediction_stream(task: Predictor, inputs: TextDataset, batch_size: int) -> tf.data.Dataset:
-    """Return a dataset of strings, labeled or not, as one of features."""
-
-    def encode(x: Texts, y: object, weight: object) -> Examples:
-        return Examples(task.encode_inputs(x))
-
-    def make_batch(examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        return _make_features(task, examples.encoded)(indices, width, rng)
-
-    return inputs.encoded_batches(task, batch_size, encode, make_batch)
+    return encoded.lengths, make_batch
 
 
 def expected_retracing() -> AbstractContextManager[None]:
