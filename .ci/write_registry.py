@@ -156,7 +156,7 @@ def command_table() -> str:
 
 def served_table() -> str:
     """Return the table of what exported tasks take and return."""
-    rows = [(f"`{task.__name__}`", *task.serves) for task in package_tasks() if any(task.serves)]
+    rows = [(f"`{task.__name__}`", task.takes, task.serves) for task in package_tasks() if task.serves]
     return table(("task", "takes (strings)", "returns, in addition to `truncated`"), rows)
 
 

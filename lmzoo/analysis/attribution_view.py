@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from lmzoo.analysis.explained import Attribution
-from lmzoo.analysis.page import scrolling, write_page
+from lmzoo.analysis.page import table, write_page
 
 
 def write_attributions(path: str | Path, found: Sequence[Attribution], title: str = "Contributions") -> None:
@@ -48,17 +48,14 @@ def _section(one: Attribution) -> str:
     baseline = "" if one.baseline is None else f", {one.baseline:.4g} without the text"
     answer = html.escape(one.target) or "no answer"
     texts = "".join(f'<p class="read">{_highlighted(one, i)}</p>\n' for i in range(len(one.texts)))
-    rows = "".join(
-        f'<tr><th scope="row">{html.escape(token)}</th><td>{value:.4f}</td></tr>\n'
+    rows = (
+        f'<th scope="row">{html.escape(token)}</th><td>{value:.4f}</td>'
         for token, value in zip(one.tokens, one.values.tolist(), strict=True)
     )
-    table = (
-        '<table><thead><tr><th scope="col">part</th><th scope="col">contribution</th></tr></thead>\n'
-        f"<tbody>{rows}</tbody></table>"
-    )
+    numbers = table("contributions", ("part", "contribution"), rows)
     return (
         f"<section>\n<h2>{answer}</h2>\n<p>Score {one.score:.4g}{baseline}.</p>\n{texts}"
-        f"<details><summary>Numbers</summary>{scrolling('contributions', table)}</details>\n</section>\n"
+        f"<details><summary>Numbers</summary>{numbers}</details>\n</section>\n"
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,10 +46,15 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
         temporary.write_text(page, "utf-8")
 
 
-def scrolling(name: str, content: str) -> str:
-    """Return content, HTML, that may be wider than the page."""
-    # What scrolls must be reachable with the keyboard.
-    return f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(name)}">{content}</div>\n'
+def table(name: str, titles: Sequence[str], rows: Iterable[str]) -> str:
+    """Return a table, HTML: titles of its columns, and the cells of each row, which are HTML."""
+    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
+    body = "".join(f"<tr>{cells}</tr>\n" for cells in rows)
+    # It may be wider than the page, and what scrolls must be reachable with the keyboard.
+    return (
+        f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(name)}"><table><thead><tr>{head}</tr>'
+        f"</thead>\n<tbody>{body}</tbody></table></div>\n"
+    )
 
 
 _PAGE = """<!doctype html>

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import numpy as np
 
-from lmzoo.analysis.page import scrolling, write_page
+from lmzoo.analysis.page import table, write_page
 from lmzoo.evaluation.errors import CALIBRATION, CURVE, WORST
-from lmzoo.evaluation.reports import Cell, Cells, Report, shortened
+from lmzoo.evaluation.reports import Cell, Report, shortened
 
 _LONGEST = 2000  # characters of a text
 _ROWS = 1000  # of a table
@@ -50,17 +50,16 @@ def write_report(path: str | Path, report: Report, title: str = "Report") -> Non
     if not isinstance(report, Report):
         raise TypeError(f"Expected what `report` of a task returns, got {report!r:.60}.")
     scores: list[list[Cell]] = [[name, value] for name, value in report.scores.items()]
-    sections = [_section("scores", (["score", "value"], scores))]
+    sections = [_section("scores", ["score", "value"], scores)]
     # The worst answers come last: they are long.
     names = [name for name in report.tables if name not in (*_FIRST, WORST)]
     for name in (*_FIRST, *names, WORST):
         if name in report.tables:
-            sections.append(_section(name, report.tables[name]))
+            sections.append(_section(name, *report.tables[name]))
     write_page(path, title, "".join(sections), _STYLE)
 
 
-def _section(name: str, table: Cells) -> str:
-    titles, rows = table
+def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
     picture = ""
     if name == CALIBRATION:
         columns = {title: [float(row[i]) for row in rows] for i, title in enumerate(titles) if i}
@@ -73,13 +72,11 @@ def _section(name: str, table: Cells) -> str:
         picture = "".join(_curves(titles, rows))
     heading = html.escape(name[:1].upper() + name[1:])
     counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
-    head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
-    body = "".join(f"<tr>{_cells(row, max(counts, default=0), titles)}</tr>\n" for row in rows[:_ROWS])
+    content = table(name, titles, [_cells(row, max(counts, default=0), titles) for row in rows[:_ROWS]])
     more = f"<p>{len(rows) - _ROWS:,} more rows are not shown.</p>\n" if len(rows) > _ROWS else ""
-    content = f"<table><thead><tr>{head}</tr></thead>\n<tbody>{body}</tbody></table>"
-    return f"<section>\n<h2>{heading}</h2>\n{picture}{scrolling(name, content)}{more}</section>\n"
+    return f"<section>\n<h2>{heading}</h2>\n{picture}{content}{more}</section>\n"
 
 
 def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:

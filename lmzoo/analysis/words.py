@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -105,7 +105,8 @@ def senses(
         raise ValueError("`texts` is empty: pass at least one text.")
     where = [i for i, text in enumerate(cleaned) if sought in map(str.lower, words_of(text))]
     found, vectors = [], []
-    for i, embedded in zip(where, _embed(embedder, [cleaned[i] for i in where], layers, batch_size), strict=True):
+    embeddings = embedder.embed([cleaned[i] for i in where], batch_size, level="word", layers=layers)
+    for i, embedded in zip(where, embeddings, strict=True):
         for name, (start, end), vector in zip(*embedded, strict=True):
             if name.lower() == sought:
                 found.append((i, int(start), int(end)))
@@ -120,10 +121,6 @@ def senses(
         number = linkage.fit_predict(np.stack(vectors))
     ranks = np.argsort(np.argsort(-np.bincount(number), kind="stable"), kind="stable")
     return [Sense(*place, int(ranks[k]), vector) for place, k, vector in zip(found, number, vectors, strict=True)]
-
-
-def _embed(embedder: TextEmbedder, texts: list[str], layers: Layers, batch_size: int) -> list[Any]:
-    return embedder.embed(texts, batch_size, level="word", layers=layers) if texts else []
 
 
 def surprisal(

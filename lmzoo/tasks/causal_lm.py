@@ -90,9 +90,8 @@ class CausalLM(NextTokensTask):
     head_kind = "causal_lm"
     commands = (("causal-lm", "texts"),)
     serves = (
-        "`text` (n,)",
         "`text` (n,): what follows; other signatures also take `seed` and `temperature`, see [Generate "
-        "text](generate.md#export-and-serve)",
+        "text](generate.md#export-and-serve)"
     )
     input_names = ("prompt",)
     verb = "generate"

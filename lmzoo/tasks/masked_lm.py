@@ -66,10 +66,7 @@ class MaskedLM(MaskedTokensTask):
     predicts = "logits of the masks (n, M, V)"
     head_kind, reads_heads = "masked_lm", ("pretraining",)
     commands = (("masked-lm", "texts"),)
-    serves = (
-        "`text` (n,)",
-        "`token`, `score` (n, masks, 5): the most probable tokens at each mask",
-    )
+    serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
     uses_pooler = False
 
     def __init__(

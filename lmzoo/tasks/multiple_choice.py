@@ -70,10 +70,10 @@ class MultipleChoice(TextVectorTask):
     predicts = "logits (n, choices)"
     head_kind = "multiple_choice"
     commands = (("choice", "choices"),)
+    takes = "`prompt` (n,), `choices` (n, C)"
     serves = (
-        "`prompt` (n,), `choices` (n, C)",
         '`choice`, `index`, `score` (n,), `probabilities` (n, C); `""` at the end of a list of choices is '
-        "padding (in Python, where lists may have different lengths, it is an empty choice)",
+        "padding (in Python, where lists may have different lengths, it is an empty choice)"
     )
     input_names = ("prompt",)
 

@@ -94,9 +94,9 @@ class QuestionAnswerer(Task):
     predicts = "logits of all windows (w, T, 2)"
     head_kind = "question_answering"
     commands = (("qa", "questions"),)
+    takes = "`question`, `context` (n,)"
     serves = (
-        "`question`, `context` (n,)",
-        '`answer`, `start`, `end`, `score` (n,); long contexts are read in windows; if there is no answer, `""`, 0, 0',
+        '`answer`, `start`, `end`, `score` (n,); long contexts are read in windows; if there is no answer, `""`, 0, 0'
     )
     input_names = ("question",)
     uses_pooler = False

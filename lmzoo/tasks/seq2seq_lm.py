@@ -85,10 +85,7 @@ class Seq2SeqLM(Task):
     predicts = "logits of all target tokens (n, T, V)"
     head_kind = "seq2seq_lm"
     commands = (("translation", "translations"),)
-    serves = (
-        "`text` (n,)",
-        "`text` (n,): the translations",
-    )
+    serves = "`text` (n,): the translations"
     verb = "translate"
     learns_from = "pairs alone, `fit((sources, targets))`"
     per_token = True

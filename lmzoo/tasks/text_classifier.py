@@ -82,9 +82,8 @@ class TextClassifier(TextVectorTask):
     head_kind = "classification"
     commands = (("classifier", "classes"), ("multi-label", "sets of classes"))
     serves = (
-        "`text` (n,)",
         "`label`, `score` (n,), `probabilities` (n, classes); with `multi_label` all labels (n, classes), the"
-        " most probable first",
+        " most probable first"
     )
     instead_of: ClassVar[Mapping[str, str]] = {
         "activation": "`predict` returns logits, and `classify` returns probabilities.",

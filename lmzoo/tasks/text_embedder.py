@@ -97,10 +97,7 @@ class TextEmbedder(Task):
     predicts = "vectors (n, H)"
     head_kind = "embedding"
     commands = (("embedder", "pairs"),)
-    serves = (
-        "`text` (n,)",
-        "`embedding` (n, H)",
-    )
+    serves = "`embedding` (n, H)"
     instead_of: ClassVar[Mapping[str, str]] = {"pooling_mode": 'Pass `pooling`, such as "mean" or "cls".'}
     replaceable = True
     uses_pooler = False

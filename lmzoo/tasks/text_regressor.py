@@ -56,10 +56,7 @@ class TextRegressor(TextVectorTask):
     predicts = "numbers (n, 1)"
     head_kind = "regression"
     commands = (("regressor", "numbers"),)
-    serves = (
-        "`text` (n,)",
-        "`score` (n,)",
-    )
+    serves = "`score` (n,)"
 
     def __init__(
         self,

@@ -100,8 +100,7 @@ class TokenClassifier(Task):
     head_kind = "token_classification"
     commands = (("tagger", "words"),)
     serves = (
-        "`text` (n,)",
-        'the spans of each text: `text`, `label`, `score`, `start`, `end`, each (n, spans), padded with `""`, 0 and -1',
+        'the spans of each text: `text`, `label`, `score`, `start`, `end`, each (n, spans), padded with `""`, 0 and -1'
     )
     uses_pooler = False
 

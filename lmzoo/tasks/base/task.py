@@ -126,7 +126,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     served_outputs: ClassVar[tuple[str, ...]] = ()
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
     predicts: ClassVar[str] = ""  # what `predict` returns, with its shape, for tables of tasks
-    serves: ClassVar[tuple[str, str]] = ("", "")  # what the exported model takes and returns, for tables of tasks
+    # What the exported model takes and returns, for tables of tasks.
+    takes: ClassVar[str] = "`text` (n,)"
+    serves: ClassVar[str] = ""
     # Names on the command line, each with how the examples are read there, see `lmzoo_cli.task_kinds`.
     commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # of the parts of an input, in files of predictions
