@@ -100,8 +100,8 @@ def report(
     if isinstance(x, Stream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values = read_columns(data, columns, by or [])
-    check_additions(task, x, True, values)
-    scores = with_errors(score(kind, task, x, y, batch_size), x, columns=values)
+    check_additions(x, True, values)
+    scores = with_errors(score(kind, task, x, y, batch_size), x, True, values)
     analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")
 

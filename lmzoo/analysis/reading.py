@@ -104,14 +104,11 @@ class Reader:
         start, between, end = self.special()
         found = []
         for i, length in enumerate(encoded.lengths.tolist()):
-            second = int(encoded.second[i]) if len(spans) > 1 else length + len(between) - len(end)
-            counts = [second - len(start) - len(between)]
-            if len(spans) > 1:
-                counts.append(length - second - len(end))
+            second, after = int(encoded.second[i]), end if len(spans) == 1 else between
             pieces: list[tuple[int, Sequence[TokenSpan]]] = [(SPECIAL, start)]
-            for segment, (of_texts, count) in enumerate(zip(spans, counts, strict=True)):
-                pieces.append((segment, of_texts[i][:count]))
-                pieces.append((SPECIAL, between if segment + 1 < len(spans) else end))
+            pieces += [(0, spans[0][i][: second - len(start) - len(after)]), (SPECIAL, after)]
+            if len(spans) > 1:
+                pieces += [(1, spans[1][i][: length - second - len(end)]), (SPECIAL, end)]
             given = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
             found.append(joined(given, *pieces))
         return found, encoded

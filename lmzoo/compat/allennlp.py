@@ -165,8 +165,6 @@ class Elmo(keras.layers.Layer):
         known = known_values(cached)
         if known is None:
             vectors = ops.cond(ops.all(cached), lambda: found, complete)
-        elif known.all():
-            vectors = found
         else:
             usable = cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
             for sequence, position in np.argwhere(~ops.convert_to_numpy(usable))[:1]:
@@ -175,7 +173,7 @@ class Elmo(keras.layers.Layer):
                     f"characters in `inputs`, got {int(ids[sequence, position])} without characters in sequence "
                     f"{sequence} at position {position}."
                 )
-            vectors = complete()
+            vectors = found if known.all() else complete()
         return {"word_vectors": vectors, "padding_mask": ids != 0}
 
     def compute_output_spec(

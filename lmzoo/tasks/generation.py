@@ -5,7 +5,6 @@ Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -15,6 +14,7 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Tensor
+from lmzoo.data.readers.text_files import near_names
 from lmzoo.errors import ArgumentError
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.prediction import expected_retracing
@@ -57,12 +57,8 @@ def sampler_called(sampler: str | Sampler) -> Sampler:
             return sampler
         raise TypeError(f"`sampler` must be a name or a sampler of `keras_hub.samplers`, got {sampler!r:.60}.")
     if sampler not in SAMPLERS:
-        near = difflib.get_close_matches(sampler, SAMPLERS, n=1)
-        hint = f" Did you mean {near[0]!r}?" if near else ""
-        raise ValueError(
-            f"There is no sampler {sampler!r}.{hint} Choose one of {', '.join(SAMPLERS)}, or pass a sampler of "
-            "`keras_hub.samplers`."
-        )
+        known = near_names(sampler, SAMPLERS)
+        raise ValueError(f"There is no sampler {sampler!r}.{known} Or pass a sampler of `keras_hub.samplers`.")
     if sampler == "beam":
         return BeamSampler()
     import keras_hub
@@ -120,16 +116,6 @@ def check_room(ids: list[list[int]], new: int, most: int) -> None:
             )
 
 
-def undisturbed(sampler: Sampler, pieces: Iterator[_Piece]) -> Iterator[_Piece]:
-    """Iterate over what a sampler makes. Whoever uses the sampler in between does not change the random numbers."""
-    variables = list(getattr(sampler, "variables", ()))
-    for piece in pieces:
-        values = [ops.convert_to_numpy(variable.value) for variable in variables]
-        yield piece
-        for variable, value in zip(variables, values, strict=True):
-            variable.assign(value)
-
-
 def prompt_width(length: int, limit: int) -> int:
     """Return the width to which a prompt is padded: one of four, so that prompts of any length share compiled code."""
     return next(width for share in _SHARES if (width := max(1, round(limit * share))) >= length)
@@ -180,6 +166,22 @@ class TokenGenerator:
             state = keras.random.SeedGenerator(None if seed is None else (seed + number) % 2**32).state
             variable.assign(ops.convert_to_numpy(state.value))
         return sampler
+
+    def undisturbed(
+        self, sampler: str | Sampler, seed: int | None, pieces_by: Callable[[Sampler], Iterator[_Piece]]
+    ) -> Iterator[_Piece]:
+        """Iterate over what the sampler to use makes; whoever uses it in between does not change its random numbers.
+
+        A sampler of the user's without a seed goes on with its own random numbers, whoever used it.
+        """
+        chosen = self.sampler(sampler, seed)
+        own = seed is None and not isinstance(sampler, str)
+        variables = [] if own else list(getattr(chosen, "variables", ()))
+        for piece in pieces_by(chosen):
+            values = [ops.convert_to_numpy(variable.value) for variable in variables]
+            yield piece
+            for variable, value in zip(variables, values, strict=True):
+                variable.assign(value)
 
     def generate(
         self,

@@ -383,9 +383,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
     """
     if not isinstance(documents, Sequence):
         raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
-    cut = int(len(documents) * (1 - fraction))
-    if not 0 < cut < len(documents):
-        raise ValueError(f"`validation_split={fraction}` leaves no documents for training or validation.")
+    cut = first_held_out(len(documents), fraction)
     return documents[:cut], documents[cut:]
 
 
@@ -475,8 +473,7 @@ def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
     words = _is_ragged(_leading_spec(dataset))
     ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
-        parts = element if isinstance(element, tuple) else (element,)
-        x, y, weight = (*parts, None, None)[:3]
+        x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
         # If all rows of a ragged tensor have one length, numpy has a rectangle, as for a dense tensor.
         x = keras.tree.map_structure(_as_list, x) if words else x
         y = _as_list(y) if ragged_labels else y

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.common.tensor_types import Features
-from lmzoo.evaluation.reports import Report
+from lmzoo.evaluation.reports import Judged, Report
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import MergeChoices, SplitChoices
 from lmzoo.serving.export import signature, strings, tokens_signature
@@ -18,7 +18,6 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import one_each, refuse_first
-from lmzoo.tasks.base.reports import report_choices
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import EncodedChoices, Preprocessor
 from lmzoo.text.encoded_choices import encode_choices, split_choices
@@ -206,8 +205,13 @@ class MultipleChoice(TextVectorTask):
 
     verb = "choose"
 
-    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_choices(self, parts, y, batch_size, **measured)
+    def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
+        labels: Any = self.encode_labels(y)
+        right = [str(index) for index in labels.tolist()]
+        found: list[Any] = [answer for part in parts for answer in self.choose(part, batch_size=batch_size)]
+        chosen = [str(answer["index"]) for answer in found]
+        answers = Judged.of_classes(right, chosen, [answer["score"] for answer in found])
+        return Report({"accuracy": float(np.mean(answers.error == 0))}, judged=answers)
 
     served_outputs = ("choice", "index", "score", "probabilities")
 

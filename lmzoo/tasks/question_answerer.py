@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sized
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, is_number, require
-from lmzoo.evaluation.reports import Report
-from lmzoo.evaluation.squad import answer_score, best_null_threshold, find_answers, read_golds
+from lmzoo.evaluation.reports import Judged, Report
+from lmzoo.evaluation.squad import (
+    answer_score,
+    best_null_threshold,
+    exact_match,
+    find_answers,
+    read_golds,
+    squad_metrics,
+)
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
 from lmzoo.registry.family import family_of
@@ -19,7 +27,6 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, example_weights
 from lmzoo.tasks.base.labels import as_labels
-from lmzoo.tasks.base.reports import report_answers
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
@@ -113,14 +120,6 @@ class QuestionAnswerer(Task):
         labels: None = None,
         name: str | None = None,
     ) -> None:
-        settings = {
-            "doc_stride": doc_stride,
-            "max_question_length": max_question_length,
-            "max_answer_length": max_answer_length,
-            "n_best": n_best,
-        }
-        for setting, value in settings.items():
-            require(is_integer(value, 1), setting, "a positive integer", value)
         allowed = null_score_threshold is None or is_number(null_score_threshold)
         require(allowed, "null_score_threshold", "a number or None", null_score_threshold)
         family_of(backbone)  # an error for anything else
@@ -134,6 +133,8 @@ class QuestionAnswerer(Task):
         self.max_answer_length = max_answer_length
         self.n_best = n_best
         self.null_score_threshold = null_score_threshold
+        for setting in ("doc_stride", "max_question_length", "max_answer_length", "n_best"):
+            require(is_integer(getattr(self, setting), 1), setting, "a positive integer", getattr(self, setting))
         self.compile()
 
     @classmethod
@@ -320,8 +321,15 @@ class QuestionAnswerer(Task):
 
     verb = "answer"
 
-    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_answers(self, parts, y, batch_size, **measured)
+    def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
+        found: list[Any] = [answer for part in parts for answer in self.answer(part, batch_size=batch_size)]
+        golds = read_golds(y)
+        scores = {name: x for name, x in squad_metrics(found, y).items() if not name.endswith("total")}
+        predicted = [answer["text"] for answer in found]
+        actual = [answers[0].text if answers else "" for answers in golds]
+        error = [1 - answer_score(text, answers, exact_match) for text, answers in zip(predicted, golds, strict=True)]
+        answers = Judged.of_classes(actual, predicted, [answer["score"] for answer in found])
+        return Report(scores, judged=replace(answers, error=np.array(error, "float64")))
 
     served_outputs = ("answer", "start", "end", "score")
 

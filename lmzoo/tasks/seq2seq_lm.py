@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -13,23 +13,23 @@ from lmzoo.common.arguments import is_integer, is_number, refuse_arguments, requ
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.evaluation.reports import Report
+from lmzoo.evaluation.translations import compare_translations
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, family_of
+from lmzoo.serving.export import signature, strings
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
-from lmzoo.tasks.base.reports import report_translations
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
 from lmzoo.tasks.generation import INSTEAD_OF_KERAS_HUBS, NEVER, Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.inputs import list_texts
-from lmzoo.tasks.served_translation import translated, translation_signatures
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.packing import EncodedPairs
 from lmzoo.text.segments import split_segments
 from lmzoo.text.tokenizers.sentencepiece_pair import LANGUAGE
-from lmzoo.text.validate_text import Text, clean_columns
+from lmzoo.text.validate_text import Text, clean_columns, clean_texts
 from lmzoo.training import AdamW
 from lmzoo.training.losses import SmoothedCrossEntropy
 from lmzoo.training.span_metrics import TokenAccuracy
@@ -92,7 +92,13 @@ class Seq2SeqLM(Task):
     uses_pooler = False
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_translations(self, parts, y, batch_size, **measured)
+        translations: list[str] = []
+        references: list[Any] = []
+        for part in parts:
+            sources, targets = split_segments(part)
+            translations += self.translate(sources, batch_size=batch_size)
+            references += [] if targets is None else clean_texts(targets, "targets")
+        return compare_translations(translations, references)
 
     def __init__(
         self,
@@ -189,7 +195,13 @@ class Seq2SeqLM(Task):
         """
         preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
         (cleaned,) = clean_columns({"texts": texts})
-        self._check_languages(cleaned)
+        known = self.languages
+        for i, text in enumerate(cleaned if known else ()):
+            code = LANGUAGE.match(text)
+            if code and code[0] not in known:
+                raise ValueError(
+                    f"The source at position {i} asks for {code[0]}, but the model writes {', '.join(known)}."
+                )
         ids, overhead = preprocessor.tokenizer.tokenize(cleaned), preprocessor.packing.overhead(False)
         for i, tokens in enumerate(ids):
             if len(tokens) + overhead > most:
@@ -198,15 +210,6 @@ class Seq2SeqLM(Task):
                     "of the model. Split it into sentences (`lmzoo.text.split_sentences`)."
                 )
         return preprocessor.pack(ids)
-
-    def _check_languages(self, texts: Sequence[str]) -> None:
-        known = self.languages
-        for i, text in enumerate(texts if known else ()):
-            code = LANGUAGE.match(text)
-            if code and code[0] not in known:
-                raise ValueError(
-                    f"The source at position {i} asks for {code[0]}, but the model writes {', '.join(known)}."
-                )
 
     @property
     def languages(self) -> tuple[str, ...]:
@@ -312,45 +315,31 @@ class Seq2SeqLM(Task):
                 raise ValueError(f"The model does not write {code}: it writes {written}.")
             cleaned = [f"{code} {text}" for text in cleaned]
         encoded = self.encode_sources(cleaned)
-        results = self._generate(encoded, max_new_tokens, sampler, float(temperature), seed, batch_size)
-        return results[0] if single else results
-
-    def _generate(
-        self,
-        encoded: EncodedTexts,
-        new: int | None,
-        sampler: str | Sampler,
-        temperature: float,
-        seed: int | None,
-        batch_size: int,
-    ) -> list[str]:
-        preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
+        preprocessor, lengths = self.text_preprocessor, encoded.lengths
         tokenizer = preprocessor.tokenizer
         if "generator" not in self._made:
             self._made["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
         generator: TokenGenerator = self._made["generator"]
         chosen, (end,) = generator.sampler(sampler, seed), preprocessor.special_ids()[2]
-        result, lengths = [""] * len(encoded), encoded.lengths
+        results = [""] * len(encoded)
         for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
             if generator.static_shapes:
-                width = next(bucket for bucket in ladder_buckets(most) if bucket >= width)
-            source = preprocessor.features(encoded, np.array(batch), width)  # (n, T)
-            limits = np.asarray(self.most_new_tokens(lengths[batch], new))
+                width = next(bucket for bucket in ladder_buckets(most + 1) if bucket >= width)
             (made,) = generator.generate(
                 [[tokenizer.pad_id]] * len(batch),
-                limits,
+                np.asarray(self.most_new_tokens(lengths[batch], max_new_tokens)),
                 chosen,
                 [end],
-                temperature,
+                float(temperature),
                 stream=False,
                 batch_size=batch_size,
-                room=int(np.asarray(self.most_new_tokens(np.array([width]), new))[0]),
-                source=source,
+                room=int(np.asarray(self.most_new_tokens(np.array([width]), max_new_tokens))[0]),
+                source=preprocessor.features(encoded, np.array(batch), width),  # (n, T)
             )
             for i, tokens in zip(batch, made, strict=True):
-                result[i] = tokenizer.detokenize([token for token in tokens if token != end])
-        return result
+                results[i] = tokenizer.detokenize([token for token in tokens if token != end])
+        return results[0] if single else results
 
     def most_new_tokens(self, lengths: Any, new: int | None = None) -> Any:
         """Return the most tokens of targets, by the tokens of their sources: ints (B,), numpy or a tensor."""
@@ -399,8 +388,49 @@ class Seq2SeqLM(Task):
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the exported model's answers to sources: `text`, strings (B,), as `translate` returns them."""
-        return {"text": translated(self, features)}
+        import tensorflow as tf
+
+        from lmzoo.text.graphs import graph_detokenizer
+
+        tokenizer = self.text_preprocessor.tokenizer
+        (end,) = self.text_preprocessor.special_ids()[2]
+        source = {name: features[name] for name in ("token_ids", "padding_mask")}
+        length = tf.reduce_sum(source["padding_mask"], axis=1)  # (B,)
+        limit = 1 + self.most_new_tokens(length)  # (B,)
+        last = tf.reduce_max(tf.concat([limit, [2]], axis=0))
+        made = TokenGenerator(self, tokenizer.vocabulary_size).generate_in_graph(
+            BeamSampler(self.num_beams, self.length_penalty),
+            prompt=tf.fill(tf.stack([tf.size(length), last]), tokenizer.pad_id),
+            read=tf.fill(tf.stack([tf.size(length), 1]), tokenizer.pad_id),
+            length=tf.ones_like(length),
+            limit=limit,
+            start=tf.constant(1),
+            end=last,
+            stops=tf.constant([end]),
+            temperature=tf.constant(1.0),
+            source=source,
+        )  # (B, S)
+        place = tf.range(tf.shape(made)[1])  # (S,)
+        within = (place >= 1) & (place < limit[:, None])  # (B, S)
+        ended = within & ((made == end) | (made >= tokenizer.vocabulary_size))
+        kept = within & (tf.cumsum(tf.cast(ended, tf.int32), axis=1) == 0)
+        return {"text": graph_detokenizer(tokenizer)(tf.ragged.boolean_mask(made, kept))}
 
     def signatures(self) -> Signatures:
         """See `Task.signatures`: `translate` with the settings of the model."""
-        return translation_signatures(self)
+        import tensorflow as tf
+
+        from lmzoo.text.graphs import graph_packer
+
+        pack = graph_packer(self.text_preprocessor)
+
+        def from_strings(text: tf.Tensor) -> dict[str, tf.Tensor]:
+            features = pack(text)
+            truncated = features.pop("truncated")
+            return {**self.serve(features), "truncated": truncated}
+
+        specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in ("token_ids", "padding_mask")}
+        return pack, {
+            "serving_default": signature(from_strings, strings("text")),
+            "tokens": signature(lambda features: self.serve(features), [specs]),
+        }

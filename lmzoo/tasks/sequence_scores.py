@@ -14,7 +14,6 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
-from lmzoo.text.packing import ranges
 from lmzoo.training.several_devices import SeveralDevicesModel
 
 
@@ -49,20 +48,16 @@ def score_sequences(
         length: what the model reads at once.
         batch_size: windows of a batch.
     """
-    sizes = np.array([len(sequence) for sequence in sequences], "int64")  # (s,)
     step = max(1, length // 2)
-    counts = 1 + np.maximum(0, -(-(sizes - length) // step))  # (s,), windows of each
-    of = np.repeat(np.arange(len(sizes)), counts)  # (w,)
-    begins = ranges(np.zeros_like(counts), counts) * step  # (w,)
-    ends = np.minimum(begins + length, sizes[of])
-    flat = np.fromiter(itertools.chain.from_iterable(sequences), "int32", int(sizes.sum()))
-    places = np.cumsum(sizes) - sizes
-    splits = np.concatenate([[0], np.cumsum(ends - begins)])
-    tokens = flat[ranges(places[of] + begins, ends - begins)]
+    begins = [range(0, max(1, len(sequence) - length + step), step) for sequence in sequences]
+    windows = [(k, begin) for k, of_sequence in enumerate(begins) for begin in of_sequence]
+    parts = [sequences[k][begin : begin + length] for k, begin in windows]
+    splits = np.cumsum([0, *map(len, parts)], dtype="int64")
+    tokens = np.fromiter(itertools.chain.from_iterable(parts), "int32", int(splits[-1]))
     encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
-    found = predict_encoded(task, predict, encoded, batch_size, per_token=True, verbose=0) if len(of) else []
-    results = [np.zeros(size, "float32") for size in sizes]
-    for k, begin, end, row in zip(of.tolist(), begins.tolist(), ends.tolist(), found, strict=True):
-        seen = 1 if begin == 0 else begin + length - step  # tokens that have been scored
-        results[k][seen:end] = row[seen - begin : end - begin]
+    found = predict_encoded(task, predict, encoded, batch_size, per_token=True, verbose=0) if windows else []
+    results = [np.zeros(len(sequence), "float32") for sequence in sequences]
+    for (k, begin), part, row in zip(windows, parts, found, strict=True):
+        seen = 1 if begin == 0 else length - step  # tokens of the window that have been scored
+        results[k][begin + seen : begin + len(part)] = row[seen : len(part)]
     return results

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
@@ -10,13 +11,12 @@ import numpy as np
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.errors import ArgumentError
-from lmzoo.evaluation.reports import Report
+from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_label_sets
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
-from lmzoo.tasks.base.reports import report_classes
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import sigmoid, softmax
@@ -173,7 +173,15 @@ class TextClassifier(TextVectorTask):
     verb = "classify"
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_classes(self, parts, y, batch_size, **measured)
+        if self.multi_label:
+            return compare_sets(self, parts, y, batch_size)
+        names = self.class_names
+        labels: Any = self.encode_labels(y)
+        actual = [names[k] for k in labels.tolist()]
+        found: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
+        predicted = [answer["label"] for answer in found]
+        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in found])
+        return replace(compare_classes(actual, predicted, names), judged=judged)
 
     served_outputs = ("label", "score", "probabilities")
 
@@ -184,3 +192,18 @@ class TextClassifier(TextVectorTask):
         threshold.
         """
         return class_answers(self(features, training=False), self.class_names, self.multi_label)
+
+
+def compare_sets(task: TextClassifier, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
+    """See `compare_label_sets`; each class of each text is an answer of its own, yes or no."""
+    names = task.class_names
+    labels: Any = task.encode_labels(y)  # (n, C)
+    actual = [[names[k] for k in np.flatnonzero(flags).tolist()] for flags in labels]
+    answers: list[Any] = [row for part in parts for row in task.classify(part, batch_size=batch_size, threshold=0.0)]
+    found = [{answer["label"]: answer["score"] for answer in row} for row in answers]
+    predicted = [[name for name, score in row.items() if score >= 0.5] for row in found]
+    sides = [[name if name in row else f"not {name}" for row in side for name in names] for side in (actual, predicted)]
+    scores = np.array([[row[name] for name in names] for row in found]).reshape(-1)
+    decisions = Judged.of_classes(sides[0], sides[1], np.maximum(scores, 1 - scores))
+    decisions = replace(decisions, example=np.repeat(np.arange(len(found)), len(names)))
+    return replace(compare_label_sets(actual, predicted, names), judged=decisions)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import keras
@@ -10,7 +11,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_number, require
-from lmzoo.evaluation.reports import Report
+from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.serving.export import text_signatures
@@ -27,8 +28,7 @@ from lmzoo.tasks.base.examples import (
     as_array,
     example_weights,
 )
-from lmzoo.tasks.base.labels import encode_numbers, refuse_first
-from lmzoo.tasks.base.reports import report_pairs
+from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.embedding_head import add_prompt, checked_projection, checked_prompts, pool, pooling_modes, project
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
@@ -346,8 +346,18 @@ class TextEmbedder(Task):
 
     verb = "embed"
 
-    def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_pairs(self, parts, y, batch_size, **measured)
+    def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
+        """Compare labels with cosines; there are no scores without labels."""
+        if y is None:
+            return Report()
+        y, cosines = exact_numbers(y), []
+        for part in parts:
+            pair: Any = split_segments(part)
+            a, b = (self.embed(texts, batch_size) for texts in pair)  # (n, H)
+            lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
+            cosines.append((a * b).sum(axis=1) / np.maximum(lengths, 1e-12))
+        predicted = np.concatenate(cosines)
+        return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
     served_outputs = ("embedding",)
     output_name = "embedding"

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from lmzoo.evaluation.reports import Report
+from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import get_output_activation
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
-from lmzoo.tasks.base.labels import encode_numbers, refuse_first
-from lmzoo.tasks.base.reports import report_numbers
+from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.inputs import TaskInputs, TextDataset
 from lmzoo.text import Preprocessor
@@ -132,7 +132,9 @@ class TextRegressor(TextVectorTask):
     verb = "score"
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_numbers(self, parts, y, batch_size, **measured)
+        y = exact_numbers(y)
+        predicted = [answer for part in parts for answer in self.score(part, batch_size=batch_size)]
+        return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
     served_outputs = ("score",)
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, TypedDict
 
 import keras
 import numpy as np
 
-from lmzoo.common.span_marks import SpanScheme, marks_spans
+from lmzoo.common.span_marks import OUTSIDE, SpanScheme, marks_spans
 from lmzoo.data.corpora.tokenized_documents import groups_of
-from lmzoo.evaluation.reports import Report
+from lmzoo.evaluation.reports import Judged, Report, compare_tags
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import ClassificationHead, TransitionScores
 from lmzoo.layers.crf import decode
@@ -19,7 +22,6 @@ from lmzoo.serving.export import class_answers, signature, strings, tokens_signa
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
-from lmzoo.tasks.base.reports import report_tags
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.tasks.inputs import list_rows
@@ -212,7 +214,7 @@ class TokenClassifier(Task):
             raise ValueError(
                 f"`y[{wrong[0]}]` must be the labels of the {encoded.lengths[wrong[0]]} tokens of its sequence."
             )
-        return encoded.by_sequence(self._checked_labels(flat[None])[0])
+        return encoded.by_sequence(np.asarray(self.encode_labels(flat[None]))[0])
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """Return the labels of texts' words, from labels or spans, and how many spans were widened to words."""
@@ -253,9 +255,8 @@ class TokenClassifier(Task):
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Return labels of tokens, int32 (n, T), each checked to be a class or -100."""
-        return None if y is None else self._checked_labels(y)
-
-    def _checked_labels(self, y: Labels) -> np.ndarray:
+        if y is None:
+            return None
         array = as_labels(y, "a label for each token")
         if array.ndim != 2 or array.dtype.kind not in "iu":
             raise ValueError(f"Expected labels of tokens, int (n, T), got {array.dtype} {array.shape}.")
@@ -369,7 +370,36 @@ class TokenClassifier(Task):
     verb = "tag"
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        return report_tags(self, parts, y, batch_size, **measured)
+        """See `compare_tags`; words that were truncated count as outside of spans, or as wrong; -100 means no label."""
+        unseen, names = OUTSIDE if marks_spans(self.labels) else "", self.class_names
+        labels: list[Any] = []  # of the words that have one
+        words: list[tuple[str, float, int, int]] = []  # what the model says, how probable that is, and the characters
+        counts: list[int] = []  # how many of these are in each text
+        rest = iter(y)
+        for part in parts:
+            encoded = self.encode_inputs(part)
+            given = self.labels_by_word(part, itertools.islice(rest, len(encoded)), encoded)[0]
+            columns = np.split(encoded.first, encoded.word_splits[1:-1])
+            found = self.labels_of_words(encoded, batch_size)
+            for of_text, places, spans, answers in zip(given, columns, encoded.words, found, strict=True):
+                before = len(labels)
+                known = zip(*(values.tolist() for values in answers), strict=True)
+                for label, place, (_, start, end) in zip(of_text, places, spans, strict=True):
+                    number, score = next(known) if place >= 0 else (None, math.nan)
+                    if label != IGNORED:
+                        labels.append(label)
+                        words.append((unseen if number is None else names[number], score, start, end))
+                counts.append(len(labels) - before)
+        right = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
+        predicted = [label for label, *_ in words]
+        decisions = replace(
+            Judged.of_classes(right, predicted, [score for _, score, *_ in words]),
+            example=np.repeat(np.arange(len(counts)), counts),
+            places=np.array([place for _, _, *place in words], "int64").reshape(-1, 2),
+            count=len(counts),
+        )
+        actual, answered = ([[*itertools.islice(side, n)] for n in counts] for side in (iter(right), iter(predicted)))
+        return replace(compare_tags(actual, answered, names), judged=decisions)
 
     served_outputs = ("text", "label", "score", "start", "end")
 

@@ -117,11 +117,6 @@ class LayerModels:
         self.compiled = compiled
         self.of = functools.cache(self._of)
 
-    @property
-    def count(self) -> int:
-        """Number of hidden states."""
-        return len(self.states) - 1
-
     def _of(self, layers: tuple[int, ...]) -> keras.Model:
         """Return the model whose output is float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
@@ -134,7 +129,7 @@ def embed_words(
     task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
     """Return the vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
-    mix = LayerMix.parse(layers, models.count)
+    mix = LayerMix.parse(layers, len(models.states) - 1)
     with collect_warnings() as messages:
         results = _embed_words(task, models, texts, mix, batch_size)
     if messages:

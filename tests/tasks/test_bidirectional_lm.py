@@ -325,7 +325,7 @@ def test_what_cannot_be_learnt():
     task.unroll_steps = 2
     with pytest.raises(ValueError, match=r"In `validation_data`: .*no words"):
         task.fit(DOCUMENTS, batch_size=2, validation_data=[[]], verbose=0)
-    with pytest.raises(ValueError, match="leaves no documents"):
+    with pytest.raises(ValueError, match="leaves no examples"):
         task.fit(DOCUMENTS, batch_size=2, validation_split=0.9, verbose=0)
     with pytest.raises(ValueError, match='`direction` must be "forward", "backward" or None, got \'up\''):
         task.perplexity(DOCUMENTS, direction="up")

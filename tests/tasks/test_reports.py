@@ -11,16 +11,7 @@ import pytest
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.tasks.base.labels import encode_classes, encode_label_sets
-from lmzoo.tasks.base.reports import (
-    report_answers,
-    report_choices,
-    report_classes,
-    report_label_sets,
-    report_numbers,
-    report_pairs,
-    report_tags,
-    report_translations,
-)
+from lmzoo.tasks.text_classifier import compare_sets
 from lmzoo.testing import tiny_examples, tiny_task
 
 
@@ -38,10 +29,10 @@ def test_classes():
         multi_label=False,
         encode_labels=lambda y: encode_classes(y, 2, ["bad", "good"]),
     )
-    report = report_classes(task, [[0, 1], [2]], ["bad", "bad", "bad"], batch_size=4)
+    report = models.TextClassifier.compare(task, [[0, 1], [2]], ["bad", "bad", "bad"], batch_size=4)
     assert report.scores["accuracy"] == pytest.approx(2 / 3)
     for labels in ([b"bad"] * 3, keras.ops.zeros((3, 1), "int32"), np.array(["bad"] * 3, "S")):
-        assert report_classes(task, [[0, 1], [2]], labels, batch_size=4) == report
+        assert models.TextClassifier.compare(task, [[0, 1], [2]], labels, batch_size=4) == report
     assert report.tables["classes"][1][0] == ["bad", 1.0, pytest.approx(2 / 3), 0.8, 3]
 
 
@@ -54,29 +45,29 @@ def test_label_sets():
     task = model(
         "classify", classify, class_names=["a", "b"], encode_labels=lambda y: encode_label_sets(y, 2, ["a", "b"])
     )
-    report = report_label_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
+    report = compare_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
     assert report.scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 2 / 3) / 2, "exact": 2 / 3})
     for labels in ([[b"a"], [], [b"b"]], keras.ops.array([[1, 0], [0, 0], [0, 1]], "int32")):
-        assert report_label_sets(task, [[0, 1], [2]], labels, batch_size=4) == report
+        assert compare_sets(task, [[0, 1], [2]], labels, batch_size=4) == report
 
 
 def test_correlations():
     labels, predicted = [1.0, 2.0, 4.0, 3.0], [1.0, 3.0, 4.0, 9.0]
     task = model("score", lambda x, batch_size: [predicted[i] for i in x])
-    report = report_numbers(task, [range(3), range(3, 4)], labels, batch_size=4)
+    report = models.TextRegressor.compare(task, [range(3), range(3, 4)], labels, batch_size=4)
     pearson = np.corrcoef(labels, predicted)[0, 1]
     assert report.scores == pytest.approx({"pearson": pearson, "spearman": 0.8})
     for column in (np.array(labels)[:, None], keras.ops.reshape(keras.ops.array(labels), (4, 1))):
-        assert report_numbers(task, [range(4)], column, batch_size=4) == report
+        assert models.TextRegressor.compare(task, [range(4)], column, batch_size=4) == report
     vectors = np.array([[3.0, 0.0], [1.0, 0.0], [1.0, 1.0], [0.0, 2.0]])
     task = SimpleNamespace(embed=lambda x, batch_size: vectors[x])
     pairs = ([0, 0, 0], [1, 2, 3])  # cosines 1, 0.71, 0
-    report = report_pairs(task, [pairs], [0.9, 0.5, 0.1], batch_size=4)
+    report = models.TextEmbedder.compare(task, [pairs], [0.9, 0.5, 0.1], batch_size=4)
     pearson = np.corrcoef([0.9, 0.5, 0.1], [1, 0.5**0.5, 0])[0, 1]
     assert report.scores == pytest.approx({"pearson": pearson, "spearman": 1.0})
     column = np.array([[0.9], [0.5], [0.1]])
-    assert report_pairs(task, [pairs], column, batch_size=4) == report
-    assert report_pairs(task, [pairs], None, batch_size=4).scores == {}
+    assert models.TextEmbedder.compare(task, [pairs], column, batch_size=4) == report
+    assert models.TextEmbedder.compare(task, [pairs], None, batch_size=4).scores == {}
 
 
 def test_choices_and_answers():
@@ -86,10 +77,10 @@ def test_choices_and_answers():
         encode_labels=lambda y: encode_classes(y, 3, None),
     )
     for labels in ([1, 0, 0], np.array([[1], [0], [0]]), keras.ops.array([1, 0, 0])):
-        assert report_choices(task, [[1, 2], [0]], labels, batch_size=4).scores["accuracy"] == 2 / 3
+        assert models.MultipleChoice.compare(task, [[1, 2], [0]], labels, batch_size=4).scores["accuracy"] == 2 / 3
     task = model("answer", lambda x, batch_size: [{"text": text, "score": 0.9} for text in x])
     golds = [[{"text": "Ada", "answer_start": 0}], []]
-    report = report_answers(task, [["the Ada", "Bob"]], golds, batch_size=4)
+    report = models.QuestionAnswerer.compare(task, [["the Ada", "Bob"]], golds, batch_size=4)
     assert report.scores["exact_match"] == 50
     assert report.scores["unanswerable_accuracy"] == 0
 
@@ -120,28 +111,30 @@ class Tagger:
 def test_words_that_were_cut_off_are_outside_of_spans():
     actual = [["B-X", "I-X", "O", "B-Y"], ["B-Y", "O"], ["B-X"]]
     task = Tagger(["O", "B-X", "I-X", "B-Y"], [["B-X", "I-X", "O", "B-X"], ["B-Y", "B-Y"], [None]])
-    report = report_tags(task, [actual], actual, batch_size=4)
+    report = models.TokenClassifier.compare(task, [actual], actual, batch_size=4)
     assert report.tables["types"][1] == [["X", 0.5, 0.5, 0.5, 2], ["Y", 0.5, 0.5, 0.5, 2]]
     assert report.scores["accuracy"] == pytest.approx(4 / 7)
     encoded = [[label.encode() for label in row] for row in actual]
-    assert report_tags(task, [actual], encoded, batch_size=4) == report
+    assert models.TokenClassifier.compare(task, [actual], encoded, batch_size=4) == report
     numbers = [keras.ops.array([task.labels.index(label) for label in row]) for row in actual]
-    assert report_tags(task, [actual], numbers, batch_size=4) == report
+    assert models.TokenClassifier.compare(task, [actual], numbers, batch_size=4) == report
 
 
 def test_references_of_translations_in_any_list():
     pytest.importorskip("sacrebleu")
     task = SimpleNamespace(translate=lambda x, batch_size: [*map(str.upper, x)])
     for targets in (["A FILM"], np.array(["A FILM"]), np.array([b"A FILM"])):
-        report = report_translations(task, [(["a film"], targets)], None, batch_size=4)
+        report = models.Seq2SeqLM.compare(task, [(["a film"], targets)], None, batch_size=4)
         assert report.scores["chrf"] == pytest.approx(100)
     with pytest.raises(ValueError, match="Got 1 translations but 0 references"):
-        report_translations(task, [["a film"]], None, batch_size=4)
+        models.Seq2SeqLM.compare(task, [["a film"]], None, batch_size=4)
 
 
 def test_words_that_were_cut_off_have_wrong_labels():
     actual = [["NOUN", "VERB"], ["NOUN"]]
-    report = report_tags(Tagger(["NOUN", "VERB"], [["NOUN", "NOUN"], [None]]), [actual], actual, batch_size=4)
+    report = models.TokenClassifier.compare(
+        Tagger(["NOUN", "VERB"], [["NOUN", "NOUN"], [None]]), [actual], actual, batch_size=4
+    )
     assert report.tables["labels"][1] == [["NOUN", 0.5, 0.5, 0.5, 2], ["VERB", 0.0, 0.0, 0.0, 1]]
     assert report.scores == pytest.approx({"accuracy": 1 / 3, "macro_f1": 0.25})
 

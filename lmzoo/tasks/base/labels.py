@@ -201,6 +201,12 @@ def encode_numbers(y: Labels) -> np.ndarray:
     return array
 
 
+def exact_numbers(y: Labels) -> np.ndarray:
+    """Return labels as float64 (n,), checked as by `fit`, which rounds them to float32."""
+    encode_numbers(y)
+    return one_each(y, "one number for each text").astype("float64")
+
+
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
     names = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
     strings = [isinstance(name, str) for name in names]

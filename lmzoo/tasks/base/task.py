@@ -313,8 +313,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 optimizer = self.default_optimizer()
             optimizer = keras.optimizers.get(optimizer)
             if isinstance(loss, str) and loss == "auto":
-                loss, weights = self.default_loss(), self.default_loss_weights()
-                kwargs = {**({} if weights is None else {"loss_weights": weights}), **kwargs}
+                loss = self.default_loss()
+                kwargs.setdefault("loss_weights", self.default_loss_weights())
             if isinstance(metrics, str) and metrics == "auto":
                 metrics = self.default_metrics()
             weighted_metrics = _joined(metrics, weighted_metrics)
@@ -455,17 +455,14 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         if not isinstance(class_weight, dict):
             raise TypeError(f"`class_weight` must be a dict from classes to weights, got {class_weight!r:.60}.")
         weights = dict.fromkeys(range(self.num_classes), 1.0)  # TensorFlow's datasets need all of them
-        for name, weight in class_weight.items():
-            try:
+        with errors_in("`class_weight`"):
+            for name, weight in class_weight.items():
                 number = int(encode_classes([name], self.num_classes, self.labels)[0])
-            except ValueError as error:
-                raise ValueError(f"In `class_weight`: {error}") from None
-            if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
-                raise ValueError(
-                    f"In `class_weight`: the weight of {name!r} must be a finite number of at least 0, got "
-                    f"{weight!r:.60}."
-                )
-            weights[number] = float(weight)
+                if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
+                    raise ValueError(
+                        f"the weight of {name!r} must be a finite number of at least 0, got {weight!r:.60}."
+                    )
+                weights[number] = float(weight)
         return weights
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
@@ -576,8 +573,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         inputs = read_inputs(x, y, sample_weight)
         callbacks = callback_list(callbacks)
         class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
-        inputs, held_out = self._hold_out(inputs, validation_data, validation_split)
-        validated = None if held_out is None else self._validation_batches(held_out, batch_size, verbose, kwargs)
+        order = "given" if kwargs.get("validation_steps") else "sorted"
+        options = BatchOptions(kwargs.get("validation_batch_size") or batch_size, order, verbose=verbose != 0)
+        inputs, validated = self._hold_out(inputs, validation_data, validation_split, options)
         # A second `fit` has another order; the same model always has the same.
         seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
         order = "shuffle" if shuffle else "given"
@@ -627,22 +625,19 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             raise ValueError("A run that can be resumed takes no `class_weight`: pass `sample_weight`.")
         return weights, None
 
-    def _hold_out(self, inputs: TaskInputs, data: Any, fraction: float) -> tuple[TaskInputs, TaskInputs | None]:
-        """Return the inputs to train on, and those to validate on: `validation_data`, or a fraction of the inputs."""
+    def _hold_out(
+        self, inputs: TaskInputs, data: Any, fraction: float, options: BatchOptions
+    ) -> tuple[TaskInputs, TrainingData | None]:
+        """Return the inputs to train on, and for Keras what to validate on: `data`, or a fraction of the inputs."""
+        if data is None and not fraction:
+            return inputs, None
         if data is None:
-            return self.split_validation(inputs, fraction) if fraction else (inputs, None)
+            inputs, held_out = self.split_validation(inputs, fraction)
         with errors_in("`validation_data`"):
-            return inputs, read_validation_data(data, self.needs_labels)
-
-    def _validation_batches(
-        self, inputs: TaskInputs, batch_size: int | None, verbose: bool | int | str, kwargs: Mapping[str, Any]
-    ) -> TrainingData:
-        """Return `validation_data` for Keras."""
-        order = "given" if kwargs.get("validation_steps") else "sorted"
-        options = BatchOptions(kwargs.get("validation_batch_size") or batch_size, order, verbose=verbose != 0)
-        with errors_in("`validation_data`"):
-            x, y, sample_weight = self.batches(inputs, options)
-        return keras_input(x), y, sample_weight
+            if data is not None:
+                held_out = read_validation_data(data, self.needs_labels)
+            x, y, sample_weight = self.batches(held_out, options)
+        return inputs, (keras_input(x), y, sample_weight)
 
     # === Evaluate and predict ===
 
@@ -705,7 +700,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """
         if not isinstance(read_inputs(x), TextsInMemory):
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
-        check_additions(self, x, errors, columns, history)
+        check_additions(x, errors, columns, history)
         measured = self.evaluate(x, y if self.needs_labels else None, batch_size, return_dict=True, verbose=verbose)
         found = self.compare([x], y, batch_size=batch_size, **measured)
         return with_errors(replace(found, scores={**measured, **found.scores}), x, errors, columns, history)
@@ -816,8 +811,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         lengths = examples.encoded.lengths
         rng = np.random.default_rng((0, step))
         batch = self.make_batch(examples, np.arange(len(lengths)), int(lengths.max(initial=1)), rng)
-        features, targets, weights, *_ = (*batch, None, None)
-        return features, targets, weights
+        return keras.utils.unpack_x_y_sample_weight(batch)
 
     # === Save, load and export ===
 

@@ -1,1 +1,1 @@
-"""What several tasks learn: masked, replaced and next tokens."""
+"""What several tasks learn: masked and replaced tokens."""

@@ -13,13 +13,12 @@ import numpy as np
 from lmzoo.common.arguments import is_number, require
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.layers import MaskedLMHead
 from lmzoo.layers.activations import get_activation
 from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.objectives.permutation_lm import QueryStream
-from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
+from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens, masked_lm_head
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
 from lmzoo.text.permutation import factorization_order
@@ -83,13 +82,13 @@ class MaskedTokensTask(Task):
             logits = found["masked_lm"]  # (B, M, V)
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
-            head = _head(backbone, activation, epsilon, transform=False)
+            head = masked_lm_head(backbone, activation, epsilon, name="masked_lm_head", transform=False)
             stream = QueryStream(backbone, name="query_stream")
             arguments = (backbone.input, inputs["order"], positions)
             vectors, bias = head(stream(*arguments))  # (B, M, E), (V,)
             logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            head = _head(backbone, activation, epsilon)
+            head = masked_lm_head(backbone, activation, epsilon, name="masked_lm_head")
             found = backbone(backbone.input)
             vectors, bias = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
@@ -176,20 +175,6 @@ class MaskedTokensTask(Task):
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": asdict(self.masking)}
-
-
-def _head(backbone: Backbone, activation: str, epsilon: float, transform: bool = True) -> MaskedLMHead:
-    table = backbone.embeddings.token_embedding
-    return MaskedLMHead(
-        None,
-        activation,
-        epsilon,
-        backbone.config.initializer_range,
-        transform=transform,
-        table_shape=(table.input_dim, table.output_dim),
-        dtype=backbone.dtype_policy,
-        name="masked_lm_head",
-    )
 
 
 def _seeded_by(ids: np.ndarray) -> np.random.Generator:

@@ -18,6 +18,14 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import at_positions
 
 
+def masked_lm_head(backbone: Backbone, activation: str, epsilon: float, **settings: Any) -> MaskedLMHead:
+    """Return a head whose vectors are compared with the backbone's token embeddings; `settings` are its arguments."""
+    table = backbone.embeddings.token_embedding
+    spread, shape = backbone.config.initializer_range, (table.input_dim, table.output_dim)
+    settings = {"dtype": backbone.dtype_policy, **settings}
+    return MaskedLMHead(None, activation, epsilon, spread, table_shape=shape, **settings)
+
+
 def generator_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
     """Return the configuration of the generator of a backbone, which has the same embeddings.
 
@@ -65,19 +73,10 @@ class Generator(ConfiguredLayer):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.width = width
-        table = backbone.embeddings.token_embedding
         self.config = generator_config(backbone.config, width)
         layers = type(backbone).make_layers(self.config, self.dtype_policy)
         self.parts = {name: layer for name, layer in layers.items() if name not in ("embeddings", "pooler")}
-        self.head = MaskedLMHead(
-            None,
-            activation,
-            layer_norm_epsilon,
-            self.config.initializer_range,
-            table_shape=(table.input_dim, table.output_dim),
-            dtype=self.dtype_policy,
-            name="head",
-        )
+        self.head = masked_lm_head(backbone, activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
         """Create the weights."""
