@@ -11,6 +11,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.analysis.reading import SPECIAL, Reader
+from lmzoo.common.arguments import require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.errors import WrongModelError
 from lmzoo.families import Backbone
@@ -188,8 +189,7 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
     if not found:
         raise ValueError("There is no attention to look at: the list is empty.")
     known = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
-    if special is not None and special not in known:
-        raise ValueError(f"`special` must be one of {', '.join(sorted(known))}, got {special!r}.")
+    require(special is None or special in known, "special", f"one of {', '.join(sorted(known))}", special)
     wanted = known if special is None else {special}
     sums, count = np.zeros((3, *found[0].scores.shape[:2])), 0
     for text in found:

@@ -236,8 +236,7 @@ class BidirectionalLM(Task):
             ValueError: if there are no words, or for another `direction`.
         """
         sides = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
-        if direction not in sides:
-            raise ValueError(f'`direction` must be "forward", "backward" or None, got {direction!r}.')
+        require(direction in sides, "direction", '"forward", "backward" or None', direction)
         require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
         streams = self._test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:

@@ -11,7 +11,6 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, require, require_share
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import (
     Dropout,
@@ -58,8 +57,7 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
     if not modes or not all(isinstance(m, str) and m in POOLING_MODES for m in modes) or len(set(modes)) < len(modes):
         known = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
-        message = f"`pooling` must be one of {known}, or a list of several, got {pooling!r:.100}."
-        raise ArgumentError(message, "pooling")
+        require(False, "pooling", f"one of {known}, or a list of several", pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
             f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'

@@ -8,6 +8,7 @@ import keras
 import numpy as np
 from keras import ops
 
+from lmzoo.common.arguments import require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.data.corpora.segment_pairing import SegmentPairs, clean_documents, segment_pairs
 from lmzoo.data.corpora.sequences import pack_sentences
@@ -257,8 +258,7 @@ class Pretrainer(MaskedTokensTask):
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
-    if objective not in _OBJECTIVES:
-        raise ValueError(f'`objective` must be "nsp", "sop", "plm", "rtd" or None, got {objective!r}.')
+    require(objective in _OBJECTIVES, "objective", '"nsp", "sop", "plm", "rtd" or None', objective)
     name, permuted = type(backbone).__name__, hasattr(backbone, "query_stream")
     if permuted and objective != "plm":
         raise ValueError(f'A {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')

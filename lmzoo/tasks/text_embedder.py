@@ -121,8 +121,7 @@ class TextEmbedder(Task):
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)
         texts = checked_prompts(prompts, default_prompt)
-        if objective not in ("contrastive", "cosine"):
-            raise ValueError(f'`objective` must be "contrastive" or "cosine", got {objective!r}.')
+        require(objective in ("contrastive", "cosine"), "objective", '"contrastive" or "cosine"', objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
         vectors = project(pool(backbone, modes), layers, backbone)  # (B, H)
         outputs = unit_vectors(vectors) if normalize else ops.cast(vectors, "float32")
@@ -333,8 +332,7 @@ class TextEmbedder(Task):
             if seconds is not None:
                 raise ValueError('`level="word"` takes single texts, each a string or a list of words; got pairs.')
             return embed_words(self, self.layer_models, singles, layers, batch_size or BATCH_SIZE)
-        if level != "text":
-            raise ValueError(f'`level` must be "text" or "word", got {level!r}.')
+        require(level == "text", "level", '"text" or "word"', level)
         if layers is not None:
             raise ValueError('`layers` are for `level="word"`: the vector of a text is the output of the model.')
         if prompt is not None and prompt_name is not None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import keras
 import numpy as np
 
+from lmzoo.common.arguments import require
 from lmzoo.common.span_marks import OUTSIDE, SpanScheme, marks_spans
 from lmzoo.data.corpora.tokenized_documents import groups_of
 from lmzoo.evaluation.reports import Judged, Report, compare_tags
@@ -218,25 +219,21 @@ class TokenClassifier(Task):
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """Return the labels of texts' words, from labels or spans, and how many spans were widened to words."""
-        widened: list[int] = []
         given = [] if isinstance(x, EncodedTexts) else list_rows(x)
         strings = [*map(is_text, given)] or [False] * len(encoded)
-        labels = [self._labels_of(i, labels, encoded, strings[i], widened) for i, labels in enumerate(y)]
-        return labels, len(widened)
-
-    def _labels_of(self, i: int, labels: Any, encoded: EncodedWords, string: bool, widened: list[int]) -> list[Any]:
-        """Return the labels of a text's words, from labels or spans; `widened` gets an entry per widened span."""
-        if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
-            raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
-        words = encoded.words[i]
-        if isinstance(labels[0], Mapping) if len(labels) else string and marks_spans(self.labels):
-            found, changed = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
-            widened += [i] * changed
-            return found
-        if len(labels) != len(words):
-            shown = " ".join(word for word, _, _ in words[:8])
-            raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {shown!r:.80}.")
-        return list(labels)
+        results, widened = [], 0
+        for i, labels in enumerate(y):
+            if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
+                raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
+            words = encoded.words[i]
+            if isinstance(labels[0], Mapping) if len(labels) else strings[i] and marks_spans(self.labels):
+                labels, changed = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
+                widened += changed
+            elif len(labels) != len(words):
+                shown = " ".join(word for word, _, _ in words[:8])
+                raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {shown!r:.80}.")
+            results.append(list(labels))
+        return results, widened
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
         """Return the labels of all words, concatenated, as int32; -100 for words that do not count."""
@@ -296,8 +293,8 @@ class TokenClassifier(Task):
         Raises:
             ValueError: for another aggregation, or for `constrained` if the labels do not mark spans.
         """
-        if aggregation not in ("first", "simple", "none", None):
-            raise ValueError(f'`aggregation` must be "first", "simple" or "none", got {aggregation!r}.')
+        known = aggregation in ("first", "simple", "none", None)
+        require(known, "aggregation", '"first", "simple" or "none"', aggregation)
         scheme = SpanScheme.of(self.labels)
         if self.crf and aggregation == "simple":
             raise ValueError('`aggregation="simple"` labels tokens, but with `crf` only words have labels.')

@@ -34,8 +34,7 @@ class TokenVectors:
 
     def __post_init__(self) -> None:
         """Check the settings."""
-        if self.encoder not in (None, "bilstm"):
-            raise ValueError(f'`encoder` must be "bilstm" or None, got {self.encoder!r}.')
+        require(self.encoder in (None, "bilstm"), "encoder", '"bilstm" or None', self.encoder)
         require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
         if self.dropout is not None:
             require_share("dropout", self.dropout)
@@ -77,8 +76,7 @@ class TextVector(TokenVectors):
     def __post_init__(self) -> None:
         """Check the settings."""
         super().__post_init__()
-        if self.pooling not in ("first", "mean"):
-            raise ValueError(f'`pooling` must be "first" or "mean", got {self.pooling!r}.')
+        require(self.pooling in ("first", "mean"), "pooling", '"first" or "mean"', self.pooling)
 
     @property
     def uses_pooler(self) -> bool:
