@@ -220,10 +220,8 @@ class Pretrainer(MaskedTokensTask):
         weights = example_weights(sample_weight)
         if isinstance(x, EncodedTexts):
             if self.objective in _PAIRED and not isinstance(x, SegmentPairs):
-                raise ValueError(
-                    f'With `objective="{self.objective}"` sequences are pairs: make them with '
-                    "`lmzoo.data.corpora.segment_pairs`."
-                )
+                advice = "make them with `lmzoo.data.corpora.segment_pairs`."
+                raise ValueError(f'With `objective="{self.objective}"` sequences are pairs: {advice}')
             encoded = x
         else:
             if weights is not None:
