@@ -140,7 +140,9 @@ def task_table() -> str:
     """Return the table of tasks, what they predict and their methods."""
     rows = []
     for task in package_tasks():
-        answers = f"`{task.verb}`: {summary(getattr(task, task.verb)).removeprefix('Return ')}" if task.verb else ""
+        method = task.answers
+        has_answers = method is not Task.answers
+        answers = f"`{method.__name__}`: {summary(method).removeprefix('Return ')}" if has_answers else ""
         rows.append((f"`{task.__name__}`", summary(sys.modules[task.__module__]), task.predicts, answers))
     return table(("task", "what it is for", "`predict` returns", "the method that returns answers"), rows)
 

@@ -89,8 +89,7 @@ class Prediction:
         Raises:
             ValueError: for an option that the task does not have, or examples that it does not take.
         """
-        verb = getattr(task, task.verb)
-        if unknown := self.options.keys() - inspect.signature(verb).parameters.keys():
+        if unknown := self.options.keys() - inspect.signature(task.answers).parameters.keys():
             raise ValueError(
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
             )
@@ -99,7 +98,7 @@ class Prediction:
         with iterate_in_parts(x, self.batch_size, shown) as parts:
             for part in parts:
                 try:
-                    answers = verb(part, batch_size=self.batch_size, **self.options)
+                    answers = task.answers(part, batch_size=self.batch_size, **self.options)
                 except (ValueError, TypeError) as error:
                     message = f"{error} (Counted from example {done}.)" if done else str(error)
                     raise ArgumentError(message, getattr(error, "argument", None)) from None

@@ -134,8 +134,13 @@ def test_arguments_of_fit_and_evaluate(task: Task, examples: tuple[Any, Any]) ->
         refused(f"`{name}` must be an integer of at least 1, got ", task.predict, x, verbose=0, **{name: value})
 
 
+def _answers(task: Task) -> bool:
+    """Whether the task has a method that returns answers."""
+    return type(task).answers is not Task.answers
+
+
 def test_batch_size_of_answers(task: Task) -> None:
-    answer, texts = getattr(task, task.verb or "predict"), tiny_examples(task, 3)[0]
+    answer, texts = task.answers if _answers(task) else task.predict, tiny_examples(task, 3)[0]
     texts = ["the [MASK]"] if isinstance(task, MaskedLM) else texts
     for call in (task.perplexity,) if isinstance(task, BidirectionalLM) else (answer,):
         for value in (-1, 0, 2.5, "3", NAN):
@@ -216,8 +221,8 @@ def test_texts(task: Task, examples: tuple[Any, Any]) -> None:
     for texts in NO_TEXTS:
         refused("(?s).", task.fit, texts, examples[1], verbose=0)
         refused("(?s).", task.predict, texts, verbose=0)
-        if task.verb:
-            refused("(?s).", getattr(task, task.verb), texts)
+        if _answers(task):
+            refused("(?s).", task.answers, texts)
     refused("got None", task.predict, None)
     for texts in ("a film", ["a", "film"], ("a film", 1)):
         refused(

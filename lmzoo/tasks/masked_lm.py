@@ -156,6 +156,8 @@ class MaskedLM(MaskedTokensTask):
             ]
         return filled
 
+    answers = fill
+
     def _words(self) -> tuple[np.ndarray, np.ndarray]:
         """Return whether each token is a whole word, bool (V,): after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
@@ -195,8 +197,6 @@ class MaskedLM(MaskedTokensTask):
                 candidates.append({"token": token, "score": float(np.exp(row[i])), "text": kept + filling + after})
             results.append(candidates)
         return results[0] if len(results) == 1 else [*results]
-
-    verb = "fill"
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """Return the perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""

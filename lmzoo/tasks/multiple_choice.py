@@ -201,7 +201,7 @@ class MultipleChoice(TextVectorTask):
             ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best])
         return [choices[0] for choices in ranked] if top_k == 1 else ranked
 
-    verb = "choose"
+    answers = choose
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         labels: Any = self.encode_labels(y)

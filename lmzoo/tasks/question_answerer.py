@@ -275,6 +275,8 @@ class QuestionAnswerer(Task):
             )
         return [answers[0] for answers in results] if top_k == 1 else results
 
+    answers = answer
+
     def _rank(self, encoded: EncodedWindows, batch_size: int, always: bool) -> tuple[list[list[Answer]], np.ndarray]:
         """Return each example's n-best list and null score; with `always` each context with tokens has an answer."""
         if not len(encoded):
@@ -315,8 +317,6 @@ class QuestionAnswerer(Task):
         )
         self.null_score_threshold = best_null_threshold(null - score, given, none)
         return self.null_score_threshold
-
-    verb = "answer"
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         found: list[Any] = [answer for part in parts for answer in self.answer(part, batch_size=batch_size)]

@@ -86,7 +86,6 @@ class Seq2SeqLM(Task):
     head_kind = "seq2seq_lm"
     commands = (("translation", "translations"),)
     serves = "`text` (n,): the translations"
-    verb = "translate"
     learns_from = "pairs alone, `fit((sources, targets))`"
     per_token = True
     uses_pooler = False
@@ -268,6 +267,8 @@ class Seq2SeqLM(Task):
         penalty = self.length_penalty if length_penalty is None else length_penalty
         sampler = BeamSampler(beams, penalty)
         return self.generate(texts, max_new_tokens, sampler, language=language, batch_size=batch_size)
+
+    answers = translate
 
     def generate(
         self,

@@ -170,7 +170,7 @@ class TextClassifier(TextVectorTask):
             return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
         return [classes[0] for classes in ranked] if top_k == 1 else ranked
 
-    verb = "classify"
+    answers = classify
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         if self.multi_label:

@@ -342,7 +342,7 @@ class TextEmbedder(Task):
             texts = self._encode_with(texts, self.prompt_text(prompt_name) if prompt is None else prompt)
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
-    verb = "embed"
+    answers = embed
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         """Compare labels with cosines; there are no scores without labels."""

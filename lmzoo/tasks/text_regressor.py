@@ -129,7 +129,7 @@ class TextRegressor(TextVectorTask):
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
-    verb = "score"
+    answers = score
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         y = exact_numbers(y)

@@ -318,6 +318,8 @@ class TokenClassifier(Task):
                 tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
         return tagged
 
+    answers = tag
+
     def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Return the labels of texts' words, int (W,), and their probabilities, without words that were truncated."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
@@ -363,8 +365,6 @@ class TokenClassifier(Task):
             # The space that some tokenizers put in front of a word may be a separate token without any text.
             with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
             yield [places[k] for k in with_text], columns[with_text]
-
-    verb = "tag"
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """See `compare_tags`; words that were truncated count as outside of spans, or as wrong; -100 means no label."""

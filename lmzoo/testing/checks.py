@@ -361,7 +361,7 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
                 assert_same(tokens[name].numpy(), found[name], f"served {name}")
         warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
     assert {len(rows) for rows in warm} == {1, 4}, "requests to warm up with"
-    if task.verb:
+    if task_class.answers is not Task.answers:
         assert_answers_agree(task, x, found)
 
 

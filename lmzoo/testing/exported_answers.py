@@ -20,7 +20,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarr
         AssertionError: if a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
             -1.
     """
-    answers = getattr(task, task.verb)(x)
+    answers = task.answers(x)
     for name in task.served_outputs:
         assert len(found[name]) == len(answers), f"{len(found[name])} of {len(answers)} rows of {name}"
         if name == "probabilities":  # which answers in Python do not have

@@ -196,8 +196,8 @@ def some_kinds(*names):
 
 
 def test_every_task_is_there():
-    # Tasks that only pre-train have no verb, and learn from documents: they belong to `lmzoo pretrain`.
-    names = {task.__name__ for task in public_tasks() if task.verb}
+    # Tasks that only pre-train give no answers, and learn from documents: they belong to `lmzoo pretrain`.
+    names = {task.__name__ for task in public_tasks() if task.answers is not models.Task.answers}
     assert {kind.task_class.__name__ for kind in KINDS} == names
     for kind in KINDS:
         assert get_kind(kind.name) is kind
@@ -250,7 +250,7 @@ def test_predict(folder, fitted, kind):
     assert len(answers) == len(TEXTS)
     task = keras.saving.load_model(model)
     x, _ = kind.reading.read(data, _columns(options), False, None)
-    expected = json.loads(json.dumps(getattr(task, task.verb)(x), default=np.ndarray.tolist))
+    expected = json.loads(json.dumps(task.answers(x), default=np.ndarray.tolist))
     for answer, other in zip(answers, expected, strict=True):
         first, second = (a[0] if isinstance(a, list) and a and isinstance(a[0], dict) else a for a in (answer, other))
         if case.answer and answer:

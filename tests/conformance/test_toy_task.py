@@ -31,7 +31,6 @@ class GaussianLoss(keras.losses.Loss):
 class GaussianRegressor(Task):
     """A number for each text, and how sure it is. The output is mean and log-variance, float32 (B, 2)."""
 
-    verb = "estimate"
     served_outputs = ("mean", "deviation")
 
     def __init__(self, backbone, preprocessor=None, labels=None, name="gaussian_regressor"):
@@ -51,6 +50,8 @@ class GaussianRegressor(Task):
         """`{"mean": float, "deviation": float}` for each text."""
         outputs = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, 2)
         return [{"mean": float(m), "deviation": float(ops.exp(0.5 * s))} for m, s in outputs]
+
+    answers = estimate
 
     def serve(self, features):
         outputs = self(features, training=False)  # (B, 2)

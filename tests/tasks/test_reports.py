@@ -16,8 +16,8 @@ from lmzoo.testing import tiny_examples, tiny_task
 
 
 def model(verb, answer, **attributes):
-    """A stand-in for a task that has only its verb."""
-    return SimpleNamespace(verb=verb, **{verb: answer}, **attributes)
+    """A stand-in for a task that has only the method that answers."""
+    return SimpleNamespace(**{verb: answer}, **attributes)
 
 
 def test_classes():

@@ -99,8 +99,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
       are not made of independent examples;
     * outputs: `per_token`, `independent_rows`;
     * the command line: `commands`, `input_names`, `arguments_for`;
-    * answers: a method of its own, whose name is `verb`; `serve`, `served_outputs` and, for other strings than `text`
-      and `text_pair`, `signatures`.
+    * answers: a method of its own, such as `classify`, which is called `answers` as well; `serve`, `served_outputs`
+      and, for other strings than `text` and `text_pair`, `signatures`.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -122,7 +122,6 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     splits_examples: ClassVar[bool] = False  # whether an example may become any number of sequences
     per_token: bool = False  # whether the outputs' second axis is that of the tokens
 
-    verb: ClassVar[str] = ""  # name of the method that answers in plain Python objects
     served_outputs: ClassVar[tuple[str, ...]] = ()
     output_name: ClassVar[str] = "logits"  # of the outputs of `predict`, in files for other runtimes
     predicts: ClassVar[str] = ""  # what `predict` returns, with its shape, for tables of tasks
@@ -712,6 +711,10 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             **measured: the loss and metrics of `evaluate`.
         """
         return Report()
+
+    def answers(self, *args: Any, **kwargs: Any) -> Any:
+        """Return an answer to each of some examples, in plain Python objects; its own name says how, as `classify`."""
+        raise NotImplementedError(f"A {type(self).__name__} gives no answers.")
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
         """Return the model's outputs (logits) in the order of `x`, texts or token features; see `keras.Model.predict`.
