@@ -30,7 +30,6 @@ from lmzoo.tasks.base.examples import (
     Texts,
     TrainingData,
     Weights,
-    example_weights,
 )
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.generation import (
@@ -263,18 +262,7 @@ class CausalLM(Task):
             TypeError: naming the position of a document that is not text.
             ValueError: for labels, for weights of documents, or if there is no text.
         """
-        self.check_takes_text()
-        self.check_unlabeled(y)
-        weights = example_weights(sample_weight)
-        if not isinstance(x, EncodedTexts):
-            if weights is not None:
-                raise ValueError(
-                    "A text has no weight, since its sequences hold parts of others: make sequences with "
-                    "`lmzoo.data.corpora.pack_continuously`, and pass them with a weight for each."
-                )
-            x = pack_continuously(x, self.text_preprocessor)
-        self.check_counts(len(x), None, weights)
-        return Examples(x, None, weights)
+        return self._join(x, y, sample_weight, pack_continuously)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return sequences without their last token, the next tokens int32 (b, t), and their weights float32 (b, t)."""

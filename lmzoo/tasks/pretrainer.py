@@ -15,7 +15,7 @@ from lmzoo.data.corpora.sequences import pack_sentences
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.registry.family import family_of
-from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array, example_weights
+from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array
 from lmzoo.tasks.masked_lm import MaskedLM
 from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
@@ -215,26 +215,13 @@ class Pretrainer(MaskedTokensTask):
             TypeError: naming the position of a document that is not a list of strings.
             ValueError: for labels, for weights of documents, or for single sequences if there is an objective.
         """
-        self.check_takes_text()
-        self.check_unlabeled(y)
-        weights = example_weights(sample_weight)
-        if isinstance(x, EncodedTexts):
-            if self.objective in _PAIRED and not isinstance(x, SegmentPairs):
-                advice = "make them with `lmzoo.data.corpora.segment_pairs`."
-                raise ValueError(f'With `objective="{self.objective}"` sequences are pairs: {advice}')
-            encoded = x
-        else:
-            if weights is not None:
-                raise ValueError(
-                    "A document has no weight, since its sequences hold parts of others: make sequences with "
-                    "`lmzoo.data.corpora.segment_pairs` or `pack_sentences`, and pass them with a weight for each."
-                )
-            if self.objective not in _PAIRED:
-                encoded = pack_sentences(clean_documents(x), self.text_preprocessor)
-            else:
-                encoded = segment_pairs(x, self.text_preprocessor, str(self.objective), np.random.default_rng(0))
-        self.check_counts(len(encoded), None, weights)
-        return Examples(encoded, None, weights)
+        if self.objective not in _PAIRED:
+            return self._join(x, y, sample_weight, lambda documents, by: pack_sentences(clean_documents(documents), by))
+        if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
+            advice = "make them with `lmzoo.data.corpora.segment_pairs`."
+            raise ValueError(f'With `objective="{self.objective}"` sequences are pairs: {advice}')
+        kind, rng = str(self.objective), np.random.default_rng(0)
+        return self._join(x, y, sample_weight, lambda documents, by: segment_pairs(documents, by, kind, rng))
 
     def encode_labels(self, y: Labels | None) -> Any:
         """Return labels of token features as arrays."""

@@ -26,7 +26,6 @@ from lmzoo.tasks.base.examples import (
     Texts,
     Weights,
     as_array,
-    example_weights,
 )
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task import Task
@@ -206,10 +205,7 @@ class TextEmbedder(Task):
         """Return pairs of texts, their labels, if the objective has labels, and weights."""
         self.check_takes_text()
         self.check_unlabeled(y)
-        pairs = x if isinstance(x, EncodedPairs) else self._encode_pairs(x)
-        examples = Examples(pairs, self.encode_labels(y), example_weights(sample_weight))
-        self.check_counts(len(pairs), examples.labels, examples.weights)
-        return examples
+        return self._label(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
         words = self.text_preprocessor.tokenizer.takes_words

@@ -203,7 +203,7 @@ def test_long_texts_are_read_in_windows():
         (lambda m: m.perplexity([""]), ValueError, "`texts` hold no tokens to predict"),
         (lambda m: m.fit(TEXTS, [0, 1, 2]), ValueError, "learns from texts alone: it takes no labels"),
         (lambda m: m.fit(["a", None]), TypeError, r"`documents\[1\]` must be a string or a list of strings, got None"),
-        (lambda m: m.fit(TEXTS, sample_weight=[1, 1, 1]), ValueError, "A text has no weight"),
+        (lambda m: m.fit(TEXTS, sample_weight=[1, 1, 1]), ValueError, "A document has no weight"),
         (lambda m: m.fit("the film", verbose=0), TypeError, "list of documents"),
         (lambda m: CausalLM(tiny_backbone(BERT)), ValueError, "A BertBackbone cannot predict next tokens"),
         (lambda m: CausalLM(m.backbone).generate(["a"]), ValueError, "This CausalLM has no preprocessor"),

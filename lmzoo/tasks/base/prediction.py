@@ -116,8 +116,7 @@ def _predict_tokens(
     groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
     results, count = [], sum(-(-len(indices) // batch_size) for indices in groups.values())
     with progress_bar("Predicting", count, "batches", shown=bool(verbose)) as advance:
-        progress = keras.callbacks.Callback()
-        progress.on_predict_batch_end = lambda batch, logs=None: advance(1)
+        progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
             shown = [*(callbacks or []), progress]

@@ -63,7 +63,7 @@ from lmzoo.tasks.inputs import (
     read_validation_data,
 )
 from lmzoo.tasks.word_weights import weigh_classes
-from lmzoo.text import Encoded, Preprocessor
+from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.keras_input import keras_input
 from lmzoo.text.segments import split_segments
@@ -403,9 +403,32 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             ValueError: for labels that are missing, too few, or unknown to the model.
         """
         self.check_unlabeled(y)
-        examples = Examples(self.encode_inputs(x), self.encode_labels(y), example_weights(sample_weight))
-        self.check_counts(len(examples.encoded), examples.labels, examples.weights)
+        return self._label(self.encode_inputs(x), y, sample_weight)
+
+    def _label(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
+        """Return encoded examples with their labels and weights, checked to be equally many."""
+        examples = Examples(encoded, self.encode_labels(y), example_weights(sample_weight))
+        self.check_counts(len(encoded), examples.labels, examples.weights)
         return examples
+
+    def _join(
+        self, x: Any, y: Labels | None, sample_weight: Weights | None, pack: Callable[[Any, Preprocessor], EncodedTexts]
+    ) -> Examples:
+        """Return texts or documents as sequences that `pack` makes of several; sequences are returned unchanged.
+
+        Raises:
+            ValueError: for labels, or for weights of documents.
+        """
+        self.check_takes_text()
+        self.check_unlabeled(y)
+        if not isinstance(x, EncodedTexts):
+            if sample_weight is not None:
+                raise ValueError(
+                    "A document has no weight, since its sequences hold parts of others: make sequences with "
+                    "`lmzoo.data.corpora`, and pass them with a weight for each."
+                )
+            x = pack(x, self.text_preprocessor)
+        return self._label(x, None, sample_weight)
 
     def check_unlabeled(self, y: Labels | None) -> None:
         """Check that a task that takes no labels gets none.
@@ -575,16 +598,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         # A second `fit` has another order; the same model always has the same.
         seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
         order = "shuffle" if shuffle else "given"
-        options = BatchOptions(
-            batch_size,
-            order,
-            seeds,
-            training=True,
-            steps=steps_per_epoch,
-            verbose=verbose != 0,
-            class_weight=word_weight,
-        )
-        x, y, sample_weight = self.batches(inputs, options)
+        options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
+        x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
         with run.stoppable():
             return super().fit(
