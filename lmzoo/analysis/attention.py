@@ -95,11 +95,9 @@ def attention(
         raise WrongModelError(f"{type(backbone).__name__} has no attention to look at: models of its family have none.")
     scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)
     read, encoded = reader.read(texts)
-    found = {}
-    for i, values in reader.outputs(keras.Model(backbone.input, scores), encoded, batch_size):
-        count = len(read[i].tokens)
-        found[i] = Attention(*read[i], values[:, :, :count, :count])
-    return [found[i] for i in range(len(read))]
+    model = keras.Model(backbone.input, scores)
+    found = reader.outputs(model, encoded, batch_size, lambda values, length: values[:, :, :length, :length])
+    return [Attention(*text, of_text) for text, of_text in zip(read, found, strict=True)]
 
 
 class _Scores(keras.layers.Layer):

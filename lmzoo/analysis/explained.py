@@ -12,6 +12,7 @@ from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.errors import ArgumentError, WrongModelError
 from lmzoo.tasks import QuestionAnswerer, TextClassifier, TextRegressor, TokenClassifier
+from lmzoo.tasks.token_classifier import place_tokens
 from lmzoo.text import EncodedTexts, EncodedWords
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.segments import clean_segments, split_segments
@@ -107,12 +108,7 @@ def _about_tags(
     chosen = _classes(task, logits[np.arange(len(columns)), columns], target)
     start, _, end = reader.special()
     for i, words in enumerate(encoded.words):
-        found = reader.preprocessor.tokenizer.tokenize_words_with_offsets([name for name, _, _ in words])
-        spans = [
-            span._replace(start=begin + span.start, end=begin + span.end)
-            for (_, begin, _), of_word in zip(words, found, strict=True)
-            for span in of_word
-        ][: int(encoded.lengths[i]) - len(start) - len(end)]
+        spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
         text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
         yield _question(reader, text, encoded, i, class_name(task, chosen[i]), (columns[i], chosen[i]))
 

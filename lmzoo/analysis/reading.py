@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -119,22 +119,28 @@ class Reader:
         ids = self.preprocessor.special_ids()
         return [[TokenSpan(i, str(name(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
 
-    def outputs(self, model: keras.Model, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, Tensors]]:
-        """Iterate over the outputs of a model with the backbone's inputs for each sequence: its number, and arrays.
+    def outputs(
+        self, model: keras.Model, encoded: EncodedTexts, batch_size: int, keep: Callable[[Tensors, int], np.ndarray]
+    ) -> list[np.ndarray]:
+        """Return what is to be kept of the outputs of a model with the backbone's inputs for each sequence.
 
-        Sequences of similar length share a batch. Outputs for padding are still there.
+        Sequences of similar length share a batch. `keep` gets the outputs for a sequence, in which those for padding
+        are still there, and its length.
         """
         # XLA takes longer to compile these than it saves, where it can be avoided.
         model.compile(jit_compile=keras.backend.backend() == "jax")
         widths = np.array(ladder_buckets(max(self.preprocessor.sequence_length, int(encoded.lengths.max()))))
         order = np.argsort(encoded.lengths, kind="stable")
+        kept: dict[int, np.ndarray] = {}
         for begin in range(0, len(order), batch_size):
             indices = order[begin : begin + batch_size]
             width = int(widths[np.searchsorted(widths, encoded.lengths[indices].max())])
             with expected_retracing():
                 found = model.predict_on_batch(self.preprocessor.features(encoded, indices, width))
             for row, i in enumerate(indices.tolist()):
-                yield i, keras.tree.map_structure(lambda values, row=row: np.asarray(values[row]), found)
+                values = keras.tree.map_structure(lambda values, row=row: np.asarray(values[row]), found)
+                kept[i] = keep(values, int(encoded.lengths[i]))
+        return [kept[i] for i in range(len(encoded))]
 
 
 def hidden_states(
@@ -171,10 +177,11 @@ def hidden_states(
     read, encoded = reader.read(texts)
     # Without operations of its own, whose names could be those of the backbone's after `clear_session`.
     layers = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
-    found: dict[int, np.ndarray] = {}
-    for i, values in reader.outputs(layers, encoded, batch_size):
-        found[i] = np.stack([layer[: len(read[i].tokens)].astype("float32") for layer in values])  # (L + 1, T, H)
-    return read, [found[i] for i in range(len(read))]
+
+    def keep(values: Tensors, length: int) -> np.ndarray:
+        return np.stack([layer[:length].astype("float32") for layer in values])  # (L + 1, T, H)
+
+    return read, reader.outputs(layers, encoded, batch_size, keep)
 
 
 def text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:

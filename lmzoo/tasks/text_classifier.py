@@ -10,7 +10,6 @@ import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_number, require
-from lmzoo.errors import ArgumentError
 from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_label_sets
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
@@ -152,13 +151,11 @@ class TextClassifier(TextVectorTask):
                 is not a number.
         """
         check_top_k(top_k)
-        if self.multi_label and top_k != 1:
-            message = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."
-            raise ArgumentError(message, "top_k")
+        advice = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."
+        require(top_k == 1 or not self.multi_label, "top_k", "1", top_k, advice)
         require(is_number(threshold), "threshold", "a number", threshold)
-        if not self.multi_label and threshold != 0.5:
-            message = "`threshold` is for `multi_label`; the most probable classes are returned by `top_k`."
-            raise ArgumentError(message, "threshold")
+        advice = "`threshold` is for `multi_label`; the most probable classes are returned by `top_k`."
+        require(threshold == 0.5 or self.multi_label, "threshold", "0.5", threshold, advice)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
         names, count = self.class_names, None if self.multi_label else top_k

@@ -34,7 +34,6 @@ from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_wor
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.packing import EncodedPairs
 from lmzoo.text.segments import clean_segments, split_segments
-from lmzoo.text.validate_text import clean_columns
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
 if TYPE_CHECKING:
@@ -208,14 +207,13 @@ class TextEmbedder(Task):
         return self._label(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
-        words = self.text_preprocessor.tokenizer.takes_words
-        firsts, seconds = split_segments(x, words)
-        if seconds is None:
+        firsts, *others = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
+        if not others:
             raise ValueError(
                 f"{type(self).__name__} is trained on pairs of texts: pass (firsts, seconds), two lists, or a list of "
                 "2-tuples. For pairs that differ only in dropout, pass (texts, texts)."
             )
-        firsts, seconds = clean_columns({"texts": firsts, "pairs": seconds}, words)
+        (seconds,) = others
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
         both = self.text_preprocessor.encode(add_prompt(self.prompt_text(), [*firsts, *seconds]))

@@ -28,9 +28,10 @@ from lmzoo.tasks.base.task_encoders import TokenVectors
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
-from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor
+from lmzoo.text import EncodedTexts, EncodedWords, Preprocessor, Tokenizer
 from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, spans_of, transition_table
+from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
@@ -159,8 +160,6 @@ class TokenClassifier(Task):
         self.check_takes_text()
         if isinstance(x, EncodedTexts):
             return x
-        if is_text(x):
-            raise TypeError(f"Expected a list of texts, got one string; write [{x!r:.40}].")
         return self.text_preprocessor.encode_words(x)
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
@@ -352,15 +351,9 @@ class TokenClassifier(Task):
             if not tokens or not words:
                 yield [(start, stop) for _, start, stop in words], columns
                 continue
-            spans = self.text_preprocessor.tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
-            places = [
-                (start + span.start, start + span.end)
-                for (_, start, _), of_word in zip(words, spans, strict=True)
-                for span in of_word
-            ]
-            last = encoded.lengths[i] - len(
-                self.text_preprocessor.packing.closing
-            )  # the last word may have lost tokens
+            places = [(span.start, span.end) for span in place_tokens(self.text_preprocessor.tokenizer, words)]
+            # The last word may have lost tokens.
+            last = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
             # The space that some tokenizers put in front of a word may be a separate token without any text.
             with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
@@ -431,3 +424,10 @@ class TokenClassifier(Task):
         signatures = {"serving_default": signature(tag, strings("text"))}
         # Tokens alone do not say which of them begin words.
         return pack, signatures if self.crf else {**signatures, "tokens": tokens_signature(self)}
+
+
+def place_tokens(tokenizer: Tokenizer, words: Sequence[tuple[str, int, int]]) -> list[TokenSpan]:
+    """Return the tokens of words, each with the characters of the text that the words are in."""
+    spans = tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
+    placed = zip(words, spans, strict=True)
+    return [s._replace(start=begin + s.start, end=begin + s.end) for (_, begin, _), of_word in placed for s in of_word]
