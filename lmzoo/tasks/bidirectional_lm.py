@@ -20,13 +20,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SampledSoftmax
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.registry.family import Family, family_of
-from lmzoo.tasks.base.examples import (
-    Batch,
-    BatchOptions,
-    Examples,
-    FeatureArrays,
-    TrainingData,
-)
+from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, TrainingData
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.inputs import TaskInputs, are_documents, split_documents
 from lmzoo.text import Preprocessor, WordTokenizer

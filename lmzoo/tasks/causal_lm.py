@@ -21,16 +21,7 @@ from lmzoo.layers.carried_state import StreamedBackbone
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.examples import (
-    Batch,
-    BatchOptions,
-    Examples,
-    FeatureArrays,
-    Labels,
-    Texts,
-    TrainingData,
-    Weights,
-)
+from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.generation import (
     INSTEAD_OF_KERAS_HUBS,

@@ -17,7 +17,7 @@ from lmzoo.evaluation.translations import compare_translations
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers.heads import OutputBias
 from lmzoo.registry.family import Family, family_of
-from lmzoo.serving.export import signature, strings
+from lmzoo.serving.export import signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.task import Task
@@ -421,17 +421,9 @@ class Seq2SeqLM(Task):
         """See `Task.signatures`: `translate` with the settings of the model."""
         import tensorflow as tf
 
-        from lmzoo.text.graphs import graph_packer
-
-        pack = graph_packer(self.text_preprocessor)
-
-        def from_strings(text: tf.Tensor) -> dict[str, tf.Tensor]:
-            features = pack(text)
-            truncated = features.pop("truncated")
-            return {**self.serve(features), "truncated": truncated}
-
+        pack, found = text_signatures(self)
         specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in ("token_ids", "padding_mask")}
         return pack, {
-            "serving_default": signature(from_strings, strings("text")),
+            "serving_default": found["serving_default"],
             "tokens": signature(lambda features: self.serve(features), [specs]),
         }

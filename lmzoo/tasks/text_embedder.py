@@ -17,16 +17,7 @@ from lmzoo.layers import unit_vectors
 from lmzoo.serving.export import text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.examples import (
-    BATCH_SIZE,
-    Batch,
-    EncodedInputs,
-    Examples,
-    Labels,
-    Texts,
-    Weights,
-    as_array,
-)
+from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_array
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.embedding_head import add_prompt, checked_projection, checked_prompts, pool, pooling_modes, project
