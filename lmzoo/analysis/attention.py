@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -138,13 +137,11 @@ def join_words(found: Attention) -> Attention:
     for segment, text in enumerate(found.texts):
         tokens = np.flatnonzero(found.segments == segment)
         spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in tokens]
-        words, of_word = place_words(text), collections.defaultdict(list)
-        seen: set[int] = set()
-        for word, token in zip(*(x.tolist() for x in tokens_of_words(words, spans)), strict=True):
-            if token not in seen:  # otherwise several words share it
-                of_word[word].append(int(tokens[token]))
-                seen.add(token)
-        groups += [(members, words[word]) for word, members in of_word.items()]
+        words = place_words(text)
+        of_word, token = tokens_of_words(words, spans)
+        token, first = np.unique(token, return_index=True)  # of words that share a token, the first one has it
+        of_word = of_word[first]
+        groups += [(tokens[token[of_word == word]].tolist(), words[word]) for word in np.unique(of_word).tolist()]
     grouped = {i for members, _ in groups for i in members}
     rest = [i for i in range(len(found.tokens)) if i not in grouped]
     groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in rest]

@@ -131,46 +131,40 @@ def embed_words(
     """Return the vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
     mix = LayerMix.parse(layers, len(models.states) - 1)
     with collect_warnings() as messages:
-        results = _embed_words(task, models, texts, mix, batch_size)
+        texts = clean_columns({"texts": texts}, words=True)[0]
+        preprocessor, words = task.text_preprocessor, [place_words(text) for text in texts]
+        tokenizer = preprocessor.tokenizer
+        if tokenizer.takes_words:
+            tokens = tokenizer.tokenize(texts)
+            aligned = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
+        else:
+            spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
+            tokens = [[span.id for span in of_text] for of_text in spans]
+            aligned = [tokens_of_words(*of_text) for of_text in zip(words, spans, strict=True)]
+        encoded = preprocessor.pack(tokens)
+        room = encoded.lengths - preprocessor.packing.overhead(pair=False)
+        width = len(mix.layers) * models.states[0].shape[-1]
+        results: dict[int, WordVectors] = {}
+        order, done, missing = np.argsort(-encoded.lengths, kind="stable"), 0, 0
+        while done < len(order):
+            longest = max(1, encoded.lengths[order[done]])
+            indices = order[done : done + max(1, _VALUES // int(longest * width))]
+            done += len(indices)
+            predict = models.of(mix.layers).predict
+            states = predict_encoded(task, predict, encoded.select(indices), batch_size, verbose=0, per_token=True)
+            for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
+                of_word, token = (index[aligned[i][1] < room[i]] for index in aligned[i])
+                found, first, counts = np.unique(of_word, return_index=True, return_counts=True)
+                means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
+                if len(found):
+                    of_tokens = vectors[token + bool(preprocessor.packing.start)]
+                    means[found] = np.add.reduceat(of_tokens, first, axis=0) / counts[:, None, None]
+                missing += len(means) - len(found)
+                offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
+                results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
+    if missing:
+        count = sum(map(len, words))
+        messages.append(f"{missing} of {count} words have no token in the model's input: their vectors are zeros.")
     if messages:
         warn(" ".join(messages))
-    return results
-
-
-def _embed_words(
-    task: Task, models: LayerModels, texts: Sequence[Text], mix: LayerMix, batch_size: int
-) -> list[WordVectors]:
-    texts = clean_columns({"texts": texts}, words=True)[0]
-    preprocessor, words = task.text_preprocessor, [place_words(text) for text in texts]
-    tokenizer = preprocessor.tokenizer
-    if tokenizer.takes_words:
-        tokens = tokenizer.tokenize(texts)
-        aligned = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
-    else:
-        spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
-        tokens = [[span.id for span in of_text] for of_text in spans]
-        aligned = [tokens_of_words(*of_text) for of_text in zip(words, spans, strict=True)]
-    encoded = preprocessor.pack(tokens)
-    room = encoded.lengths - preprocessor.packing.overhead(pair=False)
-    width = len(mix.layers) * models.states[0].shape[-1]
-    results: dict[int, WordVectors] = {}
-    order, done, missing = np.argsort(-encoded.lengths, kind="stable"), 0, 0
-    while done < len(order):
-        longest = max(1, encoded.lengths[order[done]])
-        indices = order[done : done + max(1, _VALUES // int(longest * width))]
-        done += len(indices)
-        predict = models.of(mix.layers).predict
-        states = predict_encoded(task, predict, encoded.select(indices), batch_size, verbose=0, per_token=True)
-        for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
-            of_word, token = (index[aligned[i][1] < room[i]] for index in aligned[i])
-            found, first, counts = np.unique(of_word, return_index=True, return_counts=True)
-            means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
-            if len(found):
-                of_tokens = vectors[token + bool(preprocessor.packing.start)]
-                means[found] = np.add.reduceat(of_tokens, first, axis=0) / counts[:, None, None]
-            missing += len(means) - len(found)
-            offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
-            results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
-    if missing:
-        warn(f"{missing} of {sum(map(len, words))} words have no token in the model's input: their vectors are zeros.")
     return [results[i] for i in range(len(texts))]
