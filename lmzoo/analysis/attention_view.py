@@ -54,10 +54,10 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 
 def _as_data(view: Attention) -> dict[str, object]:
     """Return the scores as whole percentages, in the order layer, head, query, key."""
-    layers, heads, *_ = view.scores.shape
+    layers, heads, length, _ = view.scores.shape
     digits = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
     letters = "".join(f"{value:02d}" for value in digits.tolist())
-    return {"tokens": view.tokens, "layers": layers, "heads": heads, "scores": letters}
+    return {"tokens": view.tokens, "layers": layers, "heads": heads, "length": length, "scores": letters}
 
 
 _STYLE = """
@@ -96,7 +96,7 @@ const row = 28.8;
 let chosen = null;
 const view = () => texts[+get("text").value].views[get("words").checked ? 1 : 0];
 function score(v, query, key) {
-  const n = v.tokens.length, head = get("head").value;
+  const n = v.length, head = get("head").value;
   const heads = head === "mean" ? [...Array(v.heads).keys()] : [+head];
   let sum = 0;
   for (const h of heads) {
@@ -125,7 +125,7 @@ function list() {
   draw();
 }
 function draw() {
-  const v = view(), n = v.tokens.length, svg = get("lines"), height = row * n;
+  const v = view(), n = v.length, svg = get("lines"), height = row * n;
   svg.setAttribute("viewBox", `0 0 100 ${height}`);
   svg.style.height = height + "px";
   const lines = [], received = new Array(n).fill(0);
