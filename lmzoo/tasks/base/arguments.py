@@ -1,12 +1,14 @@
-"""Arguments of `fit`, `evaluate` and `predict`, checked before all else."""
+"""Arguments of `fit`, `evaluate` and `predict`, and names of constructors' arguments, checked before all else."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Self
 
 import keras
 
-from lmzoo.common.arguments import is_integer, require, require_share
+from lmzoo.common.arguments import is_integer, refuse_arguments, require, require_share
 
 # The least value of each, and what to do instead of passing a smaller one.
 _COUNTS = {
@@ -58,3 +60,26 @@ def check_top_k(top_k: int) -> None:
         ValueError: if it is not a positive integer.
     """
     require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
+
+
+class KnownArguments:
+    """A class whose constructor says what to do instead of passing an argument that it does not take.
+
+    Attributes:
+        instead_of: what to do, a sentence, by the names that other libraries give to arguments.
+    """
+
+    instead_of: ClassVar[Mapping[str, str]] = {}
+    from_preset: ClassVar[Callable[..., Any]]  # of `Task`; its arguments may be meant as well
+
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
+        """Check the names of keyword arguments.
+
+        Raises:
+            TypeError: for an argument that the constructor does not take.
+        """
+        parameters = inspect.signature(cls).parameters
+        if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
+            possible = {**parameters, **inspect.signature(cls.from_preset).parameters}
+            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, possible)
+        return super().__new__(cls, *args, **kwargs)

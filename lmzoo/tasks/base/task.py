@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import math
 import numbers
 import os
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import refuse_arguments
 from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.evaluation.reports import Report
@@ -35,7 +33,7 @@ from lmzoo.registry.family import Family, family_of
 from lmzoo.registry.head_kinds import HasHead
 from lmzoo.serving.export import export_task, text_signatures
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.arguments import callback_list, check_arguments
+from lmzoo.tasks.base.arguments import KnownArguments, callback_list, check_arguments
 from lmzoo.tasks.base.examples import (
     Batch,
     BatchOptions,
@@ -83,7 +81,7 @@ Losses: TypeAlias = Any
 Metrics: TypeAlias = list[Any] | dict[str, Any]
 
 
-class Task(HasHead, NamedInputsModel, ReportsNotFinite):
+class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     """A backbone, a head and a preprocessor in one Functional model.
 
     `fit`, `evaluate` and `predict` take raw text (a list or array of strings, pairs as a tuple of two lists or a list
@@ -133,21 +131,6 @@ class Task(HasHead, NamedInputsModel, ReportsNotFinite):
     # Names on the command line, each with how the examples are read there, see `lmzoo_cli.task_kinds`.
     commands: ClassVar[tuple[tuple[str, str], ...]] = ()
     input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # of the parts of an input, in files of predictions
-
-    # What to do instead of passing arguments of other libraries to the constructor, a sentence by the name of each.
-    instead_of: ClassVar[Mapping[str, str]] = {}
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Check the names of keyword arguments.
-
-        Raises:
-            TypeError: for an argument that the constructor does not take; the message says what to do instead.
-        """
-        parameters = inspect.signature(cls).parameters
-        if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
-            possible = {**parameters, **inspect.signature(cls.from_preset).parameters}  # which may be meant as well
-            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, possible)
-        return super().__new__(cls, *args, **kwargs)
 
     def __init__(
         self,
