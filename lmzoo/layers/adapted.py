@@ -6,6 +6,8 @@ from typing import Any
 
 import keras
 
+from lmzoo.layers.initializers import TruncatedNormal
+
 
 class AdaptedLayer(keras.layers.Layer):
     """A layer that LoRA can adapt (Hu et al., 2021).
@@ -60,6 +62,11 @@ def stores_updates(layer: keras.layers.Layer) -> bool:
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Dense(AdaptedLayer, keras.layers.Dense):
     """`keras.layers.Dense`, saved as `AdaptedLayer` says."""
+
+
+def normal_dense(units: int, initializer_range: float, **arguments: Any) -> Dense:
+    """Return a dense layer whose kernel is drawn from a truncated normal distribution of this standard deviation."""
+    return Dense(units, kernel_initializer=TruncatedNormal(stddev=initializer_range), **arguments)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -16,10 +16,9 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
-from lmzoo.layers.adapted import Dense
+from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
-from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rows import as_rows
@@ -185,12 +184,7 @@ class SelfAttention(ConfiguredLayer):
         self.initializer_range = initializer_range
         self.mask = mask
         self.query, self.key, self.value, self.output_dense = (
-            Dense(
-                hidden_dim,
-                kernel_initializer=TruncatedNormal(stddev=initializer_range),
-                dtype=self.dtype_policy,
-                name=name,
-            )
+            normal_dense(hidden_dim, initializer_range, dtype=self.dtype_policy, name=name)
             for name in ("query", "key", "value", "output_dense")
         )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")

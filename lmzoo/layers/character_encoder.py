@@ -145,21 +145,16 @@ class CharacterEncoder(ConfiguredLayer):
         widest = max(width for width, _ in self.filters)
         # Let the widest filter see a window of nothing but padding, as it does in words padded to their full width.
         words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
-        if not self._dedupes():
+        if keras.backend.backend() != "tensorflow":
             return self._encode(words)
         import tensorflow as tf
 
+        if not (self.dedupe or tf.executing_eagerly()):
+            return self._encode(words)
         used = tf.reduce_any((words != self.padding) & (words != 0), axis=0)  # (W,)
         longest = tf.reduce_max(tf.where(used, tf.range(1, tf.size(used) + 1), 0))
         words, index = tf.raw_ops.UniqueV2(x=words[:, : longest + widest], axis=[0])
         return tf.gather(self._encode(words), index)  # (N, P)
-
-    def _dedupes(self) -> bool:
-        if keras.backend.backend() != "tensorflow":
-            return False
-        import tensorflow as tf
-
-        return self.dedupe or tf.executing_eagerly()
 
     def _encode(self, words: Tensor) -> Tensor:
         characters = ops.take(ops.cast(self.embedding, self.compute_dtype), words, axis=0)  # (N, W, E)

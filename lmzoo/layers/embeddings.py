@@ -88,13 +88,8 @@ class TransformerEmbedding(ConfiguredLayer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
-        return kind(
-            rows,
-            self.hidden_dim,
-            embeddings_initializer=TruncatedNormal(stddev=self.initializer_range),
-            dtype=self.dtype_policy,
-            name=name,
-        )
+        initializer = TruncatedNormal(stddev=self.initializer_range)
+        return kind(rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(
         self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None

@@ -9,6 +9,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.activations import get_activation
+from lmzoo.layers.adapted import Dense, normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
@@ -74,16 +75,13 @@ class ClassificationHead(ConfiguredLayer):
         self.activation = activation
         self.input_dropout = input_dropout
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
-        self.logits = self._dense(num_classes, "logits")
-
-    def _dense(self, units: int, name: str) -> keras.layers.Dense:
-        initializer = TruncatedNormal(stddev=self.initializer_range)
-        return keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
+        self.logits = normal_dense(num_classes, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, input_shape: Shape) -> None:
         """Create the dense layers."""
         if self.activation:
-            self.dense = self._dense(width_of(input_shape), "dense")
+            width = width_of(input_shape)
+            self.dense = normal_dense(width, self.initializer_range, dtype=self.dtype_policy, name="dense")
             self.dense.build(input_shape)
         self.logits.build(input_shape)
         self.built = True
@@ -142,12 +140,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.initializer_range = initializer_range
         if not transform:
             return
-        self.dense = keras.layers.Dense(
-            self.table_shape[1],
-            kernel_initializer=TruncatedNormal(stddev=initializer_range),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        self.dense = normal_dense(self.table_shape[1], initializer_range, dtype=self.dtype_policy, name="dense")
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
 
     def build(self, input_shape: Shape) -> None:
@@ -214,7 +207,7 @@ class ReplacedTokenHead(ConfiguredLayer):
         width = width_of(input_shape)
         initializer = TruncatedNormal(stddev=self.initializer_range)
         for name, units in (("dense", width), ("logits", 1)):
-            layer = keras.layers.Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
+            layer = Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
             layer.build((None, width))
             setattr(self, name, layer)
         self.built = True
@@ -244,8 +237,7 @@ class SpanHead(ConfiguredLayer):
     def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.initializer_range = initializer_range
-        initializer = TruncatedNormal(stddev=initializer_range)
-        self.logits = keras.layers.Dense(2, kernel_initializer=initializer, dtype=self.dtype_policy, name="logits")
+        self.logits = normal_dense(2, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Create the linear layer."""

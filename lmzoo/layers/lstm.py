@@ -86,16 +86,11 @@ class BidirectionalLSTM(ConfiguredLayer):
         results = tuple(lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip)(*arguments))
         return results[:2], results[2:]
 
-    @property
-    def memory_dtype(self) -> str:
-        """The memory's dtype."""
-        return memory_dtype(self.compute_dtype)
-
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Return outputs in the compute dtype, memories in `memory_dtype`."""
+        """Return outputs in the compute dtype, memories in their `memory_dtype`."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
-        return outputs, tuple(keras.KerasTensor(memory, self.memory_dtype) for _ in DIRECTIONS)
+        return outputs, tuple(keras.KerasTensor(memory, memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
 
 
 def memory_dtype(compute_dtype: str) -> str:

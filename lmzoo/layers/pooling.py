@@ -9,9 +9,8 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
-from lmzoo.layers.adapted import Dense
+from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
 
 
@@ -30,13 +29,8 @@ class FirstTokenPooler(ConfiguredLayer):
         super().__init__(**kwargs)
         self.hidden_dim = hidden_dim
         self.initializer_range = initializer_range
-        self.dense = Dense(
-            hidden_dim,
-            activation="tanh",
-            kernel_initializer=TruncatedNormal(stddev=initializer_range),
-            dtype=self.dtype_policy,
-            name="dense",
-        )
+        arguments = {"activation": "tanh", "dtype": self.dtype_policy, "name": "dense"}
+        self.dense = normal_dense(hidden_dim, initializer_range, **arguments)
 
     def build(self, input_shape: Shape) -> None:
         """Create the projection."""

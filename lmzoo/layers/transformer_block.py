@@ -9,11 +9,10 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.adapted import Dense
+from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.attention import Cache, SelfAttention
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
-from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.products import apply_dense
 from lmzoo.layers.remat import recomputed
@@ -84,10 +83,6 @@ class TransformerBlock(ConfiguredLayer):
         self.layer_norm_epsilon, self.initializer_range = layer_norm_epsilon, initializer_range
         policy = self.dtype_policy
 
-        def dense(units: int, name: str) -> keras.layers.Dense:
-            initializer = TruncatedNormal(stddev=initializer_range)
-            return Dense(units, kernel_initializer=initializer, dtype=policy, name=name)
-
         def layer_norm(name: str) -> LayerNorm:
             return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
 
@@ -97,8 +92,10 @@ class TransformerBlock(ConfiguredLayer):
         self.attention_layer_norm = layer_norm("attention_layer_norm")
         self.source_attention = self._self_attention(rate, "padding", "source_attention") if reads_source else None
         self.source_layer_norm = layer_norm("source_layer_norm") if reads_source else None
-        self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
-        self.output_dense = dense(hidden_dim, "output_dense")
+        self.intermediate_dense = normal_dense(
+            intermediate_dim, initializer_range, dtype=policy, name="intermediate_dense"
+        )
+        self.output_dense = normal_dense(hidden_dim, initializer_range, dtype=policy, name="output_dense")
         self.output_layer_norm = layer_norm("output_layer_norm")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
 
@@ -140,31 +137,19 @@ class TransformerBlock(ConfiguredLayer):
 
         def apply(inputs: Tensor, *others: Tensor) -> Tensors:
             now: dict[str, Any] = {"queries": None, "source": source, **dict(zip(given, others, strict=True))}
-            return self._apply(inputs, padding_mask, now["queries"], cache, index, now["source"], source_mask, training)
+            queries = now["queries"]
+            residual = inputs if queries is None else queries
+            if self.norm == "pre":
+                inputs = self.attention_layer_norm(inputs)  # (B, T, H)
+                queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
+            x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
+            x, after = (x, None) if cache is None else x
+            x = self.add_feed_forward(residual, x, training, now["source"], source_mask)  # (B, S, H)
+            return x if cache is None else (x, after)
 
         if self.remat and training:
             return recomputed(self, apply, inputs, *given.values())
         return apply(inputs, *given.values())
-
-    def _apply(
-        self,
-        inputs: Tensor,
-        padding_mask: Tensor,
-        queries: Tensor | None,
-        cache: Cache | None,
-        index: int | Tensor | None,
-        source: Tensor | Cache | None,
-        source_mask: Tensor | None,
-        training: bool,
-    ) -> Tensor | tuple[Tensor, Cache]:
-        pre, residual = self.norm == "pre", inputs if queries is None else queries
-        if pre:
-            inputs = self.attention_layer_norm(inputs)  # (B, T, H)
-            queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
-        x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
-        x, cache = (x, None) if cache is None else x
-        x = self.add_feed_forward(residual, x, training, source, source_mask)  # (B, S, H)
-        return x if cache is None else (x, cache)
 
     def add_feed_forward(
         self,

@@ -16,7 +16,7 @@ from lmzoo.families.elmo.config import MARKER_LENGTH, ElmoConfig
 from lmzoo.layers import Dropout, Embedding, GatherPositions
 from lmzoo.layers.character_encoder import CharacterEncoder, zero_first
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM
+from lmzoo.layers.lstm import DIRECTIONS, BidirectionalLSTM, memory_dtype
 from lmzoo.layers.rows import as_rows
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
@@ -77,7 +77,7 @@ class BiLM(ConfiguredLayer):
 
     def state_spec(self, batch: int | None = None) -> Tensors:
         """Return the shapes and dtypes of a state of `batch` sequences."""
-        memory = (batch, self.config.lstm_dim), self.lstms[0].memory_dtype
+        memory = (batch, self.config.lstm_dim), memory_dtype(self.compute_dtype)
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
             direction: tuple((keras.KerasTensor(*memory), keras.KerasTensor(*output)) for _ in self.lstms)
@@ -147,7 +147,7 @@ class BiLM(ConfiguredLayer):
 
     def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
         """Return the memory (B, D) and the output (B, P) to start from: stored ones, and zeros for other sequences."""
-        memory = ops.zeros((batch, self.config.lstm_dim), self.lstms[0].memory_dtype)
+        memory = ops.zeros((batch, self.config.lstm_dim), memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
             return zeros
