@@ -11,8 +11,8 @@ from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import Dense, FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
+from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.attention import Cache
-from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
 
 
@@ -124,8 +124,7 @@ class TransformerBackbone(Backbone):
     @classmethod
     def make_embedding_projection(cls, config: EncoderConfig, dtype: keras.DTypePolicy) -> Dense:
         """Return the layer from narrow embeddings to H."""
-        initializer = TruncatedNormal(stddev=config.initializer_range)
-        return Dense(config.hidden_dim, kernel_initializer=initializer, dtype=dtype, name="embedding_projection")
+        return normal_dense(config.hidden_dim, config.initializer_range, dtype=dtype, name="embedding_projection")
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:

@@ -88,7 +88,6 @@ class SharedBlocks(ConfiguredLayer):
         for block in self.blocks:
             if not block.built:  # as Keras leaves them that makes a layer from its configuration
                 block.build(input_shape)
-        self.built = True
 
     def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
         """Apply all groups."""

@@ -63,7 +63,6 @@ class BiLM(ConfiguredLayer):
         self.encoder.build((None, None))
         for lstm in self.lstms:
             lstm.build((None, None))
-        self.built = True
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False

@@ -7,22 +7,21 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 
-FAMILY = register_family(
-    Family(
-        name="roberta",
-        like="bert",
-        title="RoBERTa",
-        backbone=RobertaBackbone,
-        tokenizer=BytePairTokenizer,
-        packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),
-        classifier={"activation": "tanh"},
-        masking=Masking(rounding="random"),
-        checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "fairseq": FAIRSEQ},
-        variants=({"num_segments": 1},),
-        tiny=RobertaConfig(
-            vocabulary_size=313, num_layers=3, num_heads=7, hidden_dim=49, intermediate_dim=43, max_sequence_length=71
-        ),
-    )
+FAMILY = Family(
+    name="roberta",
+    like="bert",
+    title="RoBERTa",
+    backbone=RobertaBackbone,
+    tokenizer=BytePairTokenizer,
+    packing=Packing(start="<s>", end="</s>", between=("</s>", "</s>"), segments=False),
+    classifier={"activation": "tanh"},
+    masking=Masking(rounding="random"),
+    checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "fairseq": FAIRSEQ},
+    variants=({"num_segments": 1},),
+    tiny=RobertaConfig(
+        vocabulary_size=313, num_layers=3, num_heads=7, hidden_dim=49, intermediate_dim=43, max_sequence_length=71
+    ),
 )
+register_family(FAMILY)
 
 __all__ = ["FAMILY", "RobertaBackbone", "RobertaConfig"]
