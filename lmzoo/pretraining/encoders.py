@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -22,6 +21,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import write_json
 from lmzoo.files.urls import copy_folder, exists, inside, is_url
+from lmzoo.layers.embeddings import sinusoids
 from lmzoo.parallel.processes import first_process_first
 from lmzoo.presets.source import open_source
 from lmzoo.pretraining.interleaved import Interleaved, MixedBatches, join_sequences
@@ -34,7 +34,6 @@ from lmzoo.tasks.inputs import read_inputs
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokenizer, Tokenizer
 from lmzoo.text.batching import compiles_shapes
 from lmzoo.training import LateDecay, WarmUp
-from lmzoo.training.throughput import Throughput
 
 _LONG = 0.1  # share of the tokens in sequences of full length, as in BERT's own recipe
 _DECAY = 0.2  # share of a training with the schedule "wsd" in which the rate falls
@@ -61,9 +60,8 @@ def train_encoder(
         tokenizer = _tokenizer(run, train)
         run.say("tokenizing the text")
         # The held-out text first: it may be too little.
-        held_out, corpora = [
-            _corpora(run, kind, texts, tokenizer) for kind, texts in (("held_out", held), ("train", train))
-        ]
+        held_out = _corpora(run, "held_out", held, tokenizer)
+        corpora = _corpora(run, "train", train, tokenizer)
     run.say("building the model and the sequences")
     model, full, causal = _build(recipe, tokenizer), recipe.positions, recipe.method.causal
     sequence_length, batch_size, _ = recipe.batch_settings
@@ -87,10 +85,8 @@ def train_encoder(
     # Interleaved: positions seen only at the end, when the learning rate is low, would not be learned.
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
-    steps, begun = total // recipe.accumulate, time.perf_counter()
-    shown = Throughput(recipe.accumulate / rate, steps, run.verbose, run.say)
-    run.fit(model, interleaved, total, shown, decay_begin(recipe, total))
-    seconds, found = time.perf_counter() - begun, []
+    seconds = run.fit(model, interleaved, total, 1 / rate, decay_begin(recipe, total))
+    found = []
     for text, of_text in zip(held, tested, strict=True):
         scores: dict[str, float] = {}
         for part, sequences in zip(parts, of_text, strict=True):  # short sequences lack the later positions
@@ -120,7 +116,7 @@ def train_encoder(
         "held_out": f"up to {_TESTED:,} sequences of {short} tokens"
         f"{', of each text' if len(held) > 1 else ''}, drawn from {others:,} other documents",
         "tokens": total / rate,
-        "steps": steps,
+        "steps": total // recipe.accumulate,
         "seconds": seconds,
         "fixed": {
             "vocabulary_size": f"{tokenizer.vocabulary_size:,}",
@@ -296,24 +292,15 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     positions = backbone.embeddings.position_embedding
     if positions is not None:
         rows, size = positions.embeddings.shape
-        positions.embeddings.assign(sinusoids(rows, size, backbone.config.initializer_range))
+        # With random position embeddings, a small model remains a bag of words for millions of tokens before it learns
+        # to look at neighbors. With sinusoids of the same standard deviation it does not.
+        scale = np.sqrt(2) * backbone.config.initializer_range
+        positions.embeddings.assign(scale * sinusoids(rows, size))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:
         return CausalLM(backbone, preprocessor)
     return Pretrainer(backbone, preprocessor, objective, recipe.masking)
-
-
-def sinusoids(positions: int, width: int, deviation: float) -> np.ndarray:
-    """Return initial position embeddings, float64 (positions, width): scaled sinusoids (Vaswani et al., 2017).
-
-    With random position embeddings, a small model remains a bag of words for millions of tokens before it learns to
-    look at neighbors. With these it does not. The width is even, and `deviation` the standard deviation of each
-    embedding.
-    """
-    rate = 10_000.0 ** (-2 * np.arange(width // 2) / width)
-    angle = np.arange(positions)[:, None] * rate  # (T, H / 2)
-    return np.sqrt(2) * deviation * np.concatenate([np.sin(angle), np.cos(angle)], axis=1)
 
 
 def _held_out(model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run) -> EncodedTexts:

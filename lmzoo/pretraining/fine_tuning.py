@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from lmzoo.pretraining.recipe import PAIRED
-from lmzoo.tasks import (
-    CausalLM,
-    MaskedLM,
-    MultipleChoice,
-    QuestionAnswerer,
-    Task,
-    TextClassifier,
-    TextEmbedder,
-    TextRegressor,
-    TokenClassifier,
-)
+from lmzoo.registry.head_kinds import tasks
+from lmzoo.tasks import Task
 from lmzoo.training import FineTuningRecipe
 
-_POOLED = (TextClassifier, TextRegressor, MultipleChoice)
-_OTHERS = (TokenClassifier, QuestionAnswerer, TextEmbedder, MaskedLM, CausalLM)
+_POOLED = ("classification", "regression", "multiple_choice")
+_OTHERS = ("token_classification", "question_answering", "embedding", "masked_lm", "causal_lm")
 _NARROW = 512  # below this width models are trained like the shipped presets, from it on as usual
 
 
@@ -39,6 +30,6 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     trained = objective in PAIRED or task.family.backbone.causal
     pooling = "first" if trained and not narrow else "mean"
     recipe = FineTuningRecipe(rate, epochs)
-    recipes = {cls.head_kind: recipe for cls in _OTHERS if cls.supports(task.family)}
     pooled = FineTuningRecipe(rate, epochs, pooling=pooling)
-    return recipes | {cls.head_kind: pooled for cls in _POOLED if cls.supports(task.family)}
+    recipes = {**dict.fromkeys(_OTHERS, recipe), **dict.fromkeys(_POOLED, pooled)}
+    return {kind: recipe for kind, recipe in recipes.items() if tasks()[kind].supports(task.family)}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +17,6 @@ from lmzoo.pretraining.training_texts import MixedDocuments, TrainingDocuments, 
 from lmzoo.tasks import BidirectionalLM, Task
 from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad
-from lmzoo.training.throughput import Throughput
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 # Width of the LSTMs and of their projection, (width, count) of the filters. "small" and larger ones were published.
@@ -77,10 +75,7 @@ def train_language_model(
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
-    begun = time.perf_counter()
-    shown = Throughput(batch_size * unroll, steps, run.verbose, run.say)
-    run.fit(model, documents, steps, shown, batch_size=batch_size)
-    seconds = time.perf_counter() - begun
+    seconds = run.fit(model, documents, steps, batch_size * unroll, batch_size=batch_size)
     found = []
     for documents_held in held_out:
         run.say(f"evaluating on {len(documents_held):,} documents")
@@ -100,8 +95,5 @@ def train_language_model(
         "tokens": batch_size * unroll * steps,
         "steps": steps,
         "seconds": seconds,
-        "fixed": {
-            "optimizer": "adagrad",
-            "vocabulary_size": f"{len(words.vocabulary):,}",
-        },
+        "fixed": {"optimizer": "adagrad", "vocabulary_size": f"{len(words.vocabulary):,}"},
     }

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.errors import ArgumentError
@@ -48,8 +48,8 @@ class Method:
     """
 
     learns: str
-    sequence_length: int
-    batch_size: int
+    sequence_length: int = 128
+    batch_size: int = 32
     learning_rate: float | None = None
     words: bool = False
     causal: bool = False
@@ -64,6 +64,7 @@ LEARNS = {
     "plm": "tokens in a random order",
     "rtd": "masked tokens in a generator, and which of its tokens are not the original ones",
 }
+_MASKING = ("objective", "dynamic", "mask_probability", "whole_word")
 # By the kind of the family's pre-training head.
 METHODS = {
     "bidirectional_lm": Method(
@@ -72,28 +73,16 @@ METHODS = {
         batch_size=128,
         learning_rate=0.2,
         words=True,
-        unused=(
-            "optimizer",
-            "schedule",
-            "positions",
-            "objective",
-            "dynamic",
-            "mask_probability",
-            "whole_word",
-            "accumulate",
-            "remat",
-        ),
+        unused=("optimizer", "schedule", "positions", *_MASKING, "accumulate", "remat"),
         reason="it learns to predict words, with Adagrad, in texts of any length",
     ),
     "causal_lm": Method(
         learns="the next token",
-        sequence_length=128,
-        batch_size=32,
         causal=True,
-        unused=("objective", "dynamic", "mask_probability", "whole_word"),
+        unused=_MASKING,
         reason="it learns to predict the next token, and masks none",
     ),
-    "pretraining": Method(learns="masked tokens", sequence_length=128, batch_size=32),
+    "pretraining": Method(learns="masked tokens"),
 }
 
 
@@ -206,12 +195,13 @@ class Recipe:
             fits = found == value or (name == "positions" and is_integer(found, 1, value))
             require(fits, name, f"{value!r}, as in the preset {self.init}", found, "Leave out one of both.")
         width = self.shape[1]
-        rate = self.method.learning_rate or self._usual_rate(width)
-        own = {
-            "sequence_length": self.method.sequence_length,
-            "batch_size": self.method.batch_size,
-            "learning_rate": rate,
-        }
+        method = self.method
+        if self.attends:
+            rate = 1e-3 * math.sqrt(128 / width)
+        else:
+            usual = self.family_record.backbone.usual_recipes
+            rate = method.learning_rate or usual[self.family_record.pretrained_head].learning_rate
+        own = {"sequence_length": method.sequence_length, "batch_size": method.batch_size, "learning_rate": rate}
         for name, value in own.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -262,12 +252,6 @@ class Recipe:
         """Whether the family's models are Transformers."""
         return any(field.name == "num_heads" for field in dataclasses.fields(self.family_record.backbone.config_class))
 
-    def _usual_rate(self, width: int) -> float:
-        """Return the peak learning rate for a model of this width, which matters for Transformers."""
-        if self.attends:
-            return 1e-3 * math.sqrt(128 / width)
-        return self.family_record.backbone.usual_recipes[self.family_record.pretrained_head].learning_rate
-
     @property
     def masking(self) -> Masking:
         """How tokens are masked: as in the family, with the recipe's settings."""
@@ -278,10 +262,7 @@ class Recipe:
     @property
     def batch_settings(self) -> tuple[int, int, float]:
         """Sequence length, batch size and learning rate, none of which is None after construction."""
-        assert self.sequence_length is not None
-        assert self.batch_size is not None
-        assert self.learning_rate is not None
-        return self.sequence_length, self.batch_size, self.learning_rate
+        return cast("tuple[int, int, float]", (self.sequence_length, self.batch_size, self.learning_rate))
 
     def _check_family(self) -> None:
         """Check that no field is set that the family does not use."""

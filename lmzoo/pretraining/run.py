@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -84,18 +85,21 @@ class Run:
         return accumulate * max(1, round(tokens / batch_tokens / accumulate))
 
     def fit(
-        self, model: Task, x: Any, batches: int, shown: Throughput, decay: int | None = None, **arguments: Any
-    ) -> None:
-        """Train for a number of batches, or for the rest of them if the run was stopped before.
+        self, model: Task, x: Any, batches: int, batch_tokens: float, decay: int | None = None, **arguments: Any
+    ) -> float:
+        """Train for a number of batches, or for the rest of them if the run was stopped before; return the seconds.
 
-        `shown` shows the progress; `arguments` are others of `fit`. What follows the first `decay` batches depends on
-        the number of batches: the state before it is kept, from which a run with more of them continues.
+        `arguments` are others of `fit`. What follows the first `decay` batches depends on the number of batches: the
+        state before it is kept, from which a run with more of them continues.
 
         Raises:
             InterruptedError: after SIGTERM.
             KeyboardInterrupt: after Ctrl-C.
         """
+        begun = time.perf_counter()
         resume = _Ending(self, batches, decay)
+        accumulate = self.recipe.accumulate
+        shown = Throughput(accumulate * batch_tokens, batches // accumulate, self.verbose, self.say)
         self.say("compiling the first step")
         log = keras.callbacks.CSVLogger(self.work / "log.csv" if process_index() == 0 else os.devnull, append=True)
         try:
@@ -111,6 +115,7 @@ class Run:
         finally:
             for callback in (shown, log):
                 callback.on_train_end()  # closes the bar and the file, also after an error
+        return time.perf_counter() - begun
 
 
 class _Ending(ResumableCheckpoint):
