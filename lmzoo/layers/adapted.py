@@ -7,6 +7,7 @@ from typing import Any
 import keras
 
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.layers.temporary import temporary_attributes
 
 
 class AdaptedLayer(keras.layers.Layer):
@@ -31,11 +32,8 @@ class AdaptedLayer(keras.layers.Layer):
         if not stores_updates(self):
             super().save_own_variables(store)
             return
-        self.lora_enabled = False
-        try:
+        with temporary_attributes([(self, "lora_enabled", False)]):
             super().save_own_variables(store)
-        finally:
-            self.lora_enabled = True
         for update in updates_of(self):
             store[update.name] = update
 

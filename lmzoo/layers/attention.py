@@ -22,6 +22,7 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rows import as_rows
+from lmzoo.layers.temporary import temporary_attributes
 
 # Large enough that exp() of a masked score is exactly 0 next to any real one, small enough that a sequence without real
 # keys stays finite (its softmax is then uniform).
@@ -45,15 +46,13 @@ class JoinedKernels:
     by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
 
 
-def _flash_attention(query: Tensor, key: Tensor, value: Tensor, padding_mask: Tensor, causal: bool) -> Tensor | None:
-    """JAX's fused cuDNN attention where it applies, else None. Tensors are (B, N, T, D), the mask (B, T)."""
+def _is_fused(query: Tensor, key: Tensor) -> bool:
+    """Return whether JAX's fused cuDNN attention applies to queries (B, N, S, D) and keys (B, N, T, D)."""
     if keras.backend.backend() != "jax" or query.dtype not in ("bfloat16", "float16"):
-        return None
+        return False
     import jax
 
-    if jax.default_backend() != "gpu" or not _has_kernel(query, key):
-        return None
-    return attention_by_length(query, key, value, padding_mask, causal, implementation="cudnn")
+    return jax.default_backend() == "gpu" and _has_kernel(query, key)
 
 
 def _has_kernel(query: Tensor, key: Tensor) -> bool:
@@ -125,7 +124,6 @@ def attention_probabilities(
     return ops.cast(probabilities, query.dtype)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
 
@@ -194,7 +192,6 @@ class SelfAttention(ConfiguredLayer):
         """Create the four projections."""
         for dense in (self.query, self.key, self.value, self.output_dense):
             dense.build(input_shape)
-        self.built = True
 
     def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
@@ -262,15 +259,14 @@ class SelfAttention(ConfiguredLayer):
         else:
             (query,) = self._heads(queries, self.query)  # (B, N, S, D)
             key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
-        context = None
         if cache is not None:
             assert index is not None  # `_check_cache` raises an error
             key = with_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
             value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
             cache = key, value
-        elif not (training and self.dropout.rate):
-            context = _flash_attention(query, key, value, padding_mask, self.mask == "causal")
-        if context is None:
+        if cache is None and not (training and self.dropout.rate) and _is_fused(query, key):
+            context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn")
+        else:
             probabilities = attention_probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
@@ -321,15 +317,16 @@ class SelfAttention(ConfiguredLayer):
         positions = ops.arange(ops.shape(inputs)[1]) if self.mask == "causal" else None
         return attention_probabilities(query, key, padding_mask, positions)
 
-    def compute_output_shape(
-        self,
-        inputs_shape: Shape,
-        padding_mask_shape: Shape | None = None,
-        queries_shape: Shape | None = None,
-        cache_shape: tuple[Shape, Shape] | None = None,
-    ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
+    def compute_output_spec(
+        self, inputs: Tensor, padding_mask: Tensor, queries: Any = None, cache: Any = None, *_: Any, **__: Any
+    ) -> Any:
         """Return the shape of the queries, and that of the cache if there is one."""
-        return (inputs_shape, cache_shape) if cache_shape else (queries_shape or inputs_shape)
+
+        def spec(x: Tensor) -> keras.KerasTensor:
+            return keras.KerasTensor(x.shape, self.compute_dtype)
+
+        output = spec(inputs if queries is None else queries)
+        return output if cache is None else (output, keras.tree.map_structure(spec, cache))
 
 
 @contextlib.contextmanager
@@ -341,15 +338,9 @@ def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]
     Yields:
         The copies, `tf.Variable`s, which must be kept as long as the functions.
     """
-    layers = list(layers)
-    joined = [_join_kernels(layer) for layer in layers]
-    for layer, kernels in zip(layers, joined, strict=True):
-        layer.joined_kernels = kernels
-    try:
-        yield [copy for kernels in joined for pair in kernels.by_layers.values() for copy in pair]
-    finally:
-        for layer in layers:
-            layer.joined_kernels = None
+    joined = [(layer, "joined_kernels", _join_kernels(layer)) for layer in layers]
+    with temporary_attributes(joined):
+        yield [copy for _, _, kernels in joined for pair in kernels.by_layers.values() for copy in pair]
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:

@@ -19,7 +19,6 @@ _LONGEST_WORD = 1024  # characters, where a graph does not know the number
 _PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the hash, since such columns may be missing
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(ConfiguredLayer):
     """Trainable word vectors, of width E, without a vocabulary: words with the same hash share a vector.
 
@@ -36,7 +35,6 @@ class HashedWordEmbedding(ConfiguredLayer):
         initializer = keras.initializers.RandomNormal(stddev=0.1)
         shape = (self.buckets, self.embedding_dim)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
-        self.built = True
 
     def call(self, ids: Tensor) -> Tensor:
         """Look up the words."""
@@ -52,7 +50,6 @@ class HashedWordEmbedding(ConfiguredLayer):
         return (*ids_shape[:2], self.embedding_dim)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class BiLSTMEncoder(ConfiguredLayer):
     """LSTMs in both directions over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
 
@@ -90,7 +87,6 @@ class BiLSTMEncoder(ConfiguredLayer):
         """Create the table and the LSTMs."""
         self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
-        self.built = True
 
     def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
         """Encode the sequence."""

@@ -77,7 +77,6 @@ class CarriesState(ConfiguredLayer):
             stored.assign(ops.reshape(new[: memory.count], stored.shape))
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBackbone(CarriesState):
     """The last hidden states of a backbone with `call_with_state`, which continues each sequence.
 
@@ -115,12 +114,7 @@ class StreamedBackbone(CarriesState):
         return outputs["sequence_output"]
 
     def compute_output_spec(
-        self,
-        token_ids: Tensor,
-        padding_mask: Tensor,
-        goes_on: Tensor,
-        vectors: Tensor | None = None,
-        training: bool = False,
+        self, token_ids: Tensor, *args: Tensor, vectors: Tensor | None = None, **kwargs: Any
     ) -> keras.KerasTensor:
         """Return the shape and dtype of the result."""
         if vectors is not None:

@@ -54,7 +54,6 @@ class Highway(keras.layers.Layer):
         )
         self.carry.build(input_shape)
         self.transform.build(input_shape)
-        self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
         """Apply the layer."""
@@ -66,7 +65,6 @@ class Highway(keras.layers.Layer):
         return input_shape
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterEncoder(ConfiguredLayer):
     """A vector for each word from its characters (Kim et al., 2016): convolutions, highway layers, a projection.
 
@@ -138,7 +136,6 @@ class CharacterEncoder(ConfiguredLayer):
             highway.build((None, self.num_filters))
         if self.projection is not None:
             self.projection.build((None, self.num_filters))
-        self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
         """Encode words."""

@@ -23,7 +23,6 @@ from lmzoo.layers.scan import scan
 _NEVER = -1e4  # its exponential is 0, and differences of scores keep three decimals beside it
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class TransitionScores(ConfiguredLayer):
     """Adds to each label's logit a learned score for the label before it.
 
@@ -48,7 +47,6 @@ class TransitionScores(ConfiguredLayer):
         """Create the scores of the transitions."""
         states = self.num_classes + 1
         self.transitions = self.add_weight(shape=(states, states), initializer="zeros", name="transitions")
-        self.built = True
 
     def call(self, logits: Tensor) -> Tensor:
         """Add the scores."""

@@ -17,16 +17,15 @@ from lmzoo.layers.normalization import LayerNorm
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
-    """Return vectors of positions, float32 (count, width) (Vaswani et al., 2017, section 3.5).
+    """Return vectors of positions, float64 (count, width) (Vaswani et al., 2017, section 3.5).
 
     All sines come before all cosines, as in Marian.
     """
     rates = 10000.0 ** (-2 * np.arange((width + 1) // 2) / width)  # (width / 2,)
     angles = np.arange(count)[:, None] * rates  # (count, width / 2)
-    return np.concatenate([np.sin(angles), np.cos(angles[:, : width // 2])], axis=1).astype("float32")
+    return np.concatenate([np.sin(angles), np.cos(angles[:, : width // 2])], axis=1)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerEmbedding(ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout: BERT's input layer (Devlin et al., 2019, figure 2).
 
@@ -76,11 +75,10 @@ class TransformerEmbedding(ConfiguredLayer):
         self.sinusoidal, self.scale = sinusoidal, scale
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(ReversibleEmbedding, vocabulary_size, "token_embedding")
-        self.position_embedding = (
-            self._table(Embedding, max_sequence_length + first_position, "position_embedding")
-            if max_sequence_length and not sinusoidal
-            else None
-        )
+        self.position_embedding = None
+        if max_sequence_length and not sinusoidal:
+            rows = max_sequence_length + first_position
+            self.position_embedding = self._table(Embedding, rows, "position_embedding")
         self.segment_embedding = self._table(Embedding, num_segments, "segment_embedding") if num_segments else None
         self.layer_norm = (
             LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm") if normalize else None
@@ -100,7 +98,6 @@ class TransformerEmbedding(ConfiguredLayer):
                 table.build(token_ids_shape)
         if self.layer_norm is not None:
             self.layer_norm.build((*token_ids_shape, self.hidden_dim))
-        self.built = True
 
     def call(
         self,
@@ -126,7 +123,7 @@ class TransformerEmbedding(ConfiguredLayer):
         if self.scale != 1:
             x = x * ops.cast(self.scale, x.dtype)
         if self.sinusoidal and self.max_sequence_length:
-            table = ops.cast(sinusoids(self.max_sequence_length, self.hidden_dim), x.dtype)
+            table = ops.cast(sinusoids(self.max_sequence_length, self.hidden_dim).astype("float32"), x.dtype)
             x = x + ops.take(table, self._positions(length, padding_mask, index), axis=0)  # + (T, H)
         if self.position_embedding is not None:
             x = x + self.position_embedding(self._positions(length, padding_mask, index))  # + (T, H) or (B, T, H)
@@ -145,8 +142,6 @@ class TransformerEmbedding(ConfiguredLayer):
         mask = ops.cast(padding_mask, "int32")  # (B, T)
         return ops.cumsum(mask, axis=1) * mask + self.first_position - 1
 
-    def compute_output_shape(
-        self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
-    ) -> Shape:
+    def compute_output_shape(self, token_ids_shape: Shape) -> Shape:
         """Return a vector for each token."""
         return (*token_ids_shape, self.hidden_dim)

@@ -17,7 +17,6 @@ from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.rows import as_rows, width_of
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class OutputBias(ConfiguredLayer):
     """Adds a bias to the logits of tokens, float (..., V), whose dtype the result has.
 
@@ -32,7 +31,6 @@ class OutputBias(ConfiguredLayer):
     def build(self, input_shape: Shape) -> None:
         """Create the bias."""
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
-        self.built = True
 
     def call(self, inputs: Tensor) -> Tensor:
         """Add it."""
@@ -43,7 +41,6 @@ class OutputBias(ConfiguredLayer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class ClassificationHead(ConfiguredLayer):
     """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
 
@@ -84,7 +81,6 @@ class ClassificationHead(ConfiguredLayer):
             self.dense = normal_dense(width, self.initializer_range, dtype=self.dtype_policy, name="dense")
             self.dense.build(input_shape)
         self.logits.build(input_shape)
-        self.built = True
 
     def call(self, pooled: Tensor, training: bool = False) -> Tensor:
         """Compute the logits."""
@@ -98,7 +94,6 @@ class ClassificationHead(ConfiguredLayer):
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLMHead(ConfiguredLayer):
     """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
 
@@ -150,7 +145,6 @@ class MaskedLMHead(ConfiguredLayer):
             self.dense.build(input_shape)
             self.layer_norm.build((*input_shape[:-1], width))
         self.output_bias = self.add_weight(shape=(count,), initializer="zeros", name="output_bias")
-        self.built = True
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Compute the logits, or the arguments of `tied_logits`."""
@@ -186,7 +180,6 @@ def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: 
     return ops.reshape(logits, (*ops.shape(vectors)[:-1], table.input_dim))  # (..., V)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class ReplacedTokenHead(ConfiguredLayer):
     """Whether each token is a replaced one: dense, activation, and one linear output (Clark et al., 2020).
 
@@ -210,7 +203,6 @@ class ReplacedTokenHead(ConfiguredLayer):
             layer = Dense(units, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
             layer.build((None, width))
             setattr(self, name, layer)
-        self.built = True
 
     def call(self, sequence: Tensor) -> Tensor:
         """Compute the logits."""
@@ -222,7 +214,6 @@ class ReplacedTokenHead(ConfiguredLayer):
         return keras.KerasTensor(sequence.shape[:-1], "float32")
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class SpanHead(ConfiguredLayer):
     """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
 
@@ -242,7 +233,6 @@ class SpanHead(ConfiguredLayer):
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Create the linear layer."""
         self.logits.build((None, sequence_shape[-1]))
-        self.built = True
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Compute the logits."""

@@ -21,7 +21,6 @@ from lmzoo.layers.scan import scan
 DIRECTIONS = ("forward", "backward")
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLSTM(ConfiguredLayer):
     """An LSTM for each direction, with a clipped memory and a clipped projection of its output (Sak et al., 2014).
 
@@ -68,7 +67,6 @@ class BidirectionalLSTM(ConfiguredLayer):
             ]
             for direction in DIRECTIONS
         ]
-        self.built = True
 
     def call(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
         """Run both directions."""

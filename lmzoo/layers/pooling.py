@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -14,7 +13,6 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import at_positions
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class FirstTokenPooler(ConfiguredLayer):
     """tanh(W·h₀ + b) for the first position's vector h₀: BERT's pooler (Devlin et al., 2019).
 
@@ -35,7 +33,6 @@ class FirstTokenPooler(ConfiguredLayer):
     def build(self, input_shape: Shape) -> None:
         """Create the projection."""
         self.dense.build((input_shape[0], input_shape[-1]))
-        self.built = True
 
     def call(self, sequence: Tensor) -> Tensor:
         """Pool `sequence`."""
@@ -46,7 +43,6 @@ class FirstTokenPooler(ConfiguredLayer):
         return (sequence_shape[0], self.hidden_dim)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class MeanPooler(ConfiguredLayer):
     """The mean of the real tokens' vectors; zeros for a sequence without any.
 
@@ -64,7 +60,6 @@ class MeanPooler(ConfiguredLayer):
         return (sequence_shape[0], sequence_shape[-1])
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class SquareRootMeanPooler(MeanPooler):
     """The sum of the real tokens' vectors divided by the square root of their number; zeros for a sequence without any.
 
@@ -77,7 +72,6 @@ class SquareRootMeanPooler(MeanPooler):
         return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class WeightedMeanPooler(MeanPooler):
     """The mean of the real tokens' vectors, each weighted by its place, counted from 1 (Muennighoff, 2022).
 
@@ -94,7 +88,6 @@ class WeightedMeanPooler(MeanPooler):
         return ops.cast(total / ops.maximum(ops.sum(places, axis=1), 1), sequence.dtype)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class LastTokenPooler(MeanPooler):
     """The vector of the last real token; zeros for a sequence without any.
 
@@ -108,8 +101,7 @@ class LastTokenPooler(MeanPooler):
         return super().call(sequence, ops.cast(last, "int32") * real)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
-class MaxPooler(ConfiguredLayer):
+class MaxPooler(MeanPooler):
     """The maximum of each feature over the real tokens; zeros for a sequence without any.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
@@ -123,12 +115,7 @@ class MaxPooler(ConfiguredLayer):
         highest = ops.max(ops.where(real, sequence, lowest), axis=1, initial=-np.inf)  # (B, H)
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
-    def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
-        """Return a vector for each sequence."""
-        return (sequence_shape[0], sequence_shape[-1])
 
-
-@keras.saving.register_keras_serializable(package="lmzoo")
 class GatherPositions(ConfiguredLayer):
     """The vectors at chosen positions.
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +43,6 @@ def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
     if not is_plain(layer) or not _uses_instructions(x, layer.compute_dtype):
         return layer(x)
     return layer.activation(matmul(x, ops.cast(layer.kernel, x.dtype)) + ops.cast(layer.bias, x.dtype))
-
-
-@contextlib.contextmanager
-def longer_kernels(longer: Mapping[keras.layers.Dense, Tensor]) -> Iterator[None]:
-    """Give layers a `longer_kernel` in this context, which `apply_dense` prefers; see `with_longer_rows`."""
-    for layer, kernel in longer.items():
-        layer.longer_kernel = kernel
-    try:
-        yield
-    finally:
-        for layer in longer:
-            layer.longer_kernel = None
 
 
 def is_aliased(kernel: Tensor) -> bool:

@@ -22,7 +22,6 @@ from lmzoo.layers.scan import scan
 CELLS = {"rnn": 1, "gru": 3, "lstm": 4}  # the blocks of columns of their kernels
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class RecurrentLayer(ConfiguredLayer):
     """A recurrent layer whose state can be read after every step.
 
@@ -71,7 +70,6 @@ class RecurrentLayer(ConfiguredLayer):
         self.bias = self.add_weight((columns,), _remembering if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":
             self.candidate_bias = self.add_weight((width,), "zeros", name="candidate_bias")
-        self.built = True
 
     def state_spec(self, *shape: int | None) -> tuple[keras.KerasTensor, ...]:
         """Return the shapes and dtypes of a state of a number of sequences, or of steps of sequences."""

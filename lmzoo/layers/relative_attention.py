@@ -21,7 +21,6 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeEncoding(ConfiguredLayer):
     """Sinusoids of all distances between a query and a key (Dai et al., 2019, section 3.3).
 
@@ -55,7 +54,6 @@ class RelativeEncoding(ConfiguredLayer):
         return keras.KerasTensor((None if None in lengths else sum(lengths), inputs.shape[-1]), self.compute_dtype)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeAttention(ConfiguredLayer):
     """Multi-head attention whose scores depend on contents, distances, and whether two tokens share a segment.
 
@@ -132,7 +130,6 @@ class RelativeAttention(ConfiguredLayer):
         self.distance_bias = self._weight("distance_bias", heads)
         self.segment_bias = self._weight("segment_bias", heads)
         self.segments = self._weight("segments", (2, *heads))
-        self.built = True
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
         return self.add_weight(shape=shape, initializer=TruncatedNormal(stddev=self.initializer_range), name=name)

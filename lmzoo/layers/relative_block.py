@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Tensor
@@ -13,7 +10,6 @@ from lmzoo.layers.remat import recomputed
 from lmzoo.layers.transformer_block import TransformerBlock
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeBlock(TransformerBlock):
     """Relative attention and a feed-forward network, each with a residual sum and LayerNorm (Yang et al., 2019).
 
@@ -25,14 +21,8 @@ class RelativeBlock(TransformerBlock):
 
     def make_attention(self, dropout: float) -> RelativeAttention:
         """Return the attention layer."""
-        return RelativeAttention(
-            self.num_heads,
-            self.hidden_dim,
-            dropout,
-            self.initializer_range,
-            dtype=self.dtype_policy,
-            name="attention",
-        )
+        sizes = self.num_heads, self.hidden_dim
+        return RelativeAttention(*sizes, dropout, self.initializer_range, dtype=self.dtype_policy, name="attention")
 
     def call(  # type: ignore[override]
         self,
@@ -71,7 +61,3 @@ class RelativeBlock(TransformerBlock):
     ) -> Tensor:
         """Return the attention probabilities of the inputs, (B, heads, T, T), that `call` uses outside of training."""
         return self.attention.scores(inputs, encodings, mask, apart)
-
-    def compute_output_spec(self, inputs: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """See `RelativeAttention.compute_output_spec`."""
-        return self.attention.compute_output_spec(inputs, *args, **kwargs)

@@ -49,7 +49,6 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
     return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class SampledSoftmax(ConfiguredLayer):
     """Log-probabilities of words under a softmax; in training over a sample of the vocabulary.
 
@@ -95,7 +94,6 @@ class SampledSoftmax(ConfiguredLayer):
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
-        self.built = True
 
     def call(self, vectors: Tensor, targets: Tensor, training: bool = False) -> Tensor:
         """Compute the log-probabilities."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
@@ -15,7 +14,6 @@ from lmzoo.layers.configured import ConfiguredLayer
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class ScalarMix(ConfiguredLayer):
     """gamma * sum_k softmax(s)_k * layer_k: ELMo's task-specific combination (Peters et al., 2018, eq. 1).
 
@@ -72,7 +70,6 @@ class ScalarMix(ConfiguredLayer):
         initial = "zeros" if fixed is None else lambda shape, dtype: ops.convert_to_tensor(fixed, dtype)
         self.scalars = self.add_weight(shape=(count,), initializer=initial, trainable=fixed is None, name="scalars")
         self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed is None, name="gamma")
-        self.built = True
 
     def call(self, layers: Sequence[Tensor], padding_mask: Tensor | None = None) -> Tensor:
         """Mix the layers."""

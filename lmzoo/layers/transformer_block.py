@@ -19,7 +19,6 @@ from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerBlock(ConfiguredLayer):
     """Self-attention and a two-layer feed-forward network, each with a residual sum and LayerNorm.
 
@@ -114,7 +113,6 @@ class TransformerBlock(ConfiguredLayer):
         for layer in (*first, self.intermediate_dense, self.output_layer_norm):
             layer.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
-        self.built = True
 
     def call(
         self,
@@ -195,13 +193,6 @@ class TransformerBlock(ConfiguredLayer):
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
         return self.attention.scores(inputs, padding_mask)
 
-    def compute_output_shape(
-        self,
-        inputs_shape: Shape,
-        padding_mask_shape: Shape | None = None,
-        queries_shape: Shape | None = None,
-        cache_shape: tuple[Shape, Shape] | None = None,
-        **_: Shape | None,
-    ) -> Shape | tuple[Shape, tuple[Shape, Shape]]:
-        """See `SelfAttention.compute_output_shape`."""
-        return self.attention.compute_output_shape(inputs_shape, padding_mask_shape, queries_shape, cache_shape)
+    def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the attention returns for the same arguments."""
+        return self.attention.compute_output_spec(*args, **kwargs)

@@ -7,9 +7,8 @@ Letters in shape comments: B sequences, T tokens, M masked tokens, V tokens of t
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import zip_longest
 from typing import Any
 
@@ -20,6 +19,7 @@ from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.sublayers import merged_weights
+from lmzoo.layers.temporary import temporary_attributes
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.divergence import StopOnDivergence
 from lmzoo.training.several_devices import SeveralDevicesModel
@@ -27,7 +27,6 @@ from lmzoo.training.several_devices import SeveralDevicesModel
 _WARMUP = 0.05  # share of the steps
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class DistillationLoss(ConfiguredLayer):
     """Adds the losses between a student's and a teacher's predictions, and between their vectors.
 
@@ -200,7 +199,9 @@ def distill(
     outputs = losses(logits, teacher_logits, vectors, teacher_vectors, positions, inputs["padding_mask"])
     batches = student.training_batches(texts, batch_size=batch_size, seed=seed)
     told = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
-    with _without_unused(student), student.device_scope():
+    # No loss reaches them, of which Keras would warn.
+    frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
+    with temporary_attributes(frozen_variables), student.device_scope():
         model = SeveralDevicesModel(inputs, outputs)
         model.dtype_policy = student.dtype_policy  # in float16 Keras scales the loss
         optimizer = student.default_optimizer() if optimizer is None else optimizer
@@ -227,19 +228,6 @@ def _predicted(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
     found = task.backbone(features)
     vectors, bias = task.head(task.backbone.vectors_at(features, inputs["mask_positions"], found))
     return task.backbone(features, vectors=vectors, bias=bias), found["sequence_output"]
-
-
-@contextlib.contextmanager
-def _without_unused(student: Any) -> Iterator[None]:
-    """Freeze the variables that no loss reaches, of which Keras would warn."""
-    unused = [variable for variable in student.unused_variables if variable.trainable]
-    for variable in unused:
-        variable.trainable = False
-    try:
-        yield
-    finally:
-        for variable in unused:
-            variable.trainable = True
 
 
 def _checked(student: Any, teacher: Any, temperature: float, weights: Sequence[float]) -> tuple[float, float, float]:

@@ -9,16 +9,16 @@ from typing import Any, ClassVar
 import keras
 
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
-from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.encoder_config import EncoderConfig, require_positive
+from lmzoo.families.encoder_config import EncoderConfig, require_multiple
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import FirstTokenPooler, TransformerBlock
 from lmzoo.layers.attention import WIDEST_JOINED
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.products import is_aliased, is_plain, longer_kernels, with_longer_rows
+from lmzoo.layers.products import is_aliased, is_plain, with_longer_rows
 from lmzoo.layers.remat import seeds_of
 from lmzoo.layers.scan import scan
+from lmzoo.layers.temporary import temporary_attributes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,7 @@ class AlbertConfig(EncoderConfig):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require_positive(self, "embedding_dim", "num_groups", "num_inner_repetitions")
-        if self.num_layers % self.num_groups:
-            message = f"`num_layers` ({self.num_layers}) must be a multiple of `num_groups` ({self.num_groups})."
-            raise ArgumentError(message, "num_groups")
+        require_multiple(self, "num_layers", "num_groups")
         if self.embedding_projection is None:
             object.__setattr__(self, "embedding_projection", self.embedding_dim != self.hidden_dim)
         if not self.embedding_projection and self.embedding_dim != self.hidden_dim:
@@ -56,7 +53,6 @@ class AlbertConfig(EncoderConfig):
             )
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class SharedBlocks(ConfiguredLayer):
     """Blocks that are applied repeatedly with the same weights (Lan et al., 2020, section 3.1).
 
@@ -116,7 +112,7 @@ class SharedBlocks(ConfiguredLayer):
             x, seeds = carry
             outputs, after = [], []
             for block, weights, kernels, state in zip(group, trainable, longer, seeds, strict=True):
-                with longer_kernels(kernels):
+                with temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
                     x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
                 outputs.append(x)
                 after.append(state)
@@ -153,7 +149,6 @@ def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[ke
     return {layer: with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class AlbertBackbone(TransformerBackbone):
     """ALBERT's encoder: BERT's with a narrow word table and blocks that share their weights.
 
