@@ -21,7 +21,7 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
 from lmzoo.checkpoints.keras_hub.checkpoint import JOINED_EMBEDDINGS, KerasHubLayout, keras_hub_layout
 
 _SEGMENTS = "embeddings.token_type_embeddings.weight"
-_FAIRSEQ_BLOCK = {
+FAIRSEQ_BLOCK = {
     "attention/query": "self_attn.q_proj",
     "attention/key": "self_attn.k_proj",
     "attention/value": "self_attn.v_proj",
@@ -88,7 +88,7 @@ FAIRSEQ = Layout(
             "embeddings/token_embedding": "embed_tokens",
             "embeddings/position_embedding": "embed_positions",
             "embeddings/layer_norm": "layernorm_embedding",
-            **under("block_{i}", "layers.{i}", _FAIRSEQ_BLOCK),
+            **under("block_{i}", "layers.{i}", FAIRSEQ_BLOCK),
         }
     ),
     heads={

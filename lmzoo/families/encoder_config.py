@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 from lmzoo.common.arguments import is_integer, is_number, require, require_share
@@ -49,19 +49,15 @@ class EncoderConfig:
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
-        require_positive(self, "vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim")
-        require_positive(self, "max_sequence_length")
+        integers = [field.name for field in fields(self) if field.type == "int"]
+        require_positive(self, *(name for name in integers if name != "num_segments"))
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
         allowed = self.has_segments or self.num_segments == 0
         require(allowed, "num_segments", "0, since the family has no segments", self.num_segments)
-        if self.hidden_dim % self.num_heads:
-            message = f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `num_heads` ({self.num_heads})."
-            raise ArgumentError(message, "num_heads")
-        require_share("dropout", self.dropout)
-        epsilon, deviation = self.layer_norm_epsilon, self.initializer_range
+        require_multiple(self, "hidden_dim", "num_heads")
+        check_rates(self)
+        epsilon = self.layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
-        valid = is_number(deviation, 0) and deviation < math.inf
-        require(valid, "initializer_range", "a finite number of at least 0", deviation)
         get_activation(self.activation)
 
 
@@ -91,6 +87,7 @@ class DecoderConfig(EncoderConfig):
         if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
             object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
         super().__post_init__()
+        require_positive(self, "intermediate_dim")
 
 
 def require_positive(config: object, *names: str) -> None:
@@ -99,3 +96,18 @@ def require_positive(config: object, *names: str) -> None:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)
         require(name not in _DEPTHS or value <= MOST_LAYERS, name, f"at most {MOST_LAYERS:,}", value)
+
+
+def require_multiple(config: object, name: str, divisor: str) -> None:
+    """Raise a ValueError unless one field, an integer, is a multiple of another."""
+    value, part = getattr(config, name), getattr(config, divisor)
+    if value % part:
+        raise ArgumentError(f"`{name}` ({value}) must be a multiple of `{divisor}` ({part}).", divisor)
+
+
+def check_rates(config: Any) -> None:
+    """Check the fields `dropout` and `initializer_range`."""
+    require_share("dropout", config.dropout)
+    deviation = config.initializer_range
+    valid = is_number(deviation, 0) and deviation < math.inf
+    require(valid, "initializer_range", "a finite number of at least 0", deviation)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
@@ -11,11 +10,11 @@ from typing import Any, ClassVar
 import keras
 from keras import ops
 
-from lmzoo.common.arguments import is_number, require, require_share
+from lmzoo.common.arguments import require
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.encoder_config import require_positive
-from lmzoo.families.plain_embeddings import plain_embeddings
+from lmzoo.families.embeddings import PLAIN, build_embeddings
+from lmzoo.families.encoder_config import check_rates, require_positive
 from lmzoo.layers import Dropout, GatherPositions
 from lmzoo.training import FineTuningRecipe
 
@@ -42,10 +41,7 @@ class LeftToRightConfig:
         require_positive(self, *(name for name, type in types.items() if type == "int"))
         for name in (name for name, type in types.items() if type == "bool"):
             require(isinstance(getattr(self, name), bool), name, "True or False", getattr(self, name))
-        require_share("dropout", self.dropout)
-        deviation = self.initializer_range
-        valid = is_number(deviation, 0) and deviation < math.inf
-        require(valid, "initializer_range", "a finite number of at least 0", deviation)
+        check_rates(self)
 
 
 class LeftToRightBackbone(Backbone):
@@ -78,7 +74,7 @@ class LeftToRightBackbone(Backbone):
         """Build the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
-            "embeddings": plain_embeddings(config, dtype),
+            "embeddings": build_embeddings(config, dtype, max_sequence_length=None, **PLAIN),
             **cls.make_layers(config, dtype),
             "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
         }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import keras
@@ -45,7 +45,15 @@ class LoraModel(NamedInputsModel):
             ValueError: for a rank that is not a positive integer, or if there is no Dense layer with these names.
         """
         require(is_integer(rank, 1), "rank", "a positive integer", rank)
-        self._adapt(find_targets(self, target_layer_names), rank)
+        adaptable = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
+        targets = [layer for layer in adaptable if layer.name in target_layer_names]
+        if not targets:
+            possible = ", ".join(sorted({layer.name for layer in adaptable})) or "none of its layers"
+            raise ValueError(
+                f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. LoRA "
+                f"can adapt {possible}: see `target_layer_names`."
+            )
+        self._adapt(targets, rank)
 
     def save_lora_weights(self, filepath: str | Path) -> None:
         """Write the low-rank updates to a file, without the weights that they are added to.
@@ -128,25 +136,13 @@ class LoraModel(NamedInputsModel):
         self.lora_rank = rank
         freeze_others(self, targets)
         for layer in targets:
+            frozen = layer.trainable_weights
             with self.device_scope():
-                add_updates(layer, rank)
-
-
-def find_targets(model: keras.Model, names: Collection[str]) -> list[keras.layers.Layer]:
-    """Return the layers with some names that LoRA can adapt.
-
-    Raises:
-        ValueError: if there is none.
-    """
-    adaptable = [layer for layer in sublayers(model) if hasattr(layer, "enable_lora")]
-    targets = [layer for layer in adaptable if layer.name in names]
-    if not targets:
-        possible = ", ".join(sorted({layer.name for layer in adaptable})) or "none of its layers"
-        raise ValueError(
-            f"No layer of this {type(model).__name__} is called {' or '.join(map(repr, names))}. LoRA can adapt "
-            f"{possible}: see `target_layer_names`."
-        )
-    return targets
+                layer.enable_lora(rank)
+            if isinstance(layer, AdaptedLayer):
+                layer.keeps_updates = True
+            for weight in frozen:
+                weight.trainable = False
 
 
 def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> None:
@@ -161,16 +157,6 @@ def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> 
             inner_ids = {id(weight) for part in inside for weight in part.weights}
             for weight in layer.trainable_weights:
                 weight.trainable &= id(weight) in inner_ids
-
-
-def add_updates(layer: keras.layers.Layer, rank: int) -> None:
-    """Add updates of a rank to a layer, and freeze its weights."""
-    frozen = layer.trainable_weights
-    layer.enable_lora(rank)
-    if isinstance(layer, AdaptedLayer):
-        layer.keeps_updates = True
-    for weight in frozen:
-        weight.trainable = False
 
 
 def _adapted(model: keras.Model) -> dict[str, keras.layers.Layer]:

@@ -9,6 +9,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
+from lmzoo.families.embeddings import build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import Dense, FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.adapted import normal_dense
@@ -107,18 +108,14 @@ class TransformerBackbone(Backbone):
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:
         """Return the embedding layer, of width H by default."""
-        return TransformerEmbedding(
-            config.vocabulary_size,
-            width or config.hidden_dim,
-            config.max_sequence_length,
-            config.num_segments,
-            config.dropout,
-            config.layer_norm_epsilon,
-            config.initializer_range,
+        return build_embeddings(
+            config,
+            dtype,
+            hidden_dim=width or config.hidden_dim,
+            num_segments=config.num_segments,
+            layer_norm_epsilon=config.layer_norm_epsilon,
             first_position=config.first_position,
             normalize=cls.embedding_norm,
-            dtype=dtype,
-            name="embeddings",
         )
 
     @classmethod

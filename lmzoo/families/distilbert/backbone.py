@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import keras
-
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
@@ -22,7 +20,6 @@ class DistilBertConfig(EncoderConfig):
     has_segments = False
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class DistilBertBackbone(TransformerBackbone):
     """DistilBERT's encoder: BERT's without segments and pooler.
 

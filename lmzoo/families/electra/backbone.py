@@ -7,7 +7,7 @@ from typing import Any
 
 import keras
 
-from lmzoo.families.encoder_config import EncoderConfig, require_positive
+from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import TransformerEmbedding
 
@@ -21,13 +21,7 @@ class ElectraConfig(EncoderConfig):
 
     embedding_dim: int = 128
 
-    def __post_init__(self) -> None:
-        """Check every field."""
-        super().__post_init__()
-        require_positive(self, "embedding_dim")
 
-
-@keras.saving.register_keras_serializable(package="lmzoo")
 class ElectraBackbone(TransformerBackbone):
     """ELECTRA's encoder: BERT's with embeddings of a width of their own, and without pooler.
 

@@ -26,7 +26,6 @@ class FfnnLmConfig(LeftToRightConfig):
     direct: bool = False
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class FfnnLmBackbone(LeftToRightBackbone):
     """The neural probabilistic language model: a word is predicted from a window of the words before it.
 
@@ -77,14 +76,11 @@ class FfnnLmBackbone(LeftToRightBackbone):
     @classmethod
     def make_layers(cls, config: FfnnLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
         """Return the hidden layer, what makes a word's vector of it, and the direct connections."""
-
-        def dense(width: int, name: str, **arguments: Any) -> keras.layers.Dense:
-            return Dense(width, dtype=dtype, name=name, **arguments)
-
+        width = config.hidden_dim
         return {
-            "intermediate_dense": dense(config.intermediate_dim, "intermediate_dense", activation="tanh"),
-            "output_dense": dense(config.hidden_dim, "output_dense"),
-            "direct_dense": dense(config.hidden_dim, "direct_dense", use_bias=False) if config.direct else None,
+            "intermediate_dense": Dense(config.intermediate_dim, "tanh", dtype=dtype, name="intermediate_dense"),
+            "output_dense": Dense(width, dtype=dtype, name="output_dense"),
+            "direct_dense": Dense(width, use_bias=False, dtype=dtype, name="direct_dense") if config.direct else None,
         }
 
     @classmethod

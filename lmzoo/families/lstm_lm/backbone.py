@@ -34,7 +34,6 @@ class LstmLmConfig(LeftToRightConfig):
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class LstmLmBackbone(LeftToRightBackbone):
     """Layers of LSTMs, or of other recurrent cells, that read from left to right.
 
@@ -84,11 +83,11 @@ class LstmLmBackbone(LeftToRightBackbone):
     @classmethod
     def make_layers(cls, config: LstmLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
         """Return the recurrent layers, and the dropout between them."""
-        names = [f"{kind}_{i}" for kind in ("recurrent", "dropout") for i in range(config.num_layers)]
-        recurrent, dropout = names[: config.num_layers], names[config.num_layers : -1]
+        numbers = range(config.num_layers)
+        sizes = config.cell, config.hidden_dim
         return {
-            "recurrent": [RecurrentLayer(config.cell, config.hidden_dim, dtype=dtype, name=name) for name in recurrent],
-            "dropouts": [Dropout(config.dropout, dtype=dtype, name=name) for name in dropout],
+            "recurrent": [RecurrentLayer(*sizes, dtype=dtype, name=f"recurrent_{i}") for i in numbers],
+            "dropouts": [Dropout(config.dropout, dtype=dtype, name=f"dropout_{i}") for i in numbers[:-1]],
         }
 
     @classmethod
@@ -145,13 +144,10 @@ class LstmLmBackbone(LeftToRightBackbone):
         def last_of(x: Tensor) -> Tensor:  # not by a layer, which would round the memories
             return at_positions(x, last)[:, 0]  # (B, H)
 
-        after = tuple(
-            tuple(
-                ops.stop_gradient(ops.where(lengths > 0, last_of(new), ops.cast(old, new.dtype)))  # (B, H)
-                for old, new in zip(*pair, strict=True)
-            )
-            for pair in zip(state, steps, strict=True)
-        )
+        def carried(new: Tensor, old: Tensor) -> Tensor:
+            return ops.stop_gradient(ops.where(lengths > 0, last_of(new), ops.cast(old, new.dtype)))  # (B, H)
+
+        after = keras.tree.map_structure(carried, tuple(steps), keras.tree.lists_to_tuples(state))
         hidden_states = embedded, *(states[-1] for states in steps)
         sequence = self.output_dropout(hidden_states[-1], training=training)
         outputs = {"sequence_output": sequence, "pooled_output": last_of(sequence), "hidden_states": hidden_states}

@@ -11,10 +11,9 @@ from keras import ops
 
 from lmzoo.common.arguments import require, require_share
 from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.errors import ArgumentError
 from lmzoo.families.backbone import Backbone
-from lmzoo.families.encoder_config import EncoderConfig, require_positive
-from lmzoo.families.plain_embeddings import plain_embeddings
+from lmzoo.families.embeddings import PLAIN, build_embeddings
+from lmzoo.families.encoder_config import EncoderConfig, require_multiple, require_positive
 from lmzoo.layers import GatherPositions, TransformerBlock
 from lmzoo.layers.attention import Cache
 from lmzoo.training import FineTuningRecipe
@@ -65,14 +64,11 @@ class MarianConfig(EncoderConfig):
                 object.__setattr__(self, name, value)
         super().__post_init__()
         require_positive(self, "decoder_layers", "decoder_heads", "decoder_intermediate_dim")
-        if self.hidden_dim % self.decoder_heads:
-            message = f"`hidden_dim` ({self.hidden_dim}) must be a multiple of `decoder_heads` ({self.decoder_heads})."
-            raise ArgumentError(message, "decoder_heads")
+        require_multiple(self, "hidden_dim", "decoder_heads")
         require_share("attention_dropout", self.attention_dropout)
         require(isinstance(self.scale_embeddings, bool), "scale_embeddings", "True or False", self.scale_embeddings)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class MarianBackbone(Backbone):
     """An encoder of the source and a decoder of the target, which share one table of embeddings.
 
@@ -147,20 +143,15 @@ class MarianBackbone(Backbone):
             return TransformerBlock(heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
 
         scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
+        decoder = {"mask": "causal", "reads_source": True}
         layers: dict[str, Any] = {
-            "embeddings": plain_embeddings(config, dtype, config.max_sequence_length, sinusoidal=True, scale=scale),
+            "embeddings": build_embeddings(config, dtype, sinusoidal=True, scale=scale, **PLAIN),
             "encoder_blocks": [
                 make_block(f"encoder_block_{i}", config.num_heads, config.intermediate_dim)
                 for i in range(config.num_layers)
             ],
             "decoder_blocks": [
-                make_block(
-                    f"decoder_block_{i}",
-                    config.decoder_heads,
-                    config.decoder_intermediate_dim,
-                    mask="causal",
-                    reads_source=True,
-                )
+                make_block(f"decoder_block_{i}", config.decoder_heads, config.decoder_intermediate_dim, **decoder)
                 for i in range(config.decoder_layers)
             ],
         }

@@ -1,8 +1,9 @@
 """Marian's checkpoints: the names of its weights in the code of Hugging Face."""
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
+from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ_BLOCK
 from lmzoo.checkpoints.family_names import Names
-from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, BLOCK, HuggingFaceLayout, own_config_table, under
+from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, own_config_table, under
 
 # Their key -> ours, and what transformers assumes for a missing one.
 _CONFIG: dict[str, tuple[str, object]] = {
@@ -21,14 +22,9 @@ _CONFIG: dict[str, tuple[str, object]] = {
     "attention_dropout": ("attention_dropout", 0.0),
     "scale_embedding": ("scale_embeddings", False),
 }
-_THEIRS = (
-    "self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj", "self_attn.out_proj", "self_attn_layer_norm", "fc1",
-    "fc2", "final_layer_norm",
-)  # fmt: skip
-_BLOCK = dict(zip(BLOCK, _THEIRS, strict=True))
 _SOURCE = {
     ours.replace("attention", "source_attention").replace("attention_layer", "layer"): theirs.replace("self", "encoder")
-    for ours, theirs in _BLOCK.items()
+    for ours, theirs in FAIRSEQ_BLOCK.items()
     if "attention" in ours
 }
 # Most of what transformers 3 declared for BART, of which Marian was a variant.
@@ -57,8 +53,8 @@ HUGGING_FACE = HuggingFaceLayout(
     ),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),
-        **torch_modules(under("encoder_block_{i}", "encoder.layers.{i}", _BLOCK)),
-        **torch_modules(under("decoder_block_{j}", "decoder.layers.{j}", {**_BLOCK, **_SOURCE})),
+        **torch_modules(under("encoder_block_{i}", "encoder.layers.{i}", FAIRSEQ_BLOCK)),
+        **torch_modules(under("decoder_block_{j}", "decoder.layers.{j}", {**FAIRSEQ_BLOCK, **_SOURCE})),
     },
     heads={"seq2seq_lm": {"output_bias/bias": Row("final_logits_bias", ONE_AXIS_MORE)}},
     aliases={r"^model\.": ""},

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import keras
@@ -12,9 +12,9 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
+from lmzoo.families.embeddings import PLAIN, build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.input_checks import check_like
-from lmzoo.families.plain_embeddings import plain_embeddings
 from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
 from lmzoo.layers.rows import at_positions
@@ -41,7 +41,6 @@ class XlnetConfig(EncoderConfig):
         require(self.hidden_dim % 2 == 0, "hidden_dim", "even, for sines and cosines", self.hidden_dim)
 
 
-@keras.saving.register_keras_serializable(package="lmzoo")
 class XlnetBackbone(TransformerBackbone):
     """XLNet: attention by relative positions and segments, in two streams, with a memory.
 
@@ -102,7 +101,7 @@ class XlnetBackbone(TransformerBackbone):
         """Build the graph."""
         # === Layers ===
         layers: dict[str, Any] = {
-            "embeddings": plain_embeddings(config, dtype),
+            "embeddings": build_embeddings(config, dtype, max_sequence_length=None, **PLAIN),
             "encoding": RelativeEncoding(config.dropout, dtype=dtype, name="encoding"),
             "blocks": [cls.make_block(config, dtype, f"block_{i}") for i in range(config.num_layers)],
             "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
@@ -111,17 +110,13 @@ class XlnetBackbone(TransformerBackbone):
 
         # === Functional Model ===
         inputs = inputs_of(config)
-        return layers, inputs, _outputs(layers, inputs, _streams(layers, inputs)[0])
+        parts = SimpleNamespace(**layers)
+        return layers, inputs, _outputs(parts, inputs, _streams(parts, inputs)[0])
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> RelativeBlock:
         """Return a block."""
         return RelativeBlock(*config.block_arguments, dtype=dtype, name=name)
-
-    @property
-    def _layers_by_name(self) -> dict[str, Any]:
-        names = ("embeddings", "encoding", "blocks", "output_dropout", "last_token")
-        return {name: getattr(self, name) for name in names}
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of every block, outside of training: see `TransformerBackbone`."""
@@ -159,7 +154,7 @@ class XlnetBackbone(TransformerBackbone):
             The hidden states of the contents, a tuple of num_layers + 1 tensors (B, T, H), and those of the queries,
             (B, M, H). Of the last ones, in training, the query's have dropout.
         """
-        return _streams(self._layers_by_name, inputs, order, queries, positions, state, training)
+        return _streams(self, inputs, order, queries, positions, state, training)
 
     def state_spec(self, batch: int | None = None, length: int | None = None) -> Memory:
         """Return the shapes and dtypes of a state of `batch` sequences that remembers `length` tokens."""
@@ -215,10 +210,10 @@ class XlnetBackbone(TransformerBackbone):
             check_like("state", state, self.state_spec(batch))
         if memory_length is None:
             memory_length = length if state is None else ops.shape(state[0])[1]
-        elif not is_integer(memory_length, 1):
-            require(False, "memory_length", "a positive integer", memory_length)
-        hidden_states, _ = _streams(self._layers_by_name, inputs, state=state, training=training)
-        outputs = _outputs(self._layers_by_name, inputs, hidden_states, training)
+        else:
+            require(is_integer(memory_length, 1), "memory_length", "a positive integer", memory_length)
+        hidden_states, _ = _streams(self, inputs, state=state, training=training)
+        outputs = _outputs(self, inputs, hidden_states, training)
         old_mask, old = state or (padding_mask[:, :0], tuple(x[:, :0] for x in hidden_states[:-1]))
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True)  # (B, 1)
         # The last real tokens are remembered on the right, whatever the padding after them.
@@ -235,16 +230,16 @@ class XlnetBackbone(TransformerBackbone):
 
 
 def _outputs(
-    layers: Mapping[str, Any], inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
+    layers: Any, inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
 ) -> Features:
-    sequence = layers["output_dropout"](hidden_states[-1], training=training)
+    sequence = layers.output_dropout(hidden_states[-1], training=training)
     count = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-    pooled = layers["last_token"](sequence, ops.maximum(count - 1, 0))[:, 0]  # (B, H)
+    pooled = layers.last_token(sequence, ops.maximum(count - 1, 0))[:, 0]  # (B, H)
     return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
 
 
 def _streams(
-    layers: Mapping[str, Any],
+    layers: Any,
     inputs: Features,
     order: Tensor | None = None,
     queries: Tensor | None = None,
@@ -252,18 +247,21 @@ def _streams(
     state: Memory | None = None,
     training: bool | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the hidden states of both streams, or without `queries` of one: see `XlnetBackbone.query_stream`."""
-    contents = [layers["embeddings"](inputs["token_ids"], training=training)]  # (B, T, H)
+    """Return the hidden states of both streams, or without `queries` of one: see `XlnetBackbone.query_stream`.
+
+    `layers` has the layers as attributes, such as the backbone.
+    """
+    contents = [layers.embeddings(inputs["token_ids"], training=training)]  # (B, T, H)
     mask, apart = _views(inputs, order, state=state)
     of_queries: dict[str, Tensor | None] = {}
     if queries is not None:
-        queries = layers["embeddings"].dropout(queries, training=training)  # (B, M, H)
+        queries = layers.embeddings.dropout(queries, training=training)  # (B, M, H)
         of_queries["query_mask"], of_queries["query_apart"] = _views(inputs, order, positions, state)
         of_queries["positions"] = positions
-    memories: tuple[Tensor | None, ...] = (None,) * len(layers["blocks"]) if state is None else state[1]
-    encodings = layers["encoding"](contents[0], memories[0], training=training)  # (R, H)
+    memories: tuple[Tensor | None, ...] = (None,) * len(layers.blocks) if state is None else state[1]
+    encodings = layers.encoding(contents[0], memories[0], training=training)  # (R, H)
     answers: list[Any] = [queries]
-    for block, memory in zip(layers["blocks"], memories, strict=True):
+    for block, memory in zip(layers.blocks, memories, strict=True):
         found = block(
             contents[-1], encodings, mask, apart, queries=answers[-1], memory=memory, training=training, **of_queries
         )
@@ -272,7 +270,7 @@ def _streams(
         answers.append(answer)
     if queries is None:
         return tuple(contents), ()
-    answers[-1] = layers["output_dropout"](answers[-1], training=training)
+    answers[-1] = layers.output_dropout(answers[-1], training=training)
     return tuple(contents), tuple(answers)
 
 
