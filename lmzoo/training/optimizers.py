@@ -15,12 +15,12 @@ from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.common.tensor_types import Tensor
 
 _WORTH_COMPILING = 20_000_000  # weights; for fewer, TensorFlow's own kernel is as fast, and nothing is compiled
-# The factor of the rate by the share of the decay that is left, from 1 to 0.
-_SHAPES: dict[str, Callable[[Tensor], Tensor]] = {
-    "linear": lambda left: left,
-    "cosine": lambda left: 0.5 - 0.5 * ops.cos(math.pi * left),
-    "constant": ops.ones_like,
-    "inverse_square_root": ops.ones_like,  # see `AdamW._factor`: the number of steps matters, not their share
+# The factor of the rate by the share of the decay that is left, and the share of the steps that were the warm-up.
+_SHAPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "linear": lambda left, warm: left,
+    "cosine": lambda left, warm: 0.5 - 0.5 * ops.cos(math.pi * left),
+    "constant": lambda left, warm: ops.ones_like(left),
+    "inverse_square_root": lambda left, warm: ops.sqrt(warm),
 }
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
@@ -152,10 +152,9 @@ class AdamW(keras.optimizers.Optimizer):
         step = ops.cast(self.iterations, "float32") - start
         rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
         left = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
-        if self.schedule == "inverse_square_root":
-            first = ops.maximum(warmup, 1.0)
-            return rise * ops.where(total > 0, ops.sqrt(first / ops.maximum(step + 1, first)), 1.0)
-        return rise * ops.where(total > 0, _SHAPES[self.schedule](left), 1.0)
+        first = ops.maximum(warmup, 1.0)
+        warm = first / ops.maximum(step + 1, first)
+        return rise * ops.where(total > 0, _SHAPES[self.schedule](left, warm), 1.0)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         """Clip the gradients and update every variable once."""

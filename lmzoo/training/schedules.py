@@ -49,7 +49,6 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         shift: bool = False,
         name: str = "warm_up",
     ) -> None:
-        super().__init__()
         if not callable(schedule):
             raise TypeError(
                 f"`schedule` must be a Keras schedule, got {schedule!r:.60}. For a constant rate after the warm-up: "
@@ -102,7 +101,6 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, steps: int, name: str = "inverse_square_root") -> None:
-        super().__init__()
         require(is_number(peak, 0) and peak < math.inf, "peak", "a finite number of at least 0", peak)
         require(is_integer(steps, 1), "steps", "an integer of at least 1", steps)
         self.peak = peak
@@ -145,7 +143,6 @@ class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
     """
 
     def __init__(self, peak: float, begin: int, end: int, name: str = "late_decay") -> None:
-        super().__init__()
         require(is_number(peak, 0) and peak < math.inf, "peak", "a finite number of at least 0", peak)
         require(is_integer(begin, 0), "begin", "an integer of at least 0", begin)
         require(is_integer(end, begin + 1), "end", f"an integer above `begin`, {begin}", end)

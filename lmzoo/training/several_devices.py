@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -13,8 +13,6 @@ import keras
 from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.parallel.processes import naming_lost_processes, process_index, several_processes
 from lmzoo.training.weights_in_place import kept_weights, one_thread
-
-_Layouts = Callable[[tuple[int, ...]], keras.distribution.TensorLayout]
 
 
 class SeveralDevicesModel(keras.Model):
@@ -154,7 +152,7 @@ def on_every_process(array: Tensor) -> Tensor:
 def split_evenly(batch: Tensors) -> Tensors:
     """Split the arrays of a whole batch between the devices, if they can be split evenly."""
     distribution = keras.distribution.distribution()
-    layout_of: _Layouts | None = getattr(distribution, "split_layout", None)
+    layout_of = getattr(distribution, "split_layout", None)
     if layout_of is None:
         return batch
     sizes = dict(zip(distribution.device_mesh.axis_names, distribution.device_mesh.shape, strict=True))

@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import keras
 
 _TURN = threading.RLock()
 
 
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """In the body of a `with` block on JAX, other threads wait for this one: they might use the same weights."""
-    with _TURN if keras.backend.backend() == "jax" else contextlib.nullcontext():
-        yield
+def one_thread() -> contextlib.AbstractContextManager[Any]:
+    """Let other threads wait on JAX while the block runs: they might use the same weights."""
+    return _TURN if keras.backend.backend() == "jax" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
