@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import codecs
 import csv
-import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import PurePath
 from typing import Any, BinaryIO, TypeAlias
 
@@ -46,84 +47,50 @@ def _first_text(example: Any) -> str:
     return example if isinstance(example, str) else " ".join(example)
 
 
-class JsonLines:
-    """Lines with an object for each example."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-
-    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Write the lines of some examples."""
-        for origin, answer in zip(origins, answers, strict=True):
-            line = json.dumps(_make_row(origin, answer), ensure_ascii=False, default=str)
-            self._file.write(f"{line}\n".encode(errors="replace"))
-
-    def close(self) -> None:
-        """Do nothing; every line is already written."""
+def write_json_lines(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
+    """Write a line with an object for each example."""
+    for origin, answer in pairs:
+        line = json.dumps(_make_row(origin, answer), ensure_ascii=False, default=str)
+        file.write(f"{line}\n".encode(errors="replace"))
 
 
-class CsvRows:
-    """Rows, one for each answer, and one with empty cells for an example without answers.
+def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
+    """Write a row for each answer, and one with empty cells for an example without answers.
 
     The columns are the fields of the first answer. A field with a name of the origin is called `answer_...`.
     """
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._names: list[str] | None = None
-        self._waiting: list[Origin] = []  # rows without answers, before the columns are known
-
-    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Write the rows of some examples."""
-        for origin, answer in zip(origins, answers, strict=True):
-            rows = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
-            if rows and self._names is None:
-                self._start(list(rows[0]))
-            if self._names is None:
-                self._waiting.append(origin)
-            for row in rows or [origin]:
-                if self._names is not None:
-                    self._write([row.get(name, "") for name in self._names])
-
-    def close(self) -> None:
-        """Write the waiting rows if no example had an answer."""
-        if self._names is None and self._waiting:
-            self._start(list(self._waiting[0]))
-
-    def _start(self, names: list[str]) -> None:
-        self._names = names
-        self._write(names)
-        for origin in self._waiting:
-            self._write([origin.get(name, "") for name in names])
-
-    def _write(self, cells: list[Any]) -> None:
-        line = io.StringIO()
-        cells = [json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for x in cells]
-        csv.writer(line, lineterminator="\n").writerow(cells)
-        self._file.write(line.getvalue().encode(errors="replace"))
+    rows = chain.from_iterable(_csv_rows(*pair) for pair in pairs)
+    first: list[dict[str, Any]] = []  # up to the first one with an answer, which has the most fields
+    for row, answered in rows:
+        first.append(row)
+        if answered:
+            break
+    text = codecs.getwriter("utf-8")(file, "replace")
+    names = max(first, key=len, default={})
+    writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
+    if first:
+        writer.writeheader()
+    writer.writerows(chain(first, (row for row, _ in rows)))
 
 
-class ParquetRows:
-    """A row for each example, with the columns that `JsonLines` has as keys."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._rows: list[dict[str, Any]] = []
-
-    def write(self, origins: Iterable[Origin], answers: Iterable[Any]) -> None:
-        """Keep the rows of some examples: the types of columns are known only with all of them."""
-        self._rows += [_make_row(*pair) for pair in zip(origins, answers, strict=True)]
-
-    def close(self) -> None:
-        """Write the file."""
-        pyarrow, parquet = import_pyarrow()
-        names = dict.fromkeys(name for row in self._rows for name in row)
-        table = pyarrow.table({name: [row.get(name) for row in self._rows] for name in names})
-        parquet.write_table(table, self._file, write_page_checksum=True)
+def _csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
+    """Yield the cells of each answer to an example, or of its origin, and whether there is an answer."""
+    answers = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
+    for row in answers or [origin]:
+        cells = {k: json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for k, x in row.items()}
+        yield cells, bool(answers)
 
 
-Writer: TypeAlias = JsonLines | CsvRows | ParquetRows
-WRITERS: dict[str, Callable[[BinaryIO], Writer]] = {"jsonl": JsonLines, "csv": CsvRows, "parquet": ParquetRows}
+def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
+    """Write a row for each example, with the columns that JSON lines have as keys."""
+    pyarrow, parquet = import_pyarrow()
+    rows = [_make_row(*pair) for pair in pairs]  # the types of columns are known only with all of them
+    names = dict.fromkeys(name for row in rows for name in row)
+    table = pyarrow.table({name: [row.get(name) for row in rows] for name in names})
+    parquet.write_table(table, file, write_page_checksum=True)
+
+
+WRITERS = {"jsonl": write_json_lines, "csv": write_csv, "parquet": write_parquet}
 
 
 def choose_format(to: str | None, output: str | None, format: str | None) -> str:

@@ -7,15 +7,16 @@ import json
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeAlias
 
 from lmzoo.common.progress import progress_bar
-from lmzoo.data.examples import stream
+from lmzoo.data.examples import ExampleStream, stream
 from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
 from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
 from lmzoo.data.readers.text_files import Source, name_of, suffix_of
+from lmzoo_cli.options import Columns
 
 WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
 _PART_BATCHES = 16  # between two updates of the progress bar
@@ -30,85 +31,46 @@ Examples: TypeAlias = tuple[Inputs, Labels]
 Allowed: TypeAlias = Sequence[str] | None
 
 
-@dataclass(frozen=True)
-class Columns:
-    """Options of the command line for the columns of the examples, and the format of their file."""
-
-    text: str | None = None
-    pair: str | None = None
-    label: str | None = None
-    choices: str | None = None
-    format: str | None = None
-    header: bool = True
-    encoding: str = "utf-8"
-    scale: float = 1.0
-
-
 # Its last two arguments: whether to read labels, and which are allowed.
 Reader: TypeAlias = Callable[[Source, Columns, bool, Allowed], Examples]
 
 
-@dataclass(frozen=True)
-class Stream:
-    """Texts and labels in several files, which are read when they are needed.
+def open_stream(
+    source: Path,
+    columns: Columns,
+    text: Any,
+    label: int | str | None,
+    label_type: Callable[[str], object],
+    separator: str | None,
+) -> tuple[ExampleStream, Iterator[Any] | None]:
+    """Open several files, and return their examples and labels, which are read when they are needed.
 
-    Attributes:
-        table: the files.
-        text: the column of the texts, or two for pairs.
-        label: the column of the labels, or None.
+    The other arguments are those of `read_texts`; `text` is a tuple of two columns for pairs.
     """
 
-    table: TableStream
-    text: Any
-    label: int | str | None
+    def convert(cell: Any) -> Any:
+        if separator is None and (cell in (None, "") or isinstance(cell, (dict, list))):
+            raise ValueError("no label, or several")
+        parts = [cell] if separator is None else label_parts(cell, separator)
+        labels = [label_type(part if isinstance(part, str) else json.dumps(part)) for part in parts]
+        return labels[0] if separator is None else labels
 
-    @classmethod
-    def of(
-        cls,
-        source: Path,
-        columns: Columns,
-        text: Any,
-        label: int | str | None,
-        label_type: Callable[[str], object],
-        separator: str | None,
-    ) -> Stream:
-        """Open files; the other arguments are those of `read_texts`."""
+    convert.__name__ = "label"
+    names = TableStream(source, **columns.file_options).column_names
 
-        def convert(cell: Any) -> Any:
-            if separator is None and (cell in (None, "") or isinstance(cell, (dict, list))):
-                raise ValueError("no label, or several")
-            parts = [cell] if separator is None else label_parts(cell, separator)
-            labels = [label_type(part if isinstance(part, str) else json.dumps(part)) for part in parts]
-            return labels[0] if separator is None else labels
+    def name_column(column: int | str) -> Any:
+        if isinstance(column, str):
+            return column
+        if not -len(names) <= column < len(names):
+            raise ValueError(f"{source} has {len(names)} columns, numbered from 0, and no column {column}.")
+        return names[column]
 
-        convert.__name__ = "label"
-        options = (columns.format, columns.header, columns.encoding)
-        names = TableStream(source, *options).column_names
-
-        def name_column(column: int | str) -> Any:
-            if isinstance(column, str):
-                return column
-            if not -len(names) <= column < len(names):
-                raise ValueError(f"{source} has {len(names)} columns, numbered from 0, and no column {column}.")
-            return names[column]
-
-        text = tuple(map(name_column, text)) if isinstance(text, tuple) else name_column(text)
-        label = None if label is None else name_column(label)
-        types = {} if label is None else {label: convert}
-        return cls(TableStream(source, *options, types), text, label)
-
-    def __len__(self) -> int:
-        """Count the examples."""
-        return self.table.count_rows()
-
-    def labels(self) -> Iterator[Any]:
-        """Iterate over the labels."""
-        return (row[self.label] for row in self.table.select_columns([self.label]))  # type: ignore[index, list-item]
-
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """Arguments of `fit` and `evaluate`."""
-        return {"x": stream(self.table, self.text, self.label)}
+    text = tuple(map(name_column, text)) if isinstance(text, tuple) else name_column(text)
+    if label is None:
+        return stream(TableStream(source, **columns.file_options), text), None
+    name = name_column(label)
+    table = TableStream(source, **columns.file_options, types={name: convert})
+    return stream(table, text, name), (row[name] for row in table.select_columns([name]))
 
 
 def is_several(source: Path) -> bool:
@@ -130,20 +92,9 @@ def read_texts(
     pair = columns.pair and _column(columns.pair)
     label = _column(columns.label or "label") if labeled else None
     if isinstance(source, Path) and is_several(source):
-        stream = Stream.of(source, columns, text if pair is None else (text, pair), label, label_type, separator)
-        return stream, None if label is None else stream.labels()  # type: ignore[return-value]
-    return read_table(
-        source,
-        text,
-        pair,
-        label,
-        label_type,
-        labels,
-        columns.header,
-        columns.format,
-        columns.encoding,
-        separator,
-    )
+        texts = text if pair is None else (text, pair)
+        return open_stream(source, columns, texts, label, label_type, separator)  # type: ignore[return-value]
+    return read_table(source, text, pair, label, label_type, labels, separator=separator, **columns.file_options)
 
 
 def read_label_sets(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
@@ -221,9 +172,7 @@ def read_prompts(source: Source, columns: Columns, labeled: bool, labels: Allowe
         start and _column(start),
         names[0] if len(names) == 1 else names,
         _column(columns.label or "label") if labeled else None,
-        columns.header,
-        columns.format,
-        columns.encoding,
+        **columns.file_options,
     )
 
 
@@ -239,7 +188,7 @@ def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str,
         if ids or columns.label:
             raise ValueError(f"--id and --label name columns of tables, which {name_of(source)} is not.")
         return {}
-    table = open_table(source, columns.header, columns.format, columns.encoding)
+    table = open_table(source, **columns.file_options)
     named = {"id": ids, "actual": columns.label or ("label" if table.has("label") else None)}
     return {name: table.column(_column(column)) for name, column in named.items() if column is not None}
 
@@ -250,11 +199,11 @@ def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict
     Raises:
         ValueError: for a column that does not exist, or if the file is not a table.
     """
-    if names and table_format(source, columns.format) not in FORMATS:
-        raise ValueError(f"--by names columns of tables, which {name_of(source)} is not.")
     if not names:
         return {}
-    table = open_table(source, columns.header, columns.format, columns.encoding)
+    if table_format(source, columns.format) not in FORMATS:
+        raise ValueError(f"--by names columns of tables, which {name_of(source)} is not.")
+    table = open_table(source, **columns.file_options)
     return {name: table.column(_column(name)) for name in names}
 
 
@@ -267,6 +216,8 @@ def _column(name: str) -> int | str:
 
 def count_examples(x: Inputs) -> int:
     """Return the number of examples."""
+    if isinstance(x, ExampleStream):
+        return x.count()
     return len(x[0] if isinstance(x, tuple) else x)
 
 

@@ -6,7 +6,7 @@ import inspect
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,81 +16,43 @@ import numpy as np
 from rich.console import Console
 
 from lmzoo.common.span_marks import with_marks
+from lmzoo.data.examples import ExampleStream
 from lmzoo.data.readers.text_files import near_names
 from lmzoo.evaluation.reports import Report
 from lmzoo.parallel.processes import first_process_first, process_index
 from lmzoo.presets.catalog import local_directory
 from lmzoo.tasks import QuestionAnswerer, Task
 from lmzoo.training import AdamW, FineTuningRecipe, ResumableCheckpoint
-from lmzoo_cli.examples import Columns, Examples, Inputs, Labels, Stream, count_examples, is_several, take
+from lmzoo_cli.examples import Examples, Inputs, Labels, count_examples, is_several, take
+from lmzoo_cli.options import Columns, FitOptions
 from lmzoo_cli.output import check_output, say, show, show_status
-from lmzoo_cli.task_kinds import Kind
+from lmzoo_cli.task_kinds import Kind, Reading
 from lmzoo_cli.task_scores import score, show_report
 
 _BALANCED = "balanced"
+_RECIPE = ("learning_rate", "epochs", "batch_size", "pooling")  # options that are fields of recipes
 _SAVING_MINUTES = 5.0  # between two states of a run that can be resumed
 
 
-@dataclass(frozen=True)
-class FitOptions:
-    """Options of `lmzoo fit`.
+def check_options(options: FitOptions, kind: Kind) -> None:
+    """Check what can be checked without reading examples.
 
-    Attributes:
-        kind: the kind of task.
-        data: file, directory or pattern of training examples.
-        columns: columns and format of the files.
-        preset: preset or checkpoint to start from.
-        output: the `.keras` file to write.
-        validation: file of examples to evaluate on, or None.
-        validation_split: fraction of the training examples to hold out, or 0.
-        recipe: fields of the recipe; None where the recipe of the preset holds.
-        sequence_length: tokens of the longest sequence, or None for the preset's.
-        schedule: name of the schedule of the learning rate.
-        class_weight: values of `--class-weight`, or None.
-        patience: epochs without a lower validation loss, or None.
-        checkpoint: directory or URL for the state of the run, or None.
-        seed: seed of all random numbers.
-        overwrite: whether an existing file may be replaced.
+    Raises:
+        OSError: if the output cannot be written.
+        ValueError: for options that do not fit together, or an unknown preset.
     """
-
-    kind: Kind
-    data: Path
-    columns: Columns
-    preset: str
-    output: Path
-    validation: Path | None
-    validation_split: float
-    recipe: Mapping[str, Any]
-    sequence_length: int | None
-    schedule: str
-    class_weight: Sequence[str] | None
-    patience: int | None
-    checkpoint: str | None
-    seed: int
-    overwrite: bool
-
-    def check(self) -> None:
-        """Check what can be checked without reading examples.
-
-        Raises:
-            OSError: if the output cannot be written.
-            ValueError: for options that do not fit together, or an unknown preset.
-        """
-        check_output(self.output, self.overwrite, suffix=".keras")
-        if self.validation and self.validation_split:
-            raise ValueError("Give --validation or --validation-split, not both.")
-        if self.validation and is_several(self.validation):  # their answers are compared in memory
-            raise ValueError(f"--validation names one file, not a directory or a pattern, got {self.validation}.")
-        if self.patience and not (self.validation or self.validation_split):
-            raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
-        if self.class_weight and self.kind.reading.names is not iter:
-            raise ValueError(
-                f"--class-weight is for tasks with one class for each example, which {self.kind.name} is not."
-            )
-        task_class = self.kind.task_class
-        if self.recipe["pooling"] is not None and "pooling" not in inspect.signature(task_class).parameters:
-            raise ValueError(f"A {task_class.__name__} does not pool: leave out --pooling.")
-        local_directory(self.preset)  # it exists, or can be downloaded
+    check_output(options.output, options.overwrite, suffix=".keras")
+    if options.validation and options.validation_split:
+        raise ValueError("Give --validation or --validation-split, not both.")
+    if options.validation and is_several(options.validation):  # their answers are compared in memory
+        raise ValueError(f"--validation names one file, not a directory or a pattern, got {options.validation}.")
+    if options.patience and not (options.validation or options.validation_split):
+        raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
+    if options.class_weight and kind.reading.names is not iter:
+        raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
+    if options.pooling is not None and "pooling" not in inspect.signature(kind.task_class).parameters:
+        raise ValueError(f"A {kind.task_class.__name__} does not pool: leave out --pooling.")
+    local_directory(options.preset)  # it exists, or can be downloaded
 
 
 @dataclass(frozen=True)
@@ -114,11 +76,11 @@ class FitExamples:
     weights: list[float] | None
 
 
-def fine_tune(options: FitOptions) -> None:
+def fine_tune(options: FitOptions, columns: Columns, kind: Kind) -> None:
     """Train a task, write it, and print its scores: on validation examples, or without them those of the training."""
-    examples = read_examples(options)
-    task = load_pretrained(options, examples)
-    recipe = choose_recipe(task, options.preset, options.recipe)
+    examples = read_examples(options, columns, kind.reading)
+    task = load_pretrained(options, examples, kind)
+    recipe = choose_recipe(task, options)
     if examples.class_names:
         titles = ["label", "training", "validation"][: len(examples.counts) + 1]
         show(titles, [[name, *(count[name] for count in examples.counts)] for name in examples.class_names])
@@ -130,17 +92,16 @@ def fine_tune(options: FitOptions) -> None:
             task.save(options.output)
     say(f"Wrote {options.output}.")
     if examples.validation:
-        show_report(score(options.kind, task, *examples.validation, recipe.batch_size))
+        show_report(score(kind, task, *examples.validation, recipe.batch_size))
     else:
         show_report(Report({f"training {name}": values[-1] for name, values in history.items()}))
 
 
-def read_examples(options: FitOptions) -> FitExamples:
+def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> FitExamples:
     """Read the examples, count their labels and hold out those to evaluate on."""
-    reading = options.kind.reading
     with show_status(f"Reading {options.data}"):
-        x, y = reading.read(options.data, options.columns, True, None)
-    streamed = isinstance(x, Stream)
+        x, y = reading.read(options.data, columns, True, None)
+    streamed = isinstance(x, ExampleStream)
     if streamed and (options.validation_split or options.class_weight):
         raise ValueError("--validation-split and --class-weight are for examples in one file.")
     class_names = None
@@ -151,7 +112,7 @@ def read_examples(options: FitOptions) -> FitExamples:
         class_names = _sort_labels(with_marks(set(counts[0])), options.data)
     validation = None
     if options.validation:
-        validation = reading.read(options.validation, options.columns, True, class_names)
+        validation = reading.read(options.validation, columns, True, class_names)
     elif options.validation_split:
         (x, y), validation = _split(x, y, options.validation_split, options.seed)
     if reading.names and validation:
@@ -164,30 +125,23 @@ def read_examples(options: FitOptions) -> FitExamples:
     return FitExamples(x, y, validation, class_names, counts, weights)
 
 
-def load_pretrained(options: FitOptions, examples: FitExamples) -> Task:
+def load_pretrained(options: FitOptions, examples: FitExamples, kind: Kind) -> Task:
     """Load the task from the preset, with a new head for the classes of the examples."""
     arguments: dict[str, Any] = {
         "labels": examples.class_names,
         "sequence_length": options.sequence_length,
-        "pooling": options.recipe["pooling"],
-        "multi_label": options.kind.reading.multi_label or None,
+        "pooling": options.pooling,
+        "multi_label": kind.reading.multi_label or None,
     }
     given = {name: value for name, value in arguments.items() if value is not None}
-    task_class = options.kind.task_class
     with show_status(f"Loading {options.preset}"):
         keras.utils.set_random_seed(options.seed)
-        return task_class.from_preset(options.preset, **{**task_class.arguments_for(examples.y), **given})
+        return kind.task_class.from_preset(options.preset, **{**kind.task_class.arguments_for(examples.y), **given})
 
 
-def choose_recipe(task: Task, preset: str, options: Mapping[str, Any]) -> FineTuningRecipe:
-    """Return the recipe of a task with the fields that options set, and print it to the standard error.
-
-    Args:
-        task: as it was built from the preset.
-        preset: what the task was built from.
-        options: fields of the recipe, None where the user left an option out.
-    """
-    given = {name: value for name, value in options.items() if value is not None}
+def choose_recipe(task: Task, options: FitOptions) -> FineTuningRecipe:
+    """Return the recipe of a task with the fields that options set, and print it to the standard error."""
+    given = {name: value for name in _RECIPE if (value := getattr(options, name)) is not None}
     recipe = replace(task.recipe, **{"pooling": getattr(task, "pooling", None), **given})
     settings = [
         f"peak learning rate {recipe.learning_rate:g}",
@@ -195,7 +149,7 @@ def choose_recipe(task: Task, preset: str, options: Mapping[str, Any]) -> FineTu
         f"batches of {recipe.batch_size}",
         *([f"pooling {recipe.pooling}"] if recipe.pooling else []),
     ]
-    source = f"Recipe of {preset}" if task.head_kind in task.backbone.fine_tuning else "Default recipe"
+    source = f"Recipe of {options.preset}" if task.head_kind in task.backbone.fine_tuning else "Default recipe"
     own = f"; set by options: {', '.join(name.replace('_', ' ') for name in given)}" if given else ""
     say(f"{source}: {', '.join(settings)}{own}")
     return recipe
@@ -207,19 +161,25 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
     Raises:
         InterruptedError: if a signal stopped a run that can be resumed.
     """
-    if options.recipe["learning_rate"] is not None:
+    if options.learning_rate is not None:
         task.compile(AdamW(recipe.learning_rate, global_clipnorm=1.0))
     task.optimizer.schedule = options.schedule
     x = examples.x
+    callbacks: list[keras.callbacks.Callback] = []
+    if options.patience is not None:
+        callbacks.append(
+            keras.callbacks.EarlyStopping("val_loss", patience=options.patience, restore_best_weights=True)
+        )
+    if options.checkpoint is not None:
+        callbacks.append(ResumableCheckpoint(options.checkpoint, minutes=_SAVING_MINUTES))
     with show_status(f"Tokenizing {count_examples(x):,} examples and compiling the first step") as seen:
-        callbacks = make_callbacks(options.patience, options.checkpoint, seen)
-        data = x.arguments if isinstance(x, Stream) else {"x": x, "y": examples.y}
         history: dict[str, list[float]] = task.fit(
-            **data,
+            x,
+            None if isinstance(x, ExampleStream) else examples.y,
             batch_size=recipe.batch_size,
             epochs=recipe.epochs,
             verbose="auto" if Console().is_terminal else 2,
-            callbacks=callbacks,
+            callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen()), *callbacks],
             validation_data=examples.validation,
             sample_weight=examples.weights,
             seed=options.seed,
@@ -227,20 +187,6 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
     if any(isinstance(callback, ResumableCheckpoint) and callback.stopped for callback in callbacks):
         raise InterruptedError
     return history
-
-
-def make_callbacks(
-    patience: int | None, checkpoint: str | None, seen: Callable[[], None]
-) -> list[keras.callbacks.Callback]:
-    """Return the callbacks of `fit`; `seen` is called after each step."""
-    callbacks: list[keras.callbacks.Callback] = [
-        keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen())
-    ]
-    if patience is not None:
-        callbacks.append(keras.callbacks.EarlyStopping("val_loss", patience=patience, restore_best_weights=True))
-    if checkpoint is not None:
-        callbacks.append(ResumableCheckpoint(checkpoint, minutes=_SAVING_MINUTES))
-    return callbacks
 
 
 def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:

@@ -27,22 +27,16 @@ def generate(
         typer.Argument(metavar="[PROMPT]...", help="Texts to continue. Default: lines from standard input."),
     ] = None,
     max_new_tokens: Annotated[
-        int | None,
-        typer.Option("--max-new-tokens", min=1, help="Largest number of tokens to add to a prompt. Default: 64."),
+        int | None, typer.Option(min=1, help="Largest number of tokens to add to a prompt. Default: 64.")
     ] = None,
-    sampler: Annotated[Sampler, typer.Option("--sampler", help="How tokens are chosen.")] = "greedy",
+    sampler: Annotated[Sampler, typer.Option(help="How tokens are chosen.")] = "greedy",
     temperature: Annotated[
-        float,
-        typer.Option(
-            "--temperature",
-            help="Divides the logits: below 1, likely tokens become more likely.",
-            callback=_above_zero,
-        ),
+        float, typer.Option(help="Divides the logits: below 1, likely tokens become more likely.", callback=_above_zero)
     ] = 1.0,
     stop: Annotated[
-        list[str] | None, typer.Option("--stop", help="String before which a text ends; may be given several times.")
+        list[str] | None, typer.Option(help="String before which a text ends; may be given several times.")
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", min=0, help="Seed that makes samples repeatable.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed that makes samples repeatable.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines, with prompt and new text in separate fields.")
     ] = False,

@@ -10,19 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
-from lmzoo_cli.options import (
-    DATA,
-    MODEL,
-    BatchSize,
-    Choices,
-    Encoding,
-    FormatOption,
-    Header,
-    Label,
-    Pair,
-    Scale,
-    Text,
-)
+from lmzoo_cli.options import DATA, MODEL, BatchSize, LabeledColumns, expand_options
 from lmzoo_cli.output import announce_keras, read_lines, show_status, to_json
 
 if TYPE_CHECKING:
@@ -39,9 +27,7 @@ Texts = Annotated[
     list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Default: lines from standard input.")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
-Context = Annotated[
-    str | None, typer.Option("--context", help="The context of the questions, or the second text of pairs.")
-]
+Context = Annotated[str | None, typer.Option(help="The context of the questions, or the second text of pairs.")]
 
 
 @inspect.command()
@@ -55,8 +41,7 @@ def attention(
     announce_keras()
     from lmzoo import analysis
 
-    given = _read_texts(texts)
-    task = _load(model)
+    task, given = _load(model, texts)
     with show_status("Compiling and reading"):
         scores = analysis.attention(task, _with_context(given, context))
         analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
@@ -64,23 +49,18 @@ def attention(
 
 
 @inspect.command()
+@expand_options
 def report(
+    *,
     model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
     data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA}", show_default=False)],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     by: Annotated[
         list[str] | None,
-        typer.Option("--by", help="Column: scores are also given for each of its values; may be given several times."),
+        typer.Option(help="Column: scores are also given for each of its values; may be given several times."),
     ] = None,
     batch_size: BatchSize = 32,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    choices: Choices = None,
-    format: FormatOption = None,
-    header: Header = True,
-    encoding: Encoding = "utf-8",
-    scale: Scale = 1.0,
+    columns: LabeledColumns,
 ) -> None:
     """Write a page with a task's scores on labeled examples, its most confident mistakes and its calibration.
 
@@ -88,16 +68,16 @@ def report(
     """
     announce_keras()
     from lmzoo import analysis
+    from lmzoo.data.examples import ExampleStream
     from lmzoo.tasks.base.reports import check_additions, with_errors
-    from lmzoo_cli.examples import Columns, Stream, read_columns
+    from lmzoo_cli.examples import read_columns
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.task_scores import score
 
-    columns = Columns(text, pair, label, choices, format, header, encoding, scale)
     kind, task = load_task(model)
     with show_status("Reading the examples"):
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
-    if isinstance(x, Stream):
+    if isinstance(x, ExampleStream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
     values = read_columns(data, columns, by or [])
     check_additions(x, True, values)
@@ -112,8 +92,7 @@ def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
     announce_keras()
     from lmzoo import analysis
 
-    given = _read_texts(texts)
-    task = _load(model)
+    task, given = _load(model, texts)
     with show_status("Compiling and reading"):
         changes = analysis.layer_changes(task, given)
         cosines = analysis.anisotropy(task, given)
@@ -134,10 +113,8 @@ def senses(
     model: Model,
     word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.", show_default=False)],
     texts: Texts = None,
-    groups: Annotated[int, typer.Option("--groups", min=1, help="Number of groups.")] = 2,
-    layer: Annotated[
-        int | None, typer.Option("--layer", help="Layer to take the vectors from. Default: the last one.")
-    ] = None,
+    groups: Annotated[int, typer.Option(min=1, help="Number of groups.")] = 2,
+    layer: Annotated[int | None, typer.Option(help="Layer to take the vectors from. Default: the last one.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
@@ -145,8 +122,7 @@ def senses(
     from lmzoo import analysis
     from lmzoo.models import TextEmbedder
 
-    given = _read_texts(texts)
-    task = _load(model)
+    task, given = _load(model, texts)
     with show_status("Compiling and reading"):
         embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
         occurrences = analysis.senses(embedder, word, given, layers=layer, groups=groups)
@@ -168,8 +144,7 @@ def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> Non
     announce_keras()
     from lmzoo import analysis
 
-    given = _read_texts(texts)
-    task = _load(model)
+    task, given = _load(model, texts)
     with show_status("Compiling and reading"):
         surprisals = analysis.surprisal(task, given)
     for text, words in zip(given, surprisals, strict=True):
@@ -184,14 +159,13 @@ def why(
     model: Model,
     texts: Texts = None,
     target: Annotated[
-        str | None, typer.Option("--target", help="Class to explain. Default: the one that the model answers.")
+        str | None, typer.Option(help="Class to explain. Default: the one that the model answers.")
     ] = None,
     gradients: Annotated[
         bool, typer.Option("--gradients", help="Use integrated gradients of tokens instead of leaving words out.")
     ] = False,
     word: Annotated[
-        str | None,
-        typer.Option("--word", help="For a tagger: the word whose label is explained, or its number from 0."),
+        str | None, typer.Option(help="For a tagger: the word whose label is explained, or its number from 0.")
     ] = None,
     context: Context = None,
     page: Annotated[
@@ -203,8 +177,7 @@ def why(
     announce_keras()
     from lmzoo import analysis
 
-    given = _read_texts(texts)
-    task = _load(model)
+    task, given = _load(model, texts)
     explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
     chosen_word: Any = int(word) if word and word.isdecimal() else word
     with show_status("Compiling and reading"):
@@ -225,37 +198,34 @@ def why(
             _print(parts, False)
 
 
-def _read_texts(arguments: list[str] | None) -> list[str]:
-    """Return the texts in the arguments, or the lines of standard input.
-
-    Raises:
-        ValueError: if there are none.
-    """
-    texts = arguments or read_lines()
-    if not texts:
-        raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
-    return texts
-
-
 def _with_context(texts: list[str], context: str | None) -> list[Any]:
     """Return the texts, or pairs of a text and the context."""
     return [*texts] if context is None else [(text, context) for text in texts]
 
 
-def _load(model: str) -> Task:
-    """Load the stored task or, from a preset without a head, a task that embeds texts."""
+def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
+    """Load the stored task or, from a preset without a head, a task that embeds texts; and read the texts.
+
+    Args:
+        model: the argument of the command.
+        arguments: the texts, or None for the lines of standard input.
+
+    Raises:
+        ValueError: if there are no texts, or the model cannot be loaded.
+    """
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source
     from lmzoo.registry.head_kinds import task_that_reads
     from lmzoo_cli.model_loading import find_file, load_task
 
+    texts = arguments or read_lines()
+    if not texts:
+        raise ValueError("There are no texts: pass them as arguments, or as lines of the standard input.")
     if find_file(model) is not None:
-        _, task = load_task(model)
-        return task
+        return load_task(model)[1], texts
     with show_status(f"Loading {model}"):
         task_class: Any = task_that_reads(open_source(model).head) or TextEmbedder
-        loaded: Task = task_class.from_preset(model)
-        return loaded
+        return task_class.from_preset(model), texts
 
 
 def _print(rows: list[dict[str, Any]], as_json: bool) -> None:

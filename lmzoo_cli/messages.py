@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import signal
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -49,17 +49,6 @@ def _options(command: Any) -> dict[str | None, str]:
     return options
 
 
-class _LogHandler(logging.Handler):
-    """Shows what the library logs."""
-
-    def __init__(self, show: Callable[[str], None]) -> None:
-        super().__init__()
-        self.show = show
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.show(f"Note: {record.getMessage()}")
-
-
 @contextmanager
 def _show_notes_and_warnings() -> Iterator[None]:
     """Show each message that the library logs, and each warning, once."""
@@ -70,7 +59,11 @@ def _show_notes_and_warnings() -> Iterator[None]:
             shown.add(message)
             say(message)
 
-    handler = _LogHandler(show)
+    class NoteHandler(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            show(f"Note: {record.getMessage()}")
+
+    handler = NoteHandler()
     logger = logging.getLogger("lmzoo")
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)

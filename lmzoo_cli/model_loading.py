@@ -86,7 +86,6 @@ def _class_in_file(path: Path) -> object:
 def _preset_task(preset: str) -> type[Task]:
     """Return the class of the task that uses the head of a preset or checkpoint."""
     reader = task_that_reads(open_source(preset).head)
-    for kind in KINDS:
-        if kind.task_class is reader:
-            return kind.task_class
+    if reader is not None and reader in [kind.task_class for kind in KINDS]:
+        return reader
     raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
-from typing import Annotated
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, is_dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_origin
 
 import typer
+
+from lmzoo_cli.registered import TASKS
 
 DATA = (
     "CSV, TSV (no quotes), JSON lines, Parquet, text lines, CoNLL, CoNLL-U, SQuAD's JSON; may be compressed with "
@@ -33,86 +40,101 @@ _WORKERS = "Number of worker processes, which Ray starts: pip install 'lmzoo\\[s
 _RAY = "Address of the Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)]
-BatchSize = Annotated[int, typer.Option("--batch-size", min=1, help="Examples in a batch.")]
+BatchSize = Annotated[int, typer.Option(min=1, help="Examples in a batch.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 
 # === Files of examples ===
 
-Text = Annotated[str | None, typer.Option("--text", help=_TEXT, rich_help_panel="Data")]
-Pair = Annotated[str | None, typer.Option("--pair", help=_PAIR, rich_help_panel="Data")]
-Label = Annotated[str | None, typer.Option("--label", help=_LABEL, rich_help_panel="Data")]
-Choices = Annotated[str | None, typer.Option("--choices", help=_CHOICES, rich_help_panel="Data")]
-FormatOption = Annotated[str | None, typer.Option("--format", help=_FORMAT, rich_help_panel="Data")]
-Header = Annotated[
-    bool,
-    typer.Option("--header/--no-header", help="Whether CSV and TSV begin with column names.", rich_help_panel="Data"),
-]
-Encoding = Annotated[str, typer.Option("--encoding", help="Encoding of the files.", rich_help_panel="Data")]
-Scale = Annotated[float, typer.Option("--scale", help=_SCALE, rich_help_panel="Data")]
+_data_option = functools.partial(typer.Option, rich_help_panel="Data")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Options for the columns of the examples, and the format of their file."""
+
+    text: Annotated[str | None, _data_option(help=_TEXT)] = None
+    pair: Annotated[str | None, _data_option(help=_PAIR)] = None
+    label: Annotated[str | None, _data_option(help=_LABEL)] = None
+    choices: Annotated[str | None, _data_option(help=_CHOICES)] = None
+    format: Annotated[str | None, _data_option(help=_FORMAT)] = None
+    header: Annotated[bool, _data_option(help="Whether CSV and TSV begin with column names.")] = True
+    encoding: Annotated[str, _data_option(help="Encoding of the files.")] = "utf-8"
+    scale: float = 1.0  # an option where labels are read
+
+    @property
+    def file_options(self) -> dict[str, Any]:
+        """Arguments of functions of `lmzoo.data.readers` that read a table."""
+        return {"header": self.header, "format": self.format, "encoding": self.encoding}
+
+
+@dataclass(frozen=True)
+class LabeledColumns(Columns):
+    """Options for the columns of labeled examples."""
+
+    scale: Annotated[float, _data_option(help=_SCALE)] = 1.0
+
 
 # === Files of documents ===
 
-Field = Annotated[str, typer.Option("--field", help="Key of the text in .jsonl files.")]
-Split = Annotated[
-    bool, typer.Option("--split/--no-split", help="Split lines into sentences, or take each line as a sentence.")
-]
+Field = Annotated[str, typer.Option(help="Key of the text in .jsonl files.")]
+Split = Annotated[bool, typer.Option(help="Split lines into sentences, or take each line as a sentence.")]
 
 # === Workers ===
 
-Workers = Annotated[int | None, typer.Option("--workers", min=1, help=_WORKERS, rich_help_panel="Scale")]
-Ray = Annotated[str | None, typer.Option("--ray", metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")]
+Workers = Annotated[int | None, typer.Option(min=1, help=_WORKERS, rich_help_panel="Scale")]
+Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")]
 
 # === Training ===
 
 
-class Schedule(StrEnum):
-    """Course of the learning rate after the warm-up, which takes a tenth of the steps."""
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """Options of `lmzoo fit`."""
 
-    linear = "linear"
-    cosine = "cosine"
-    constant = "constant"
-    inverse_square_root = "inverse_square_root"
-
-
-ScheduleOption = Annotated[
-    Schedule,
-    typer.Option("--schedule", help="How the learning rate falls after the warm-up over a tenth of the steps."),
-]
-ClassWeight = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--class-weight",
-        metavar="CLASS=WEIGHT",
-        help="Weight of the examples of a class in the loss, such as spam=5; may be given several times. Or balanced: "
-        "all classes have the same total weight.",
-    ),
-]
-Patience = Annotated[
-    int | None,
-    typer.Option(
-        "--patience",
-        min=1,
-        help="Stop after this many epochs without a lower validation loss; keep the best weights.",
-    ),
-]
-Checkpoint = Annotated[
-    str | None,
-    typer.Option(
-        "--checkpoint",
-        help="Directory, or URL such as s3://bucket/run, for the state of the run: the same command continues a "
-        "stopped run.",
-    ),
-]
-
-# === Predictions ===
-
-
-class AnswerFormat(StrEnum):
-    """Formats of answers."""
-
-    jsonl = "jsonl"
-    csv = "csv"
-    parquet = "parquet"
+    data: Annotated[
+        Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}", show_default=False)
+    ]
+    task: Annotated[str, typer.Option(help=f"What to train: {', '.join(TASKS)}.")]
+    preset: Annotated[str, typer.Option(help="Preset or checkpoint to start from: see `lmzoo presets`.")]
+    output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")]
+    validation: Annotated[Path | None, typer.Option(help="A file of examples to evaluate on.")] = None
+    validation_split: Annotated[
+        float, typer.Option(min=0.0, max=0.99, help="Fraction of DATA to hold out at random, instead of --validation.")
+    ] = 0.0
+    epochs: Annotated[int | None, typer.Option(min=1, help=f"Passes over the examples. {RECIPE}")] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help=f"Examples in a batch. {RECIPE}")] = None
+    learning_rate: Annotated[float | None, typer.Option(min=0.0, help=f"Peak learning rate. {RECIPE}")] = None
+    sequence_length: Annotated[int | None, typer.Option(help="Longest sequence in tokens. Default: the preset's.")] = (
+        None
+    )
+    pooling: Annotated[
+        str | None, typer.Option(help=f"first or mean; for embedder cls, mean, max or others. {RECIPE}")
+    ] = None
+    schedule: Annotated[
+        Literal["linear", "cosine", "constant", "inverse_square_root"],
+        typer.Option(help="How the learning rate falls after the warm-up over a tenth of the steps."),
+    ] = "linear"
+    class_weight: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CLASS=WEIGHT",
+            help="Weight of the examples of a class in the loss, such as spam=5; may be given several times. Or "
+            "balanced: all classes have the same total weight.",
+        ),
+    ] = None
+    patience: Annotated[
+        int | None,
+        typer.Option(min=1, help="Stop after this many epochs without a lower validation loss; keep the best weights."),
+    ] = None
+    checkpoint: Annotated[
+        str | None,
+        typer.Option(
+            help="Directory, or URL such as s3://bucket/run, for the state of the run: the same command continues a "
+            "stopped run."
+        ),
+    ] = None
+    seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
+    overwrite: Overwrite = False
 
 
 def check_workers(workers: int | None, ray: str | None) -> None:
@@ -123,3 +145,25 @@ def check_workers(workers: int | None, ray: str | None) -> None:
     """
     if ray and not workers:
         raise ValueError("--ray needs the number of workers: give --workers, too.")
+
+
+def expand_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a command an option for each annotated field of its dataclasses, in place of these parameters."""
+    signature = inspect.signature(command, eval_str=True)
+    fields: dict[str, list[inspect.Parameter]] = {}
+    for name, parameter in signature.parameters.items():
+        if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
+            own = inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+            fields[name] = [field for field in own if get_origin(field.annotation) is Annotated]
+
+    @functools.wraps(command)
+    def call(**values: Any) -> None:
+        for name, options in fields.items():
+            given = {option.name: values.pop(option.name) for option in options}
+            values[name] = signature.parameters[name].annotation(**given)
+        command(**values)
+
+    options = chain.from_iterable(fields.get(name, [option]) for name, option in signature.parameters.items())
+    parameters = [option.replace(kind=option.KEYWORD_ONLY) for option in options]
+    call.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return call

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import sys
 import threading
@@ -70,15 +69,8 @@ def round_numbers(value: Any) -> Any:
 
 def to_json(value: Any, indent: int | None = None) -> str:
     """Return a value as JSON with rounded numbers; NaN and infinity, which JSON does not have, become null."""
-
-    def finite(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: finite(part) for name, part in value.items()}
-        if isinstance(value, list):
-            return [finite(part) for part in value]
-        return None if isinstance(value, float) and not math.isfinite(value) else value
-
-    return json.dumps(finite(round_numbers(value)), indent=indent, ensure_ascii=False, allow_nan=False)
+    finite = json.loads(json.dumps(round_numbers(value)), parse_constant=lambda name: None)
+    return json.dumps(finite, indent=indent, ensure_ascii=False)
 
 
 # === Tables ===

@@ -10,7 +10,7 @@ import posixpath
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path, PurePath
@@ -37,8 +37,9 @@ from lmzoo.parallel.workers import run_jobs
 from lmzoo.tasks import Task
 from lmzoo.text.validate_text import collect_warnings
 from lmzoo_cli.answers import WRITERS, Origin, make_origins
-from lmzoo_cli.examples import WORDS, Columns, Inputs, count_examples, iterate_in_parts, read_origins
+from lmzoo_cli.examples import WORDS, Inputs, count_examples, iterate_in_parts, read_origins
 from lmzoo_cli.model_loading import find_kind, load_task
+from lmzoo_cli.options import Columns
 from lmzoo_cli.output import say, show_status
 from lmzoo_cli.task_kinds import Kind
 
@@ -93,20 +94,24 @@ class Prediction:
             raise ValueError(
                 f"A {type(task).__name__} takes no such option: leave out --{min(unknown).replace('_', '-')}."
             )
-        done = 0
-        writer = WRITERS[self.to](file)
         with iterate_in_parts(x, self.batch_size, shown) as parts:
-            for part in parts:
-                try:
-                    answers = task.answers(part, batch_size=self.batch_size, **self.options)
-                except (ValueError, TypeError) as error:
-                    message = f"{error} (Counted from example {done}.)" if done else str(error)
-                    raise ArgumentError(message, getattr(error, "argument", None)) from None
-                seen()
-                count = count_examples(part)
-                writer.write(origins[done : done + count], answers)
-                done += count
-        writer.close()
+            WRITERS[self.to](file, self._answers(task, parts, origins, seen))
+
+    def _answers(
+        self, task: Task, parts: Iterator[Inputs], origins: Sequence[Origin], seen: Callable[[], None]
+    ) -> Iterator[tuple[Origin, Any]]:
+        """Yield what is written with each answer, and the answer."""
+        done = 0
+        for part in parts:
+            try:
+                answers = task.answers(part, batch_size=self.batch_size, **self.options)
+            except (ValueError, TypeError) as error:
+                message = f"{error} (Counted from example {done}.)" if done else str(error)
+                raise ArgumentError(message, getattr(error, "argument", None)) from None
+            seen()
+            count = count_examples(part)
+            yield from zip(origins[done : done + count], answers, strict=True)
+            done += count
 
 
 class FilePair(NamedTuple):

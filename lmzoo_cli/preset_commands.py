@@ -3,24 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 from rich.console import Console
 
 from lmzoo_cli.output import announce_keras, plain_table, print_tabs, say, show_status
-
-
-class TargetFormat(StrEnum):
-    """Formats that `lmzoo convert` writes."""
-
-    keras = "keras"
-    keras_hub = "keras_hub"
-    hf = "hf"
-    tf1 = "tf1"
-    bilm = "bilm"
 
 
 def presets() -> None:
@@ -71,7 +60,9 @@ _FamilyOption = Annotated[
 def convert(
     source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
     target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
-    to: Annotated[TargetFormat, typer.Option(help="The format to write.")] = TargetFormat.keras,
+    to: Annotated[
+        Literal["keras", "keras_hub", "hf", "tf1", "bilm"], typer.Option(help="The format to write.")
+    ] = "keras",
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing directory.")] = False,
     family: _FamilyOption = None,
 ) -> None:
@@ -84,7 +75,7 @@ def convert(
     import lmzoo
 
     with show_status(f"Converting {source}"):
-        lmzoo.convert(source, target, to.value, overwrite, family)
+        lmzoo.convert(source, target, to, overwrite, family)
     say(f"Wrote {target}.")
 
 

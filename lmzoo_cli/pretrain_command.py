@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from lmzoo_cli.messages import exit_when_stopped
-from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers
+from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers, expand_options
 from lmzoo_cli.output import announce_keras, say
 from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
@@ -34,84 +35,76 @@ _SCHEDULE = (
 _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
 
 
+@dataclass(frozen=True)
+class RecipeOptions:
+    """Options for the fields of `lmzoo.pretraining.Recipe`; None for its default."""
+
+    family: Annotated[str | None, typer.Option(help=f"One of {', '.join(PRETRAINED_FAMILIES)}. Default: bert.")] = None
+    size: Annotated[str | None, typer.Option(help=_SIZE)] = None
+    tokens: Annotated[int, typer.Option(min=1, help=_TOKENS)] = 60_000_000
+    vocabulary_size: Annotated[
+        int | None, typer.Option(min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000).")
+    ] = None
+    words: Annotated[
+        bool,
+        typer.Option("--words", help="Use whole words as tokens, for lstm_lm and ffnn_lm; rare ones become <unk>."),
+    ] = False
+    sequence_length: Annotated[int | None, typer.Option(min=4, help=_LENGTH)] = None
+    positions: Annotated[int | None, typer.Option(min=4, help="Tokens in the longest sequences (512).")] = None
+    batch_size: Annotated[int | None, typer.Option(min=1, help="Sequences in a batch (32; for elmo 128).")] = None
+    learning_rate: Annotated[
+        float | None, typer.Option(help="Peak learning rate. Default: from the model's width.")
+    ] = None
+    optimizer: Annotated[str, typer.Option(help="adamw or lamb; elmo uses Adagrad.")] = "adamw"
+    schedule: Annotated[str, typer.Option(help=_SCHEDULE)] = "linear"
+    objective: Annotated[
+        str,
+        typer.Option(
+            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them; for "
+            "electra and albert rtd, which tokens a generator has replaced. auto: the family's objective."
+        ),
+    ] = "auto"
+    dynamic: Annotated[
+        bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
+    ] = True
+    mask_probability: Annotated[float, typer.Option(help="Fraction of the tokens that are masked and predicted.")] = (
+        0.15
+    )
+    whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False
+    dtype: Annotated[str, typer.Option(help="Dtype policy, such as mixed_bfloat16.")] = "float32"
+    seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
+    accumulate: Annotated[int, typer.Option(min=1, help="Batches whose gradients are accumulated for one step.")] = 1
+    remat: Annotated[
+        bool, typer.Option("--remat", help="Compute activations again in the backward pass: saves memory, costs time.")
+    ] = False
+
+
+@expand_options
 def pretrain(
     *,
     corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
-    text: Annotated[list[str] | None, typer.Option("--text", metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
-    family: Annotated[
-        str | None,
-        typer.Option(
-            "--family",
-            help=f"One of {', '.join(PRETRAINED_FAMILIES)}. Default: bert.",
-        ),
-    ] = None,
-    size: Annotated[str | None, typer.Option("--size", help=_SIZE)] = None,
-    init: Annotated[str | None, typer.Option("--init", metavar="PRESET", help=_INIT)] = None,
-    tokens: Annotated[int, typer.Option("--tokens", min=1, help=_TOKENS)] = 60_000_000,
+    text: Annotated[list[str] | None, typer.Option(metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
     validation: Annotated[
         list[str] | None,
         typer.Option(
-            "--validation",
             metavar="PATTERN[:WEIGHT]",
             help="Text to evaluate on: a file, directory or quoted pattern; may be given several times. Default: 1% of "
             "the documents of each text.",
         ),
     ] = None,
-    work: Annotated[Path | None, typer.Option("--work", help=_WORK)] = None,
-    states: Annotated[str | None, typer.Option("--states", help=_STATES)] = None,
-    vocabulary_size: Annotated[
-        int | None,
-        typer.Option("--vocabulary-size", min=1, help="Tokens in the vocabulary; for elmo, words to predict (8000)."),
-    ] = None,
-    words: Annotated[
-        bool,
-        typer.Option("--words", help="Use whole words as tokens, for lstm_lm and ffnn_lm; rare ones become <unk>."),
-    ] = False,
-    sequence_length: Annotated[int | None, typer.Option("--sequence-length", min=4, help=_LENGTH)] = None,
-    positions: Annotated[
-        int | None, typer.Option("--positions", min=4, help="Tokens in the longest sequences (512).")
-    ] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help="Sequences in a batch (32; for elmo 128).")
-    ] = None,
-    learning_rate: Annotated[
-        float | None, typer.Option("--learning-rate", help="Peak learning rate. Default: from the model's width.")
-    ] = None,
-    optimizer: Annotated[str, typer.Option("--optimizer", help="adamw or lamb; elmo uses Adagrad.")] = "adamw",
-    schedule: Annotated[str, typer.Option("--schedule", help=_SCHEDULE)] = "linear",
-    objective: Annotated[
-        str,
-        typer.Option(
-            "--objective",
-            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them; for "
-            "electra and albert rtd, which tokens a generator has replaced. auto: the family's objective.",
-        ),
-    ] = "auto",
-    dynamic: Annotated[
-        bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
-    ] = True,
-    mask_probability: Annotated[
-        float, typer.Option("--mask-probability", help="Fraction of the tokens that are masked and predicted.")
-    ] = 0.15,
-    whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False,
-    dtype: Annotated[str, typer.Option("--dtype", help="Dtype policy, such as mixed_bfloat16.")] = "float32",
-    seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
-    accumulate: Annotated[
-        int, typer.Option("--accumulate", min=1, help="Batches whose gradients are accumulated for one step.")
-    ] = 1,
-    remat: Annotated[
-        bool, typer.Option("--remat", help="Compute activations again in the backward pass: saves memory, costs time.")
-    ] = False,
+    init: Annotated[str | None, typer.Option(metavar="PRESET", help=_INIT)] = None,
+    options: RecipeOptions,
+    work: Annotated[Path | None, typer.Option(help=_WORK)] = None,
+    states: Annotated[str | None, typer.Option(help=_STATES)] = None,
     field: Field = "text",
     split: Split = True,
-    tensorboard: Annotated[Path | None, typer.Option("--tensorboard", help="Directory for TensorBoard's logs.")] = None,
-    language: Annotated[str | None, typer.Option("--language", help="Language of the preset, such as en.")] = None,
-    license: Annotated[str | None, typer.Option("--license", help="Its license, such as Apache-2.0.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's logs.")] = None,
+    language: Annotated[str | None, typer.Option(help="Language of the preset, such as en.")] = None,
+    license: Annotated[str | None, typer.Option(help="Its license, such as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
     weights_dtype: Annotated[
-        str,
-        typer.Option("--weights-dtype", help="Dtype of the weights in the preset's files: float16 or float32."),
+        str, typer.Option(help="Dtype of the weights in the preset's files: float16 or float32.")
     ] = "float16",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Start trainings of more than an hour without asking.")
@@ -137,24 +130,7 @@ def pretrain(
     from lmzoo_cli.joining import train_together
 
     check_workers(workers, ray)
-    settings: dict[str, Any] = {
-        "tokens": tokens,
-        "words": words,
-        "sequence_length": sequence_length,
-        "batch_size": batch_size,
-        "learning_rate": learning_rate,
-        "optimizer": optimizer,
-        "schedule": schedule,
-        "objective": objective,
-        "dynamic": dynamic,
-        "mask_probability": mask_probability,
-        "whole_word": whole_word,
-        "dtype": dtype,
-        "seed": seed,
-        "accumulate": accumulate,
-        "remat": remat,
-        **_given(family=family, size=size, vocabulary_size=vocabulary_size, positions=positions),
-    }
+    settings = _given(**asdict(options))
     with exit_when_stopped(work or f"{output}.work"), train_together(workers, ray):
         recipe = Recipe(**settings) if init is None else Recipe.from_preset(init, **settings)
         scores = run(

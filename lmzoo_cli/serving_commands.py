@@ -5,17 +5,13 @@ from __future__ import annotations
 import json
 import os
 import shlex
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from lmzoo_cli.options import Model
 from lmzoo_cli.output import announce_keras, say, show_status
-
-if TYPE_CHECKING:
-    from lmzoo.tasks import Task
 
 _TARGET = (
     "The version to write, such as serving/reviews/1; for serving/reviews, the version after the latest one. Or a "
@@ -32,22 +28,13 @@ _THREADS = (
 _DIRECTORY = "The directory of the model, with a subdirectory for each version."
 
 
-class ExportDtype(StrEnum):
-    """Dtypes that `lmzoo export` converts weights to."""
-
-    int8 = "int8"
-    bfloat16 = "bfloat16"
-
-
 def export(
     model: Model,
     target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
-    dtype: Annotated[ExportDtype | None, typer.Option("--dtype", help=_DTYPE)] = None,
+    dtype: Annotated[Literal["int8", "bfloat16"] | None, typer.Option(help=_DTYPE)] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-new-tokens", min=1, help="Largest number of tokens that a language model adds. Default: the model's."
-        ),
+        typer.Option(min=1, help="Largest number of tokens that a language model adds. Default: the model's."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
@@ -70,10 +57,14 @@ def export(
     if dtype is not None and is_int8(task.backbone):
         raise ValueError("The weights of this model are int8 already: leave out --dtype.")
     with show_status(f"Building the graphs and writing {target}"):
-        if dtype is ExportDtype.int8 and file_format(target) == "onnx":
+        if dtype == "int8" and file_format(target) == "onnx":
             task.export(target, verbose=False, dtype="int8")
         else:
-            _convert_dtype(task, dtype).export(target, verbose=False)
+            if dtype == "int8":
+                task.quantize("int8")
+            elif dtype is not None:
+                task = task.copy_with(dtype=dtype)
+            task.export(target, verbose=False)
     inputs = ["strings"]
     outputs = task.served_outputs
     if is_single_file:
@@ -82,24 +73,14 @@ def export(
     say(f"{type(task).__name__} in {target}: {', '.join(inputs)} in, {', '.join(outputs)} out")
 
 
-def _convert_dtype(task: Task, dtype: ExportDtype | None) -> Task:
-    """Return the task, or a copy, with weights of another dtype."""
-    if dtype is None:
-        return task
-    if dtype is ExportDtype.int8:
-        task.quantize("int8")
-        return task
-    return task.copy_with(dtype=dtype.value)
-
-
 def serve(
     directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help=_DIRECTORY, show_default=False)],
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
     host: Annotated[
-        str, typer.Option("--host", help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
+        str, typer.Option(help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
     ] = "localhost",
-    max_texts: Annotated[int, typer.Option("--max-texts", min=1, help="Largest number of texts in a request.")] = 1024,
-    threads: Annotated[int | None, typer.Option("--threads", min=1, help=_THREADS)] = None,
+    max_texts: Annotated[int, typer.Option(min=1, help="Largest number of texts in a request.")] = 1024,
+    threads: Annotated[int | None, typer.Option(min=1, help=_THREADS)] = None,
 ) -> None:
     """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
     if threads is not None:

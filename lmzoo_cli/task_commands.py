@@ -4,89 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import sys
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
 from lmzoo_cli.messages import exit_when_stopped
 from lmzoo_cli.options import (
     DATA,
-    RECIPE,
     SEVERAL,
-    AnswerFormat,
     BatchSize,
-    Checkpoint,
-    Choices,
-    ClassWeight,
-    Encoding,
-    FormatOption,
-    Header,
-    Label,
+    Columns,
+    FitOptions,
+    LabeledColumns,
     Model,
     Overwrite,
-    Pair,
-    Patience,
     Ray,
-    Scale,
-    Schedule,
-    ScheduleOption,
-    Text,
     Workers,
     check_workers,
+    expand_options,
 )
 from lmzoo_cli.output import announce_keras, check_output, show_status
-from lmzoo_cli.registered import TASKS
 
 
-def fit(
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}", show_default=False)
-    ],
-    task: Annotated[str, typer.Option("--task", help=f"What to train: {', '.join(TASKS)}.")],
-    preset: Annotated[str, typer.Option("--preset", help="Preset or checkpoint to start from: see `lmzoo presets`.")],
-    output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")],
-    validation: Annotated[Path | None, typer.Option("--validation", help="A file of examples to evaluate on.")] = None,
-    validation_split: Annotated[
-        float,
-        typer.Option(
-            "--validation-split",
-            min=0.0,
-            max=0.99,
-            help="Fraction of DATA to hold out at random, instead of --validation.",
-        ),
-    ] = 0.0,
-    epochs: Annotated[int | None, typer.Option("--epochs", min=1, help=f"Passes over the examples. {RECIPE}")] = None,
-    batch_size: Annotated[
-        int | None, typer.Option("--batch-size", min=1, help=f"Examples in a batch. {RECIPE}")
-    ] = None,
-    learning_rate: Annotated[
-        float | None,
-        typer.Option("--learning-rate", min=0.0, help=f"Peak learning rate. {RECIPE}"),
-    ] = None,
-    sequence_length: Annotated[
-        int | None, typer.Option("--sequence-length", help="Longest sequence in tokens. Default: the preset's.")
-    ] = None,
-    pooling: Annotated[
-        str | None, typer.Option("--pooling", help=f"first or mean; for embedder cls, mean, max or others. {RECIPE}")
-    ] = None,
-    schedule: ScheduleOption = Schedule.linear,
-    class_weight: ClassWeight = None,
-    patience: Patience = None,
-    checkpoint: Checkpoint = None,
-    seed: Annotated[int, typer.Option("--seed", help="Seed for all random numbers.")] = 0,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    choices: Choices = None,
-    format: FormatOption = None,
-    header: Header = True,
-    encoding: Encoding = "utf-8",
-    scale: Scale = 1.0,
-    overwrite: Overwrite = False,
-    workers: Workers = None,
-    ray: Ray = None,
-) -> None:
+@expand_options
+def fit(options: FitOptions, columns: LabeledColumns, workers: Workers = None, ray: Ray = None) -> None:
     """Train a task on a file of examples and write it as a .keras file.
 
     The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With
@@ -94,49 +37,27 @@ def fit(
     latest state in the directory of --checkpoint, or without it from scratch.
     """
     announce_keras()
-    from lmzoo_cli.examples import Columns
-    from lmzoo_cli.fine_tuning import FitOptions, fine_tune
+    from lmzoo_cli.fine_tuning import check_options, fine_tune
     from lmzoo_cli.joining import train_together
     from lmzoo_cli.task_kinds import get_kind
 
     check_workers(workers, ray)
-    options = FitOptions(
-        kind=get_kind(task),
-        data=data,
-        columns=Columns(text, pair, label, choices, format, header, encoding, scale),
-        preset=preset,
-        output=output,
-        validation=validation,
-        validation_split=validation_split,
-        recipe={"learning_rate": learning_rate, "epochs": epochs, "batch_size": batch_size, "pooling": pooling},
-        sequence_length=sequence_length,
-        schedule=schedule.value,
-        class_weight=class_weight,
-        patience=patience,
-        checkpoint=checkpoint,
-        seed=seed,
-        overwrite=overwrite,
-    )
-    options.check()
-    with exit_when_stopped(checkpoint), train_together(workers, ray):
-        fine_tune(options)
+    kind = get_kind(options.task)
+    check_options(options, kind)
+    with exit_when_stopped(options.checkpoint), train_together(workers, ray):
+        fine_tune(options, columns, kind)
 
 
+@expand_options
 def evaluate(
+    *,
     model: Model,
     data: Annotated[
         Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA} {SEVERAL}", show_default=False)
     ],
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write all scores to this file.")] = None,
     batch_size: BatchSize = 32,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    choices: Choices = None,
-    format: FormatOption = None,
-    header: Header = True,
-    encoding: Encoding = "utf-8",
-    scale: Scale = 1.0,
+    columns: LabeledColumns,
     overwrite: Overwrite = False,
 ) -> None:
     """Print a task's scores on a file of labeled examples.
@@ -144,19 +65,19 @@ def evaluate(
     The loss and the metrics are those that the model was compiled with; the other scores depend on the task.
     """
     announce_keras()
+    from lmzoo.data.examples import ExampleStream
     from lmzoo.evaluation.reports import Report
-    from lmzoo_cli.examples import Columns, Stream, count_examples
+    from lmzoo_cli.examples import count_examples
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.task_scores import score, show_report, write_report
 
     if json_file:
         check_output(json_file, overwrite)
-    columns = Columns(text, pair, label, choices, format, header, encoding, scale)
     kind, task = load_task(model)
     with show_status("Reading the examples"):
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
-    if isinstance(x, Stream):  # answers to all examples would not fit into memory either
-        report = Report(task.evaluate(batch_size=batch_size, return_dict=True, **x.arguments))
+    if isinstance(x, ExampleStream):  # answers to all examples would not fit into memory either
+        report = Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     else:
         report = score(kind, task, x, y, batch_size)
     if json_file:
@@ -164,7 +85,9 @@ def evaluate(
     show_report(report)
 
 
+@expand_options
 def predict(
+    *,
     model: Model,
     data: Annotated[
         str,
@@ -178,28 +101,21 @@ def predict(
         str | None,
         typer.Option("--output", "-o", help="File to write instead of standard output; for many files, a directory."),
     ] = None,
-    top_k: Annotated[
-        int | None, typer.Option("--top-k", min=1, help="Number of answers for each example, best first.")
-    ] = None,
+    top_k: Annotated[int | None, typer.Option(min=1, help="Number of answers for each example, best first.")] = None,
     threshold: Annotated[
         float | None,
         typer.Option(min=0, max=1, help="Lowest probability of a returned label, for multi-label. Default: 0.5."),
     ] = None,
     batch_size: BatchSize = 32,
     to: Annotated[
-        AnswerFormat | None, typer.Option("--to", help="Format to write. Default: from the suffix of OUTPUT.")
+        Literal["jsonl", "csv", "parquet"] | None,
+        typer.Option(help="Format to write. Default: from the suffix of OUTPUT."),
     ] = None,
     ids: Annotated[
         str | None,
         typer.Option("--id", help="Column to write with each answer instead of the text.", rich_help_panel="Data"),
     ] = None,
-    text: Text = None,
-    pair: Pair = None,
-    label: Label = None,
-    choices: Choices = None,
-    format: FormatOption = None,
-    header: Header = True,
-    encoding: Encoding = "utf-8",
+    columns: Columns,
     workers: Workers = None,
     ray: Ray = None,
     overwrite: Overwrite = False,
@@ -217,16 +133,17 @@ def predict(
     announce_keras()
     from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
     from lmzoo_cli.answers import choose_format, open_output
-    from lmzoo_cli.examples import Columns, count_examples
+    from lmzoo_cli.examples import count_examples
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 
     check_workers(workers, ray)
-    files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, format))
+    files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, columns.format))
     many = workers is not None or files != [data]
-    columns = Columns(text, pair, label, choices, format or ("txt" if data == "-" else None), header, encoding)
     options = {name: value for name, value in (("top_k", top_k), ("threshold", threshold)) if value is not None}
-    answer_format = choose_format(to and to.value, None if many else output, format)
+    answer_format = choose_format(to, None if many else output, columns.format)
+    if data == "-" and columns.format is None:
+        columns = replace(columns, format="txt")
     prediction = Prediction(absolute_model(model), columns, ids, options, answer_format, batch_size)
     if many:
         if not files:

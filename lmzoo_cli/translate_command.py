@@ -18,23 +18,17 @@ def translate(
         typer.Argument(metavar="[TEXT]...", help="Texts to translate. Default: lines from standard input."),
     ] = None,
     to: Annotated[
-        str | None,
-        typer.Option("--to", help="Language to translate to, such as fra, for a model of several languages."),
+        str | None, typer.Option(help="Language to translate to, such as fra, for a model of several languages.")
     ] = None,
     num_beams: Annotated[
-        int | None, typer.Option("--num-beams", min=1, help="Number of beams of the search. Default: the model's.")
+        int | None, typer.Option(min=1, help="Number of beams of the search. Default: the model's.")
     ] = None,
     length_penalty: Annotated[
-        float | None,
-        typer.Option("--length-penalty", help="Above 1 favors longer translations. Default: the model's."),
+        float | None, typer.Option(help="Above 1 favors longer translations. Default: the model's.")
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(
-            "--max-new-tokens",
-            min=1,
-            help="Largest number of tokens of a translation. Default: 2·n + 16 for a source of n.",
-        ),
+        typer.Option(min=1, help="Largest number of tokens of a translation. Default: 2·n + 16 for a source of n."),
     ] = None,
     batch_size: BatchSize = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with the text and its translation.")] = (

@@ -20,7 +20,7 @@ from lmzoo.families.bert import FAMILY
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.testing.tiny import tiny_task, tiny_texts
 from lmzoo_cli import predicting
-from lmzoo_cli.answers import CsvRows
+from lmzoo_cli.answers import write_csv
 from lmzoo_cli.main import app
 from tests.parallel.killing import kill_a_worker
 
@@ -128,7 +128,7 @@ def test_parquet(model, data, tmp_path):
 
 def test_what_comes_from_the_examples_is_not_rounded():
     file = io.BytesIO()
-    CsvRows(file).write([{"id": 12345678.0, "actual": 0.123456789}], [{"score": 0.123456789}])
+    write_csv(file, [({"id": 12345678.0, "actual": 0.123456789}, {"score": 0.123456789})])
     assert file.getvalue().decode() == "id,actual,score\n12345678.0,0.123456789,0.123457\n"
 
 

@@ -29,7 +29,7 @@ from lmzoo.families.marian import FAMILY as MARIAN
 from lmzoo.testing.tiny import public_tasks, tiny_task, tiny_texts
 from lmzoo_cli import fine_tuning
 from lmzoo_cli import output as cli_output
-from lmzoo_cli.answers import WRITERS, open_output
+from lmzoo_cli.answers import open_output, write_csv
 from lmzoo_cli.examples import Columns, read_numbers, read_texts, read_words
 from lmzoo_cli.fine_tuning import class_weights
 from lmzoo_cli.main import app
@@ -437,9 +437,7 @@ def test_answers_in_csv(folder, fitted):
 def test_any_number_of_answers_in_csv():
     """Examples without answers have a row, too, also before the columns are known."""
     file, found = io.BytesIO(), {"text": "b", "score": np.float32(1 / 3), "ends": [1, 2]}
-    rows = WRITERS["csv"](file)
-    rows.write([{"text": "one"}, {"text": "two"}, {"text": "three"}], [[], [found, [found]], []])
-    rows.close()
+    write_csv(file, [({"text": "one"}, []), ({"text": "two"}, [found, [found]]), ({"text": "three"}, [])])
     assert file.getvalue().decode().splitlines() == [
         "text,answer_text,score,ends",
         "one,,,",
@@ -448,12 +446,10 @@ def test_any_number_of_answers_in_csv():
         "three,,,",
     ]
     file = io.BytesIO()
-    rows = WRITERS["csv"](file)
-    rows.write([{"id": 1}], [[]])
-    rows.close()
+    write_csv(file, [({"id": 1}, [])])
     assert file.getvalue() == b"id\n1\n"
     file = io.BytesIO()
-    WRITERS["csv"](file).write([{"id": 1}, {"id": 2}], np.array([[0.5, 1 / 3], [1, 2]], "float32"))
+    write_csv(file, zip([{"id": 1}, {"id": 2}], np.array([[0.5, 1 / 3], [1, 2]], "float32"), strict=True))
     assert file.getvalue() == b'id,vector\n1,"[0.5, 0.333333]"\n2,"[1.0, 2.0]"\n'
 
 
