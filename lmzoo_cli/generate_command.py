@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from lmzoo_cli.options import Model
-from lmzoo_cli.output import announce_keras, read_lines, show_status
+from lmzoo_cli.output import read_lines, show_status
 
 Sampler = Literal["greedy", "random", "top_k", "top_p", "beam", "contrastive"]
 
@@ -42,7 +42,6 @@ def generate(
     ] = False,
 ) -> None:
     """Continue texts with a language model; the text is printed as it comes."""
-    announce_keras()
     from lmzoo.models import CausalLM, Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 

@@ -10,8 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text as Line
 
+from lmzoo_cli.messages import Command
 from lmzoo_cli.options import DATA, MODEL, BatchSize, LabeledColumns, expand_options
-from lmzoo_cli.output import announce_keras, read_lines, show_status, to_json
+from lmzoo_cli.output import read_lines, show_status, to_json
 
 if TYPE_CHECKING:
     from lmzoo.tasks import Task
@@ -30,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON lines.")]
 Context = Annotated[str | None, typer.Option(help="The context of the questions, or the second text of pairs.")]
 
 
-@inspect.command()
+@inspect.command(cls=Command)
 def attention(
     model: Model,
     texts: Texts = None,
@@ -38,7 +39,6 @@ def attention(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
     """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
-    announce_keras()
     from lmzoo import analysis
 
     task, given = _load(model, texts)
@@ -48,7 +48,7 @@ def attention(
     typer.echo(f"Wrote {output}.")
 
 
-@inspect.command()
+@inspect.command(cls=Command)
 @expand_options
 def report(
     *,
@@ -66,7 +66,6 @@ def report(
 
     The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
     """
-    announce_keras()
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream
     from lmzoo.tasks.base.reports import check_additions, with_errors
@@ -86,10 +85,9 @@ def report(
     typer.echo(f"Wrote {output}.")
 
 
-@inspect.command()
+@inspect.command(cls=Command)
 def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
     """Show how far each layer moves the vectors of the tokens, and how similar their directions are."""
-    announce_keras()
     from lmzoo import analysis
 
     task, given = _load(model, texts)
@@ -108,7 +106,7 @@ def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
     _print(rows, as_json)
 
 
-@inspect.command()
+@inspect.command(cls=Command)
 def senses(
     model: Model,
     word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.", show_default=False)],
@@ -118,7 +116,6 @@ def senses(
     as_json: AsJson = False,
 ) -> None:
     """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
-    announce_keras()
     from lmzoo import analysis
     from lmzoo.models import TextEmbedder
 
@@ -138,10 +135,9 @@ def senses(
     _print(rows, as_json)
 
 
-@inspect.command()
+@inspect.command(cls=Command)
 def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
     """Show the surprisal of each word to a language model, in nats."""
-    announce_keras()
     from lmzoo import analysis
 
     task, given = _load(model, texts)
@@ -154,7 +150,7 @@ def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> Non
             _print([{"word": word.word, "surprisal": word.surprisal} for word in words], False)
 
 
-@inspect.command()
+@inspect.command(cls=Command)
 def why(
     model: Model,
     texts: Texts = None,
@@ -174,7 +170,6 @@ def why(
     as_json: AsJson = False,
 ) -> None:
     """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
-    announce_keras()
     from lmzoo import analysis
 
     task, given = _load(model, texts)

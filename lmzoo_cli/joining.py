@@ -13,21 +13,21 @@ import typer
 from lmzoo.distribution import initialize
 from lmzoo.parallel.process_group import run_together
 from lmzoo.parallel.processes import naming_lost_processes
+from lmzoo_cli.options import WorkerOptions
 from lmzoo_cli.output import say
 
 _JOINING_SECONDS = 300.0  # until all processes must have met: hosts do not start equally fast
 
 
 @contextlib.contextmanager
-def train_together(workers: int | None, address: str | None) -> Iterator[None]:
+def train_together(scale: WorkerOptions) -> Iterator[None]:
     """Start workers that run this command, or join the other workers and train one model with them in the block.
 
     Without workers it does nothing. A process is one of several workers if the environment says so, in the variables
     that `lmzoo.distribution.initialize` reads.
 
     Args:
-        workers: the value of `--workers`.
-        address: the value of `--ray`.
+        scale: number of workers, and the cluster that runs them.
 
     Raises:
         typer.Exit: instead of the block, when the processes that this one has started have ended.
@@ -40,9 +40,9 @@ def train_together(workers: int | None, address: str | None) -> Iterator[None]:
         with naming_lost_processes():  # also while a model is built
             yield
         return
-    if workers is not None:
+    if scale.workers is not None:
         if keras.backend.backend() != "jax":
             raise ValueError("Several workers train one model on the JAX backend: set KERAS_BACKEND=jax.")
-        say(f"Starting {workers} worker{'s' * (workers > 1)} on Ray...")
-        raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], workers, address))
+        say(f"Starting {scale.workers} worker{'s' * (scale.workers > 1)} on Ray...")
+        raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], scale.workers, scale.ray))
     yield

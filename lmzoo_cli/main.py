@@ -10,7 +10,7 @@ import typer
 
 from lmzoo_cli.generate_command import generate
 from lmzoo_cli.inspect_commands import inspect
-from lmzoo_cli.messages import CommandGroup
+from lmzoo_cli.messages import Command, CommandGroup
 from lmzoo_cli.prepare_command import prepare
 from lmzoo_cli.preset_commands import convert, presets, verify
 from lmzoo_cli.pretrain_command import pretrain
@@ -33,7 +33,7 @@ app = typer.Typer(
 )
 for _panel, _commands in _COMMANDS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        app.command(cls=Command, rich_help_panel=_panel)(_command)
 app.add_typer(inspect, name="inspect", rich_help_panel="Models")
 
 

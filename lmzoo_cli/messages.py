@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from lmzoo_cli.output import say
+from lmzoo_cli.output import announce_keras, say
 
 
 class CommandGroup(TyperGroup):
@@ -28,6 +28,15 @@ class CommandGroup(TyperGroup):
                 command = self.commands.get(ctx.invoked_subcommand or "")
                 say(f"Error: {_describe(error, command)}")
                 raise typer.Exit(1) from None
+
+
+class Command(TyperCommand):
+    """A command that imports lmzoo when it runs."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command, and say before that Keras is loaded, which takes seconds."""
+        announce_keras()
+        return super().invoke(ctx)
 
 
 def _describe(error: Exception, command: Any) -> str:

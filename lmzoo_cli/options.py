@@ -81,8 +81,22 @@ Split = Annotated[bool, typer.Option(help="Split lines into sentences, or take e
 
 # === Workers ===
 
-Workers = Annotated[int | None, typer.Option(min=1, help=_WORKERS, rich_help_panel="Scale")]
-Ray = Annotated[str | None, typer.Option(metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")]
+
+@dataclass(frozen=True)
+class WorkerOptions:
+    """Options for worker processes.
+
+    Raises:
+        ValueError: if a cluster is not told how many workers to run.
+    """
+
+    workers: Annotated[int | None, typer.Option(min=1, help=_WORKERS, rich_help_panel="Scale")] = None
+    ray: Annotated[str | None, typer.Option(metavar="ADDRESS", help=_RAY, rich_help_panel="Scale")] = None
+
+    def __post_init__(self) -> None:
+        if self.ray and not self.workers:
+            raise ValueError("--ray needs the number of workers: give --workers, too.")
+
 
 # === Training ===
 
@@ -135,16 +149,6 @@ class FitOptions:
     ] = None
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
     overwrite: Overwrite = False
-
-
-def check_workers(workers: int | None, ray: str | None) -> None:
-    """Check that a cluster is told how many workers to run.
-
-    Raises:
-        ValueError: if it is not.
-    """
-    if ray and not workers:
-        raise ValueError("--ray needs the number of workers: give --workers, too.")
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:

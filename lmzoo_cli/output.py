@@ -28,7 +28,7 @@ def say(line: str) -> None:
 
 
 def announce_keras() -> None:
-    """Say that Keras is loaded, which takes seconds; call it before importing lmzoo."""
+    """Say that Keras is loaded, which takes seconds, unless it is already."""
     if "keras" not in sys.modules:
         say("Loading Keras...")
 

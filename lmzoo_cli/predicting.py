@@ -39,7 +39,7 @@ from lmzoo.text.validate_text import collect_warnings
 from lmzoo_cli.answers import WRITERS, Origin, make_origins
 from lmzoo_cli.examples import WORDS, Inputs, count_examples, iterate_in_parts, read_origins
 from lmzoo_cli.model_loading import find_kind, load_task
-from lmzoo_cli.options import Columns
+from lmzoo_cli.options import Columns, WorkerOptions
 from lmzoo_cli.output import say, show_status
 from lmzoo_cli.task_kinds import Kind
 
@@ -130,8 +130,7 @@ def predict_files(
     files: Sequence[str],
     directory: str,
     overwrite: bool,
-    workers: int | None,
-    address: str | None,
+    scale: WorkerOptions,
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
@@ -143,8 +142,7 @@ def predict_files(
         files: the files that it stands for.
         directory: where to write, under the same names with another suffix.
         overwrite: whether to predict again where there are answers.
-        workers: int, number of worker processes; None for this process.
-        address: of a Ray cluster; None for this machine.
+        scale: number of worker processes, and the cluster that runs them.
 
     Raises:
         ValueError: if two files of answers would have one name, or replace examples; naming a file that cannot be read.
@@ -163,21 +161,19 @@ def predict_files(
     if changed := sum(exists(pair.target) for pair in pending):
         say(f"Predicting again for {changed} of {len(pairs)} files, which have changed.")
     began = time.monotonic()
-    examples = _predict_pending(prediction, pending, workers, address) if pending else 0
+    examples = _predict_pending(prediction, pending, scale) if pending else 0
     speed = f" ({examples / (time.monotonic() - began):,.0f} examples/s)" if examples else ""
     say(f"Wrote answers to {examples:,} examples in {len(pending)} files to {directory}{speed}.")
 
 
-def _predict_pending(
-    prediction: Prediction, pending: Sequence[FilePair], workers: int | None, address: str | None
-) -> int:
+def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale: WorkerOptions) -> int:
     """Write the pending files of answers, and return the number of their examples."""
     examples = 0
     began = time.monotonic()
-    status = show_status(f"Starting {workers} workers") if workers else nullcontext(lambda: None)
+    status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
     start = functools.partial(_start, prediction)
     with status as seen, progress_bar("Predicting", len(pending), "files") as advance:
-        for pair, (count, messages) in run_jobs(pending, start, workers, address, accelerated=True):
+        for pair, (count, messages) in run_jobs(pending, start, scale.workers, scale.ray, accelerated=True):
             seen()
             examples += count
             advance(1, f"{examples:,} examples, {examples / (time.monotonic() - began):,.0f} examples/s")

@@ -10,8 +10,8 @@ from typing import Annotated, Literal
 import typer
 
 from lmzoo_cli.messages import exit_when_stopped
-from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers, expand_options
-from lmzoo_cli.output import announce_keras, print_tabs, show_status
+from lmzoo_cli.options import DOCUMENTS, Field, Split, WorkerOptions, expand_options
+from lmzoo_cli.output import print_tabs, show_status
 
 
 @dataclass(frozen=True)
@@ -47,23 +47,20 @@ def prepare(
     ],
     tokenizer: Annotated[str, typer.Option(help="The preset whose tokenizer to use.")],
     options: PreparationOptions,
-    workers: Workers = None,
-    ray: Ray = None,
+    scale: WorkerOptions,
 ) -> None:
     """Tokenize documents into a corpus for pre-training in Python; leave out duplicates and other unwanted ones.
 
     Every file of documents becomes files of its own in OUT, which are the same for any number of workers. A run that
     was stopped continues with the same command.
     """
-    announce_keras()
     from lmzoo.data.corpora import Preparation, prepare_corpus
     from lmzoo.presets.source import open_source
 
-    check_workers(workers, ray)
     with show_status(f"Loading {tokenizer}"):
         stored_tokenizer = open_source(tokenizer).preprocessor().tokenizer
     preparation = Preparation(**{**asdict(options), "languages": tuple(options.languages or ())})
     # Ray writes to the standard output that a worker has died.
     with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
-        counts = prepare_corpus(documents, stored_tokenizer, output, preparation, workers, ray)
+        counts = prepare_corpus(documents, stored_tokenizer, output, preparation, scale.workers, scale.ray)
     print_tabs(counts.items())

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from lmzoo_cli.output import announce_keras, plain_table, print_tabs, say, show_status
+from lmzoo_cli.output import plain_table, print_tabs, say, show_status
 
 
 def presets() -> None:
@@ -18,7 +18,6 @@ def presets() -> None:
     On a terminal they are shown as a table; in a pipe or a file, as tab-separated lines with exact numbers, after a
     line that names the columns.
     """
-    announce_keras()
     from lmzoo import list_presets
 
     infos = [info for _, info in sorted(list_presets().items())]
@@ -71,7 +70,6 @@ def convert(
     The formats are lmzoo's own presets (keras), KerasHub's presets (keras_hub; backbones only), Hugging Face's
     transformers (hf), the original code of BERT, ALBERT and XLNet (tf1), and ELMo of bilm-tf and AllenNLP (bilm).
     """
-    announce_keras()
     import lmzoo
 
     with show_status(f"Converting {source}"):
@@ -90,7 +88,6 @@ def verify(
     family: _FamilyOption = None,
 ) -> None:
     """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
-    announce_keras()
     import lmzoo
 
     with show_status(f"Checking {source}"):

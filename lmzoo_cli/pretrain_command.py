@@ -11,8 +11,8 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo_cli.messages import exit_when_stopped
-from lmzoo_cli.options import DOCUMENTS, Field, Ray, Split, Workers, check_workers, expand_options
-from lmzoo_cli.output import announce_keras, say
+from lmzoo_cli.options import DOCUMENTS, Field, Split, WorkerOptions, expand_options
+from lmzoo_cli.output import say
 from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
 _CONFIRMED_SECONDS = 3600.0  # a longer training is confirmed first
@@ -109,8 +109,7 @@ def pretrain(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Start trainings of more than an hour without asking.")
     ] = False,
-    workers: Workers = None,
-    ray: Ray = None,
+    scale: WorkerOptions,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 
@@ -121,7 +120,6 @@ def pretrain(
     """
     if bool(corpus) == bool(text):
         raise typer.BadParameter("give the text either as CORPUS or as --text.")
-    announce_keras()
     import keras
 
     from lmzoo.parallel.processes import process_index
@@ -129,9 +127,8 @@ def pretrain(
     from lmzoo.pretraining import pretrain as run
     from lmzoo_cli.joining import train_together
 
-    check_workers(workers, ray)
     settings = _given(**asdict(options))
-    with exit_when_stopped(work or f"{output}.work"), train_together(workers, ray):
+    with exit_when_stopped(work or f"{output}.work"), train_together(scale):
         recipe = Recipe(**settings) if init is None else Recipe.from_preset(init, **settings)
         scores = run(
             _parse_texts(corpus or text or []),

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import typer
 
 from lmzoo_cli.options import Model
-from lmzoo_cli.output import announce_keras, say, show_status
+from lmzoo_cli.output import say, show_status
 
 _TARGET = (
     "The version to write, such as serving/reviews/1; for serving/reviews, the version after the latest one. Or a "
@@ -41,7 +41,6 @@ def export(
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as a file of ONNX or LiteRT."""
     if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
         raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
-    announce_keras()
     from lmzoo.serving.export import file_format, is_int8, token_inputs
     from lmzoo.serving.model_versions import versions_in
     from lmzoo_cli.model_loading import load_task
@@ -85,7 +84,6 @@ def serve(
     """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
     if threads is not None:
         os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # TensorFlow reads it when it is imported
-    announce_keras()
     # TensorFlow comes before lmzoo, which would turn on oneDNN's kernels: on processors where TensorFlow leaves them
     # off, short requests are answered faster without them.
     import tensorflow  # noqa: F401

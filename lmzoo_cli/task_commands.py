@@ -20,31 +20,27 @@ from lmzoo_cli.options import (
     LabeledColumns,
     Model,
     Overwrite,
-    Ray,
-    Workers,
-    check_workers,
+    WorkerOptions,
     expand_options,
 )
-from lmzoo_cli.output import announce_keras, check_output, show_status
+from lmzoo_cli.output import check_output, show_status
 
 
 @expand_options
-def fit(options: FitOptions, columns: LabeledColumns, workers: Workers = None, ray: Ray = None) -> None:
+def fit(options: FitOptions, columns: LabeledColumns, scale: WorkerOptions) -> None:
     """Train a task on a file of examples and write it as a .keras file.
 
     The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With
     --workers N, N processes train one model, on JAX. If one dies, all are restarted, at most three times: from the
     latest state in the directory of --checkpoint, or without it from scratch.
     """
-    announce_keras()
     from lmzoo_cli.fine_tuning import check_options, fine_tune
     from lmzoo_cli.joining import train_together
     from lmzoo_cli.task_kinds import get_kind
 
-    check_workers(workers, ray)
     kind = get_kind(options.task)
     check_options(options, kind)
-    with exit_when_stopped(options.checkpoint), train_together(workers, ray):
+    with exit_when_stopped(options.checkpoint), train_together(scale):
         fine_tune(options, columns, kind)
 
 
@@ -64,7 +60,6 @@ def evaluate(
 
     The loss and the metrics are those that the model was compiled with; the other scores depend on the task.
     """
-    announce_keras()
     from lmzoo.data.examples import ExampleStream
     from lmzoo.evaluation.reports import Report
     from lmzoo_cli.examples import count_examples
@@ -116,8 +111,7 @@ def predict(
         typer.Option("--id", help="Column to write with each answer instead of the text.", rich_help_panel="Data"),
     ] = None,
     columns: Columns,
-    workers: Workers = None,
-    ray: Ray = None,
+    scale: WorkerOptions,
     overwrite: Overwrite = False,
 ) -> None:
     """Write a task's answers to a file of examples, as JSON lines, CSV or Parquet.
@@ -130,16 +124,14 @@ def predict(
     For a directory, a pattern, or with --workers, OUTPUT is a directory with a file of answers for each file of
     examples. If a run was stopped, the same command continues it.
     """
-    announce_keras()
     from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
     from lmzoo_cli.answers import choose_format, open_output
     from lmzoo_cli.examples import count_examples
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 
-    check_workers(workers, ray)
     files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, columns.format))
-    many = workers is not None or files != [data]
+    many = scale.workers is not None or files != [data]
     options = {name: value for name, value in (("top_k", top_k), ("threshold", threshold)) if value is not None}
     answer_format = choose_format(to, None if many else output, columns.format)
     if data == "-" and columns.format is None:
@@ -152,7 +144,7 @@ def predict(
             raise ValueError("Many files, or several workers, read files and write into a directory: give --output.")
         # Ray writes to the standard output that a worker has died.
         with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
-            predict_files(prediction, data, files, output, overwrite, workers, ray)
+            predict_files(prediction, data, files, output, overwrite, scale)
         return
     if output and not is_url(output):
         check_output(Path(output), overwrite)

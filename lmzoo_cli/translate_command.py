@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lmzoo_cli.options import BatchSize, Model
-from lmzoo_cli.output import announce_keras, read_lines, show_status
+from lmzoo_cli.output import read_lines, show_status
 
 
 def translate(
@@ -36,7 +36,6 @@ def translate(
     ),
 ) -> None:
     """Translate texts; each translation is printed on a line."""
-    announce_keras()
     from lmzoo.models import Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 
