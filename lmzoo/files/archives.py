@@ -11,7 +11,7 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
-from typing import IO
+from typing import Any
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
@@ -22,7 +22,7 @@ _LONGEST_HEADER = 1 << 20
 _BLOCK = 1 << 16
 
 # Path, size in bytes, and what opens the content, which is None for a directory.
-_Member = tuple[str, int, Callable[[], IO[bytes]] | None]
+_Member = tuple[str, int, Callable[[], Any] | None]
 
 
 def unpack(archive: Path, folder: Path) -> None:
@@ -79,17 +79,14 @@ def _tar_members(path: Path) -> Iterator[_Member]:
                 if not (member.isreg() or member.isdir()):
                     raise ValueError(f"{path.name} contains {member.name!r}, a link or device: only files are allowed.")
                 file.room = member.size + _LONGEST_HEADER
-                content = None if member.isdir() else functools.partial(_content, archive, member)
-                yield member.name, member.size, content
+                yield (
+                    member.name,
+                    member.size,
+                    None if member.isdir() else functools.partial(archive.extractfile, member),
+                )
                 file.room = _LONGEST_HEADER
         while file.read(_BLOCK):  # up to the end, where the checksum is
             pass
-
-
-def _content(archive: tarfile.TarFile, member: tarfile.TarInfo) -> IO[bytes]:
-    content = archive.extractfile(member)
-    assert content is not None  # as for directories
-    return content
 
 
 class _Metered(gzip.GzipFile):

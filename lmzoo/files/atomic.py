@@ -156,10 +156,6 @@ def atomic_directory(
         _check_replaceable(target, marker, owns, overwrite)
         try:
             temporary.mkdir()
-        except OSError as error:
-            _name_target(error, target, temporary)
-            raise
-        try:
             yield temporary
             _check_replaceable(target, marker, owns, overwrite)
             for entry in temporary.rglob("*"):

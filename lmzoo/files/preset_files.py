@@ -106,16 +106,7 @@ class JsonFiles:
         return self.read(name) if has_file(self.directory, name) else {}
 
 
-def write_json(directory: Path, name: str, value: Mapping[str, object]) -> None:
-    """Write `value` into the file `name` of a preset as indented JSON."""
-    _write(directory, name, value)
-
-
-def write_json_list(directory: Path, name: str, values: Sequence[Mapping[str, object]]) -> None:
-    """Write `values` into the file `name` of a preset as an indented JSON list."""
-    _write(directory, name, values)
-
-
-def _write(directory: Path, name: str, value: object) -> None:
+def write_json(directory: Path, name: str, value: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
+    """Write an object or a list of objects into the file `name` of a preset as indented JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     Path(directory, name).write_text(text + "\n", encoding="utf-8")

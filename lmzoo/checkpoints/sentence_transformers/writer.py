@@ -15,7 +15,7 @@ from lmzoo.checkpoints.sentence_transformers.modules import LAYER_CLASSES, MODUL
 from lmzoo.checkpoints.tokenizers.classes import SETTINGS_FILE as TOKENIZER_SETTINGS_FILE
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
-from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json, write_json_list
+from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
 from lmzoo.registry.family import family_of
 from lmzoo.text import Preprocessor
 
@@ -87,7 +87,7 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
         own = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
         if own:
             write_safetensors(folder / "model.safetensors", own)
-    write_json_list(target, MODULES_FILE, entries)
+    write_json(target, MODULES_FILE, entries)
     settings = {
         "model_type": "SentenceTransformer",
         "prompts": dict(model.prompts),
