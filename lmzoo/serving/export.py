@@ -72,43 +72,43 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
     if dtype is not None:
         require(dtype == "int8", "dtype", '"int8" or None', dtype)
         _check_int8(task, path)
-    on_tensorflow = keras.backend.backend() == "tensorflow"
-    _check_finite(task)
     if file_format(path):
-        with atomic_file(path) as file:
-            (_write_file if on_tensorflow else _write_with_tensorflow)(task, Path(file))
-            if dtype is not None:
-                _to_int8(Path(file))
-        if verbose:
-            taken = ", ".join(token_inputs(task))
-            print(f"Exported {type(task).__name__} to {path}: {taken} in, {task.output_name} out.")
+        names = f"{', '.join(token_inputs(task))} in, {task.output_name} out"
+        _export_to(path, task, _write_file, names, verbose, int8=dtype is not None)
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
-    _check_no_versions(path)
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
-    with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
-        (_write_saved_model if on_tensorflow else _write_with_tensorflow)(task, target)
-    if verbose:
-        print(f"Exported {type(task).__name__} to {path}: strings in, {', '.join(task.served_outputs)} out.")
+    _export_to(path, task, _write_saved_model, f"strings in, {', '.join(task.served_outputs)} out", verbose)
 
 
 def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = True) -> None:
     """Write a model's outputs as a SavedModel, or for another runtime; see `Backbone.export`."""
     check_path(path)
-    _check_finite(backbone)
-    write = _write_outputs if keras.backend.backend() == "tensorflow" else _write_with_tensorflow
+    names = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
+    _export_to(path, backbone, _write_outputs, names, verbose)
+
+
+def _export_to(
+    path: str | Path, model: Any, write: Callable[[Any, Path], None], names: str, verbose: bool, int8: bool = False
+) -> None:
+    """Replace the file or folder at `path` by what `write`, or a process of TensorFlow in its place, writes."""
+    if problem := first_not_finite(model.weights):
+        raise NotFiniteError(f"This {type(model).__name__} cannot be exported: {problem}. Train it again.")
+    if keras.backend.backend() != "tensorflow":
+        write = _write_with_tensorflow
     if file_format(path):
         with atomic_file(path) as file:
-            write(backbone, Path(file))
+            write(model, file)
+            if int8:
+                _to_int8(file)
     else:
         _check_no_versions(path)
         with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
-            write(backbone, target)
+            write(model, target)
     if verbose:
-        names = ", ".join(flat_outputs(backbone.output))
-        print(f"Exported {type(backbone).__name__} to {path}: {', '.join(backbone.input)} in, {names} out.")
+        print(f"Exported {type(model).__name__} to {path}: {names}.")
 
 
 def flat_outputs(outputs: Features) -> Features:
@@ -120,11 +120,6 @@ def flat_outputs(outputs: Features) -> Features:
         else:
             named[name] = value
     return named
-
-
-def _check_finite(model: keras.Model | ServedModel) -> None:
-    if problem := first_not_finite(model.weights):
-        raise NotFiniteError(f"This {type(model).__name__} cannot be exported: {problem}. Train it again.")
 
 
 def _check_no_versions(path: str | Path) -> None:

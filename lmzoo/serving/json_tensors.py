@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     import tensorflow as tf
-    from tensorflow.core.protobuf.meta_graph_pb2 import TensorInfo
 
 Json: TypeAlias = "Mapping[str, Json] | Sequence[Json] | str | float | None"
 Values: TypeAlias = "list[Values] | bytes | str | float"  # as numpy's `tolist` returns them
@@ -24,18 +23,6 @@ class RequestError(ValueError):
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
         self.status = status
-
-
-def describe_inputs(tensors: Mapping[str, TensorInfo]) -> dict[str, Json]:
-    """Return the types and shapes of a signature's inputs, or of its outputs, as TensorFlow Serving describes them."""
-    from tensorflow.core.framework import types_pb2
-
-    result: dict[str, Json] = {}
-    for name, info in tensors.items():
-        axes: list[Json] = [{"size": str(axis.size), "name": axis.name} for axis in info.tensor_shape.dim]
-        shape: dict[str, Json] = {"dim": axes, "unknown_rank": info.tensor_shape.unknown_rank}
-        result[name] = {"dtype": types_pb2.DataType.Name(info.dtype), "tensor_shape": shape, "name": info.name}
-    return result
 
 
 def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:

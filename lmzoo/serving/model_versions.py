@@ -11,7 +11,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from lmzoo.serving.json_tensors import Json, RequestError, describe_inputs, rows_to_columns, to_json, to_tensor
+from lmzoo.serving.json_tensors import Json, RequestError, rows_to_columns, to_json, to_tensor
 from lmzoo.serving.warmup import WARMUP_FILE, read_warmup
 
 if TYPE_CHECKING:
@@ -100,17 +100,15 @@ class ModelVersion:
 
     def metadata(self) -> dict[str, Json]:
         """Return names, types and shapes of the signatures, as TensorFlow Serving describes them."""
+        from google.protobuf.json_format import MessageToDict
         from tensorflow.core.protobuf import saved_model_pb2
 
         saved = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
-        signatures: dict[str, Json] = {
-            name: {
-                "inputs": describe_inputs(s.inputs),
-                "outputs": describe_inputs(s.outputs),
-                "method_name": s.method_name,
-            }
-            for name, s in saved.meta_graphs[0].signature_def.items()
-        }
+        names_and_zeros = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+        signatures = {}
+        for name, signature in saved.meta_graphs[0].signature_def.items():
+            signatures[name] = MessageToDict(signature, **names_and_zeros)
+            del signatures[name]["defaults"]  # of inputs, which no model here has
         return {"signature_def": {"signature_def": signatures}}
 
     def example(self) -> dict[str, Json]:
