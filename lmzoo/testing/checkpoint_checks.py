@@ -98,10 +98,6 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
 CHECKPOINT_CHECKS = (check_peer_outputs, check_peer_files)
 
 
-def _variants(family: Family) -> list[dict[str, Any]]:
-    return [{}, *map(dict, family.variants)]
-
-
 def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
     """Return a model of transformers with random weights, whose files are in `folder / "peer"`.
 
@@ -110,7 +106,9 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
     import torch
     import transformers
 
-    changed = dataclasses.replace(family, tiny=dataclasses.replace(family.tiny, **_variants(family)[variant]))
+    changed = dataclasses.replace(
+        family, tiny=dataclasses.replace(family.tiny, **dict([{}, *family.variants][variant]))
+    )
     task = task_of(head)
     if task is None:
         model = tiny_backbone(changed)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import keras
 import numpy as np
+
+from lmzoo.common.tensor_types import Tensors
 
 if TYPE_CHECKING:
     from lmzoo.tasks.base.task import Task
@@ -39,7 +42,14 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
         assert texts[0] == texts[1], what
     else:
-        np.testing.assert_allclose(actual, expected, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
+        assert_close(actual, expected, what)
+
+
+def assert_close(actual: Tensors, expected: Tensors, what: str, tolerance: float = TOLERANCE) -> None:
+    """Check that the numbers in trees of arrays are close; the message names the path of the first that is not."""
+    for (path, a), b in zip(keras.tree.flatten_with_path(actual), keras.tree.flatten(expected), strict=True):
+        named = ", ".join([what, *map(str, path)])
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=named)
 
 
 def _dicts(answer: object) -> list[dict[str, Any]]:

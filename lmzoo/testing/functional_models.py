@@ -5,10 +5,9 @@ from __future__ import annotations
 import tempfile
 
 import keras
-import numpy as np
 
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
-from lmzoo.testing.exported_answers import TOLERANCE
+from lmzoo.testing.exported_answers import assert_close
 from lmzoo.testing.other_backend import compiles_each_operation
 
 
@@ -35,10 +34,10 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
     for name, copy in copies.items():
         if copy is not loaded:
             copy.set_weights(functional.get_weights())
-        _assert_equal(copy, features, expected, f"{name} of a functional model")
+        assert_close(_predict(copy, features), expected, f"{name} of a functional model")
     clone = keras.models.clone_model(model)
     clone.set_weights(keras.Model(model.input, model.output).get_weights())  # those that the outputs depend on
-    _assert_equal(clone, features, _predict(model, features), "clone_model")
+    assert_close(_predict(clone, features), _predict(model, features), "clone_model")
 
 
 def _on_top(output: Tensor) -> Tensor:
@@ -50,9 +49,3 @@ def _on_top(output: Tensor) -> Tensor:
 def _predict(model: keras.Model, features: Features) -> Tensors:
     model.run_eagerly = not compiles_each_operation()
     return model.predict_on_batch({name: features[name] for name in model.input})
-
-
-def _assert_equal(model: keras.Model, features: Features, expected: Tensors, what: str) -> None:
-    pairs = zip(keras.tree.flatten(_predict(model, features)), keras.tree.flatten(expected), strict=True)
-    for actual, array in pairs:
-        np.testing.assert_allclose(actual, array, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)

@@ -13,7 +13,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.tensor_types import Tensors
-from lmzoo.testing.exported_answers import TOLERANCE
+from lmzoo.testing.exported_answers import assert_close
 from lmzoo.testing.other_backend import compiles_each_operation
 from lmzoo.testing.tiny import SEED
 
@@ -54,11 +54,6 @@ def _compute(layer: Callable[..., Tensors], arguments: list[Any]) -> Tensors:
 
 def _arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
-
-
-def _assert_close(actual: Tensors, expected: Tensors, what: str) -> None:
-    for a, b in zip(_arrays(actual), _arrays(expected), strict=True):
-        np.testing.assert_allclose(a, b, rtol=TOLERANCE, atol=TOLERANCE, err_msg=what)
 
 
 def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
@@ -106,7 +101,7 @@ def check_layer_files(build: Build, arguments: Arguments) -> None:
         model.save(f"{folder}/layer.keras")
         loaded = keras.saving.load_model(f"{folder}/layer.keras")
     loaded.run_eagerly = model.run_eagerly
-    _assert_close(loaded.predict_on_batch(values), model.predict_on_batch(values), "a loaded model")
+    assert_close(loaded.predict_on_batch(values), model.predict_on_batch(values), "a loaded model")
 
 
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
@@ -116,9 +111,9 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
     """
     values = arguments(_BATCH)
     layer = _built(build, values)
-    expected = _compute(layer, values)
+    expected = _arrays(_compute(layer, values))
     integers = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
-    _assert_close(_compute(layer, integers), expected, "masks of integers")
+    assert_close(_arrays(_compute(layer, integers)), expected, "masks of integers")
     first = values[0]
     if isinstance(first, np.ndarray) and first.ndim == 3 and first.dtype == "float32":
 
@@ -127,7 +122,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not support masking")
-            _assert_close(_compute(masked, values), expected, "an input with a mask of Keras")
+            assert_close(_arrays(_compute(masked, values)), expected, "an input with a mask of Keras")
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:

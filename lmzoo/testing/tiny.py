@@ -58,14 +58,15 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
     """Return a task on a tiny backbone, with the classes `LABELS` or a vocabulary of all but three `WORDS`, if any."""
-    if "num_classes" in inspect.signature(task_class).parameters and not {"num_classes", "labels"} & arguments.keys():
-        arguments = {"labels": LABELS, **arguments}
-    if "vocabulary" in inspect.signature(task_class).parameters:
-        arguments = {"vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]], **arguments}
-    if "max_question_length" in inspect.signature(task_class).parameters:  # sequences are short: contexts need room
-        arguments = {"max_question_length": 31, **arguments}
-    if "max_new_tokens" in inspect.signature(task_class).parameters:  # prompts need room, too
-        arguments = {"max_new_tokens": 7, **arguments}
+    parameters = inspect.signature(task_class).parameters
+    defaults: dict[str, Any] = {
+        "vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]],
+        "max_question_length": 31,  # sequences are short: contexts need room
+        "max_new_tokens": 7,  # prompts need room, too
+    }
+    arguments = {**{name: value for name, value in defaults.items() if name in parameters}, **arguments}
+    if "num_classes" in parameters and not {"num_classes", "labels"} & arguments.keys():
+        arguments["labels"] = LABELS
     return task_class(tiny_backbone(family), tiny_preprocessor(family), **arguments)
 
 
