@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lmzoo_cli.generate_command import generate
+from lmzoo_cli.generation_commands import generate, translate
 from lmzoo_cli.inspect_commands import inspect
 from lmzoo_cli.messages import Command, CommandGroup
 from lmzoo_cli.prepare_command import prepare
@@ -16,7 +16,6 @@ from lmzoo_cli.preset_commands import convert, presets, verify
 from lmzoo_cli.pretrain_command import pretrain
 from lmzoo_cli.serving_commands import export, serve
 from lmzoo_cli.task_commands import evaluate, fit, predict
-from lmzoo_cli.translate_command import translate
 
 _COMMANDS = {
     "Models": (fit, evaluate, predict, generate, translate),

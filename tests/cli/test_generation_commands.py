@@ -15,7 +15,7 @@ from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM, MaskedLM
 from lmzoo.tasks.generation import SAMPLERS
 from lmzoo.testing import randomize, tiny_task
-from lmzoo_cli.generate_command import Sampler
+from lmzoo_cli.generation_commands import Sampler
 from lmzoo_cli.main import app
 
 PROMPTS = ["the film", "a plot"]
