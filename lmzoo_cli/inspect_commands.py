@@ -21,9 +21,7 @@ inspect = typer.Typer(
     help="Look inside a model: attention, layers, word senses, surprisal, attributions, errors.", no_args_is_help=True
 )
 
-Model = Annotated[
-    str, typer.Argument(metavar="MODEL", help="A .keras file, or a preset of any family.", show_default=False)
-]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A .keras file, or a preset of any family.")]
 Texts = Annotated[
     list[str] | None, typer.Argument(metavar="[TEXT]...", help="Texts. Default: lines from standard input.")
 ]
@@ -52,8 +50,8 @@ def attention(
 @expand_options
 def report(
     *,
-    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)],
-    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA}", show_default=False)],
+    model: Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA}")],
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     by: Annotated[
         list[str] | None,
@@ -109,7 +107,7 @@ def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
 @inspect.command(cls=Command)
 def senses(
     model: Model,
-    word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.", show_default=False)],
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.")],
     texts: Texts = None,
     groups: Annotated[int, typer.Option(min=1, help="Number of groups.")] = 2,
     layer: Annotated[int | None, typer.Option(help="Layer to take the vectors from. Default: the last one.")] = None,

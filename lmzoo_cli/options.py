@@ -39,7 +39,7 @@ _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 
 _WORKERS = "Number of worker processes, which Ray starts: pip install 'lmzoo\\[scale]'. Default: no workers."
 _RAY = "Address of the Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 
-Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL, show_default=False)]
+Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)]
 BatchSize = Annotated[int, typer.Option(min=1, help="Examples in a batch.")]
 Overwrite = Annotated[bool, typer.Option("--overwrite", help="Replace an existing file.")]
 
@@ -105,9 +105,7 @@ class WorkerOptions:
 class FitOptions:
     """Options of `lmzoo fit`."""
 
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}", show_default=False)
-    ]
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}")]
     task: Annotated[str, typer.Option(help=f"What to train: {', '.join(TASKS)}.")]
     preset: Annotated[str, typer.Option(help="Preset or checkpoint to start from: see `lmzoo presets`.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")]

@@ -41,10 +41,8 @@ class PreparationOptions:
 
 @expand_options
 def prepare(
-    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENTS...", help=DOCUMENTS, show_default=False)],
-    output: Annotated[
-        str, typer.Argument(metavar="OUT", help="The directory of the corpus to write.", show_default=False)
-    ],
+    documents: Annotated[list[str], typer.Argument(metavar="DOCUMENTS...", help=DOCUMENTS)],
+    output: Annotated[str, typer.Argument(metavar="OUT", help="The directory of the corpus to write.")],
     tokenizer: Annotated[str, typer.Option(help="The preset whose tokenizer to use.")],
     options: PreparationOptions,
     scale: WorkerOptions,

@@ -51,14 +51,13 @@ def presets() -> None:
 
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
 _FamilyOption = Annotated[
-    str | None,
-    typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.", show_default=False),
+    str | None, typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.")
 ]
 
 
 def convert(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.", show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="The directory to write.")],
     to: Annotated[
         Literal["keras", "keras_hub", "hf", "tf1", "bilm"], typer.Option(help="The format to write.")
     ] = "keras",
@@ -78,7 +77,7 @@ def convert(
 
 
 def verify(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE, show_default=False)],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help=_SOURCE)],
     write_manifest: Annotated[
         bool,
         typer.Option(

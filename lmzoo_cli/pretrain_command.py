@@ -82,7 +82,7 @@ class RecipeOptions:
 @expand_options
 def pretrain(
     *,
-    corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS, show_default=False)] = None,
+    corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS)] = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
     text: Annotated[list[str] | None, typer.Option(metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
     validation: Annotated[

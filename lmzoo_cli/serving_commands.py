@@ -30,7 +30,7 @@ _DIRECTORY = "The directory of the model, with a subdirectory for each version."
 
 def export(
     model: Model,
-    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET, show_default=False)],
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help=_TARGET)],
     dtype: Annotated[Literal["int8", "bfloat16"] | None, typer.Option(help=_DTYPE)] = None,
     max_new_tokens: Annotated[
         int | None,
@@ -73,7 +73,7 @@ def export(
 
 
 def serve(
-    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help=_DIRECTORY, show_default=False)],
+    directory: Annotated[Path, typer.Argument(metavar="DIRECTORY", help=_DIRECTORY)],
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 for a free one.")] = 8501,
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 accepts requests from other machines.")

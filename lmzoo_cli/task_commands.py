@@ -48,9 +48,7 @@ def fit(options: FitOptions, columns: LabeledColumns, scale: WorkerOptions) -> N
 def evaluate(
     *,
     model: Model,
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA} {SEVERAL}", show_default=False)
-    ],
+    data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Labeled examples. {DATA} {SEVERAL}")],
     json_file: Annotated[Path | None, typer.Option("--json", help="Also write all scores to this file.")] = None,
     batch_size: BatchSize = 32,
     columns: LabeledColumns,
