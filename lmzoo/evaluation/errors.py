@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -189,8 +190,7 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
     """
     if not hasattr(task, "report"):
         raise TypeError(f"Expected a task of `lmzoo.models`, got {task!r:.60}.")
-    found: Report = task.report(x, y, errors=True, **arguments)
-    return found
+    return task.report(x, y, errors=True, **arguments)
 
 
 def _judged(report: Report) -> Judged:
@@ -200,12 +200,9 @@ def _judged(report: Report) -> Judged:
 
 
 def _calibration_table(found: Calibration) -> Cells:
-    rows: list[list[Cell]] = []
-    for i in np.flatnonzero(found.counts).tolist():
-        low, high = found.bounds[i : i + 2]
-        rows.append(
-            [f"{low:.2f}-{high:.2f}", int(found.counts[i]), float(found.confidence[i]), float(found.accuracy[i])]
-        )
+    names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(found.bounds)]
+    columns = (array.tolist() for array in (found.counts, found.confidence, found.accuracy))
+    rows: list[list[Cell]] = [[*row] for row in zip(names, *columns, strict=True) if row[1]]
     return ["probability", "count", "confidence", "accuracy"], rows
 
 

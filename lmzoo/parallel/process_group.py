@@ -183,12 +183,11 @@ def _attempt(ray: Any, command: list[str], workers: int, heard: list[int]) -> _E
 def _next(ray: Any, stream: Any) -> tuple[int, Any]:
     """Return what `_Supervisor.run` yields; (0, None) if the supervisor has died."""
     try:
-        found: tuple[int, Any] = ray.get(next(stream))
+        return ray.get(next(stream))
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except (ray.exceptions.RayActorError, StopIteration):
         return 0, None
-    return found
 
 
 def _write(number: int, content: bytes) -> None:
