@@ -41,12 +41,11 @@ def export(
     """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as a file of ONNX or LiteRT."""
     if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
         raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
-    from lmzoo.serving.export import file_format, is_int8, token_inputs
+    from lmzoo.serving.export import describe_export, file_format, is_int8
     from lmzoo.serving.model_versions import versions_in
     from lmzoo_cli.model_loading import load_task
 
-    is_single_file = file_format(target) is not None
-    if not is_single_file and not target.name.isdecimal():
+    if file_format(target) is None and not target.name.isdecimal():
         target = target / str(max(versions_in(target), default=0) + 1)
     _, task = load_task(model)
     if max_new_tokens is not None:
@@ -64,12 +63,7 @@ def export(
             elif dtype is not None:
                 task = task.copy_with(dtype=dtype)
             task.export(target, verbose=False)
-    inputs = ["strings"]
-    outputs = task.served_outputs
-    if is_single_file:
-        inputs = token_inputs(task)
-        outputs = (task.output_name,)
-    say(f"{type(task).__name__} in {target}: {', '.join(inputs)} in, {', '.join(outputs)} out")
+    say(f"{type(task).__name__} in {target}: {describe_export(task, target)}")
 
 
 def serve(

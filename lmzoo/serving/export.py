@@ -73,14 +73,20 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
         require(dtype == "int8", "dtype", '"int8" or None', dtype)
         _check_int8(task, path)
     if file_format(path):
-        names = f"{', '.join(token_inputs(task))} in, {task.output_name} out"
-        _export_to(path, task, _write_file, names, verbose, int8=dtype is not None)
+        _export_to(path, task, _write_file, describe_export(task, path), verbose, int8=dtype is not None)
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
-    _export_to(path, task, _write_saved_model, f"strings in, {', '.join(task.served_outputs)} out", verbose)
+    _export_to(path, task, _write_saved_model, describe_export(task, path), verbose)
+
+
+def describe_export(task: ServedModel, path: str | Path) -> str:
+    """Return what the exported model takes and returns, in a few words."""
+    if file_format(path):
+        return f"{', '.join(token_inputs(task))} in, {task.output_name} out"
+    return f"strings in, {', '.join(task.served_outputs)} out"
 
 
 def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = True) -> None:

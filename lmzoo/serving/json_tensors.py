@@ -34,8 +34,6 @@ def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
     if not isinstance(instances, list) or not instances:
         raise RequestError('"instances" must be a list that is not empty.')
     rows = [row if isinstance(row, dict) and row.keys() != {"b64"} else {names[0]: row} for row in instances]
-    if len(names) > 1 and any(row.keys() != set(names) for row in rows):
-        raise RequestError(f"Each instance must be an object with {', '.join(names)}.")
     if any(row.keys() != rows[0].keys() for row in rows):
         raise RequestError("All instances must have the same inputs.")
     return {name: [row[name] for row in rows] for name in rows[0]}
