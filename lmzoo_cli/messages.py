@@ -43,19 +43,12 @@ def _describe(error: Exception, command: Any) -> str:
     """Return the message of an error, and the option of the command for the argument that it is about."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"There is no {error.filename}."
-    option = _options(command).get(getattr(error, "argument", None))
-    return f"{error} Option: {option}." if option else str(error)
-
-
-def _options(command: Any) -> dict[str | None, str]:
-    """Return the long options of a command, or of the commands of a group, by the names of their arguments."""
     commands = getattr(command, "commands", {"": command}).values()
-    options = {}
-    for parameter in (parameter for one in commands for parameter in one.params):
-        long = [name for name in (*parameter.opts, *parameter.secondary_opts) if name.startswith("--")]
-        if long:
-            options[parameter.name] = "/".join(long)
-    return options
+    parameters = [parameter for one in commands for parameter in one.params]
+    about = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
+    names = dict.fromkeys(name for parameter in about for name in (*parameter.opts, *parameter.secondary_opts))
+    option = "/".join(name for name in names if name.startswith("--"))
+    return f"{error} Option: {option}." if option else str(error)
 
 
 @contextmanager

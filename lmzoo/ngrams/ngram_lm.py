@@ -19,7 +19,7 @@ from lmzoo.data.corpora.tokenized_documents import sentences_of as sentences_in
 from lmzoo.data.corpora.word_vocabulary import Document, sentences_of
 from lmzoo.ngrams.arpa import SPACES, SPECIAL, read_arpa, write_arpa
 from lmzoo.ngrams.kneser_ney import Discounts, estimate
-from lmzoo.ngrams.sampling import Sampling
+from lmzoo.ngrams.sampling import make_sampler
 from lmzoo.ngrams.table import END, START, UNKNOWN, NgramTable
 from lmzoo.text import Tokenizer, TokenSpan, WordTokenizer
 from lmzoo.text.token_scores import TokenScore
@@ -214,13 +214,13 @@ class NgramLM:
         require(is_integer(max_new_tokens, 1), "max_new_tokens", "a positive integer", max_new_tokens)
         require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
         stops = stop_strings(stop)
-        sampling, rng = Sampling(sampler, temperature, top_k, top_p), np.random.default_rng(seed)
+        choose_token = make_sampler(sampler, temperature, top_k, top_p, np.random.default_rng(seed))
         never = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 
         def choose(context: list[int]) -> int:
             found = self._table.next_token(context)
             found[never] = -np.inf
-            return sampling.choose(found, rng)
+            return choose_token(found)
 
         single = is_text(prompts)
         cleaned = clean_texts([prompts] if single else prompts, "prompts")

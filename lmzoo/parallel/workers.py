@@ -154,11 +154,10 @@ def connected(workers: int, address: str | None) -> Iterator[Any]:
         ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
     except (OSError, RuntimeError, ValueError) as error:
         reason = str(error).strip().split("\n")[0]
-        raise ConnectionError(
-            f"Ray cannot be started on this machine: {reason}"
-            if address is None
-            else f"There is no Ray cluster at {address}: {reason}"
-        ) from None
+        problem = (
+            "Ray cannot be started on this machine" if address is None else f"There is no Ray cluster at {address}"
+        )
+        raise ConnectionError(f"{problem}: {reason}") from None
     try:
         yield ray
     finally:
