@@ -1,4 +1,4 @@
-"""Options and arguments that several commands have, and their values."""
+"""Options and arguments that several commands or modules have, and how commands take them."""
 
 from __future__ import annotations
 
