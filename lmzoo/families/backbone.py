@@ -18,7 +18,6 @@ from lmzoo.families.keras_hub_names import KerasHubBackboneNames
 from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.layers.adapted import stores_updates
-from lmzoo.layers.configured import register_own
 from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.heads import tied_logits
 from lmzoo.layers.rows import at_positions
@@ -36,7 +35,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
     the dataclass's fields as keyword arguments. They are also attributes of the model, such as `backbone.hidden_dim`,
-    unless a layer has the same name. The families of lmzoo are registered with Keras, for files.
+    unless a layer has the same name.
 
     Args:
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
@@ -72,7 +71,6 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        register_own(cls)
         if "config_class" in cls.__dict__:
             # For help() and notebooks: the dataclass's fields, then what every backbone takes.
             fields = inspect.signature(cls.config_class).parameters.values()

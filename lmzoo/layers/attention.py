@@ -124,6 +124,7 @@ def attention_probabilities(
     return ops.cast(probabilities, query.dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SelfAttention(ConfiguredLayer):
     """Multi-head self-attention with an output projection (Vaswani et al., 2017).
 

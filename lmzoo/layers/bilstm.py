@@ -19,6 +19,7 @@ _LONGEST_WORD = 1024  # characters, where a graph does not know the number
 _PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the hash, since such columns may be missing
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(ConfiguredLayer):
     """Trainable word vectors, of width E, without a vocabulary: words with the same hash share a vector.
 
@@ -50,6 +51,7 @@ class HashedWordEmbedding(ConfiguredLayer):
         return (*ids_shape[:2], self.embedding_dim)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class BiLSTMEncoder(ConfiguredLayer):
     """LSTMs in both directions over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
 

@@ -77,6 +77,7 @@ class CarriesState(ConfiguredLayer):
             stored.assign(ops.reshape(new[: memory.count], stored.shape))
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBackbone(CarriesState):
     """The last hidden states of a backbone with `call_with_state`, which continues each sequence.
 

@@ -65,6 +65,7 @@ class Highway(keras.layers.Layer):
         return input_shape
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterEncoder(ConfiguredLayer):
     """A vector for each word from its characters (Kim et al., 2016): convolutions, highway layers, a projection.
 

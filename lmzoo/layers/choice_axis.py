@@ -16,6 +16,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 ABSENT = -30_000.0  # below any score of a head: its softmax is 0. Finite in float16, too.
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class MergeChoices(ConfiguredLayer):
     """Makes each choice of each example a sequence of its own.
 
@@ -32,6 +33,7 @@ class MergeChoices(ConfiguredLayer):
         return keras.KerasTensor((None if examples is None or choices is None else examples * choices, *rest), x.dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(ConfiguredLayer):
     """Arranges the scores of sequences by example and choice; a choice that is all padding gets -30,000.
 

@@ -14,13 +14,8 @@ from lmzoo.layers.dropout import Dropout
 class ConfiguredLayer(keras.layers.Layer):
     """A layer with an attribute for each of its constructor's arguments, for a rate a `Dropout` of that rate.
 
-    Arguments may be layers, lists of layers, and dataclasses, which the constructor also takes as dicts. Subclasses in
-    lmzoo are registered with Keras, for files.
+    Arguments may be layers, lists of layers, and dataclasses, which the constructor also takes as dicts.
     """
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        register_own(cls)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -31,12 +26,6 @@ class ConfiguredLayer(keras.layers.Layer):
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the layer, with new layers where arguments are layers."""
         return super().from_config({name: _restored(value) for name, value in config.items()})
-
-
-def register_own(cls: type) -> None:
-    """Register a class with Keras under its name if it is one of lmzoo's."""
-    if cls.__module__.startswith("lmzoo."):
-        keras.saving.register_keras_serializable(package="lmzoo")(cls)
 
 
 def _stored(value: Any) -> Any:

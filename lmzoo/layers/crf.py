@@ -23,6 +23,7 @@ from lmzoo.layers.scan import scan
 _NEVER = -1e4  # its exponential is 0, and differences of scores keep three decimals beside it
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class TransitionScores(ConfiguredLayer):
     """Adds to each label's logit a learned score for the label before it.
 

@@ -26,6 +26,7 @@ def sinusoids(count: int, width: int) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles[:, : width // 2])], axis=1)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerEmbedding(ConfiguredLayer):
     """LayerNorm(word + position + segment), then dropout: BERT's input layer (Devlin et al., 2019, figure 2).
 

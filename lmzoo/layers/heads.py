@@ -17,6 +17,7 @@ from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.rows import as_rows, width_of
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class OutputBias(ConfiguredLayer):
     """Adds a bias to the logits of tokens, float (..., V), whose dtype the result has.
 
@@ -41,6 +42,7 @@ class OutputBias(ConfiguredLayer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ClassificationHead(ConfiguredLayer):
     """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
 
@@ -94,6 +96,7 @@ class ClassificationHead(ConfiguredLayer):
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLMHead(ConfiguredLayer):
     """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
 
@@ -180,6 +183,7 @@ def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: 
     return ops.reshape(logits, (*ops.shape(vectors)[:-1], table.input_dim))  # (..., V)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ReplacedTokenHead(ConfiguredLayer):
     """Whether each token is a replaced one: dense, activation, and one linear output (Clark et al., 2020).
 
@@ -214,6 +218,7 @@ class ReplacedTokenHead(ConfiguredLayer):
         return keras.KerasTensor(sequence.shape[:-1], "float32")
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SpanHead(ConfiguredLayer):
     """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
 

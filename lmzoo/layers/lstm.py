@@ -21,6 +21,7 @@ from lmzoo.layers.scan import scan
 DIRECTIONS = ("forward", "backward")
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLSTM(ConfiguredLayer):
     """An LSTM for each direction, with a clipped memory and a clipped projection of its output (Sak et al., 2014).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import keras
 import numpy as np
 from keras import ops
 
@@ -13,6 +14,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import at_positions
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class FirstTokenPooler(ConfiguredLayer):
     """tanh(W·h₀ + b) for the first position's vector h₀: BERT's pooler (Devlin et al., 2019).
 
@@ -43,6 +45,7 @@ class FirstTokenPooler(ConfiguredLayer):
         return (sequence_shape[0], self.hidden_dim)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class MeanPooler(ConfiguredLayer):
     """The mean of the real tokens' vectors; zeros for a sequence without any.
 
@@ -60,6 +63,7 @@ class MeanPooler(ConfiguredLayer):
         return (sequence_shape[0], sequence_shape[-1])
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SquareRootMeanPooler(MeanPooler):
     """The sum of the real tokens' vectors divided by the square root of their number; zeros for a sequence without any.
 
@@ -72,6 +76,7 @@ class SquareRootMeanPooler(MeanPooler):
         return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class WeightedMeanPooler(MeanPooler):
     """The mean of the real tokens' vectors, each weighted by its place, counted from 1 (Muennighoff, 2022).
 
@@ -88,6 +93,7 @@ class WeightedMeanPooler(MeanPooler):
         return ops.cast(total / ops.maximum(ops.sum(places, axis=1), 1), sequence.dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class LastTokenPooler(MeanPooler):
     """The vector of the last real token; zeros for a sequence without any.
 
@@ -101,6 +107,7 @@ class LastTokenPooler(MeanPooler):
         return super().call(sequence, ops.cast(last, "int32") * real)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class MaxPooler(MeanPooler):
     """The maximum of each feature over the real tokens; zeros for a sequence without any.
 
@@ -116,6 +123,7 @@ class MaxPooler(MeanPooler):
         return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class GatherPositions(ConfiguredLayer):
     """The vectors at chosen positions.
 

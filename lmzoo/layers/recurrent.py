@@ -22,6 +22,7 @@ from lmzoo.layers.scan import scan
 CELLS = {"rnn": 1, "gru": 3, "lstm": 4}  # the blocks of columns of their kernels
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class RecurrentLayer(ConfiguredLayer):
     """A recurrent layer whose state can be read after every step.
 

@@ -21,6 +21,7 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeEncoding(ConfiguredLayer):
     """Sinusoids of all distances between a query and a key (Dai et al., 2019, section 3.3).
 
@@ -54,6 +55,7 @@ class RelativeEncoding(ConfiguredLayer):
         return keras.KerasTensor((None if None in lengths else sum(lengths), inputs.shape[-1]), self.compute_dtype)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeAttention(ConfiguredLayer):
     """Multi-head attention whose scores depend on contents, distances, and whether two tokens share a segment.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Tensor
@@ -10,6 +11,7 @@ from lmzoo.layers.remat import recomputed
 from lmzoo.layers.transformer_block import TransformerBlock
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeBlock(TransformerBlock):
     """Relative attention and a feed-forward network, each with a residual sum and LayerNorm (Yang et al., 2019).
 

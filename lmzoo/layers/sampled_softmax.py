@@ -49,6 +49,7 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
     return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SampledSoftmax(ConfiguredLayer):
     """Log-probabilities of words under a softmax; in training over a sample of the vocabulary.
 

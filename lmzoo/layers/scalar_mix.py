@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
@@ -14,6 +15,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ScalarMix(ConfiguredLayer):
     """gamma * sum_k softmax(s)_k * layer_k: ELMo's task-specific combination (Peters et al., 2018, eq. 1).
 

@@ -30,6 +30,7 @@ class LanguageModel(Protocol):
         """Return the shapes and dtypes of a state of `batch` sequences."""
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBiLM(CarriesState):
     """The last layer's outputs of a language model that reads two streams of words, one in each direction.
 

@@ -19,6 +19,7 @@ from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerBlock(ConfiguredLayer):
     """Self-attention and a two-layer feed-forward network, each with a residual sum and LayerNorm.
 

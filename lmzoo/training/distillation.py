@@ -27,6 +27,7 @@ from lmzoo.training.several_devices import SeveralDevicesModel
 _WARMUP = 0.05  # share of the steps
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class DistillationLoss(ConfiguredLayer):
     """Adds the losses between a student's and a teacher's predictions, and between their vectors.
 

@@ -87,8 +87,8 @@ def is_slow(task, family, check, own):
 def parameters():
     """Every task with every check on one family, and in turn with some of them on each other family that it supports.
 
-    Those are a third of the cheap checks and a sixth of the expensive ones; on JAX they are others. The classifier is on
-    all families with all checks that are not expensive. `make test` runs pairs in which every task occurs, and the
+    Those are a third of the cheap checks and a sixth of the expensive ones; on JAX they are others. The classifier is
+    on all families with all checks that are not expensive. `make test` runs pairs in which every task occurs, and the
     classifier on families that are not similar to others.
     """
     on_jax = keras.backend.backend() == "jax"

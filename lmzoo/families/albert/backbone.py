@@ -53,6 +53,7 @@ class AlbertConfig(EncoderConfig):
             )
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class SharedBlocks(ConfiguredLayer):
     """Blocks that are applied repeatedly with the same weights (Lan et al., 2020, section 3.1).
 
@@ -149,6 +150,7 @@ def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[ke
     return {layer: with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class AlbertBackbone(TransformerBackbone):
     """ALBERT's encoder: BERT's with a narrow word table and blocks that share their weights.
 

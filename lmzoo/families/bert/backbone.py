@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import keras
+
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
@@ -16,6 +18,7 @@ class BertConfig(EncoderConfig):
     """
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class BertBackbone(TransformerBackbone):
     """BERT's encoder.
 

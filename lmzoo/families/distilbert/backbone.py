@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import keras
+
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
@@ -20,6 +22,7 @@ class DistilBertConfig(EncoderConfig):
     has_segments = False
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class DistilBertBackbone(TransformerBackbone):
     """DistilBERT's encoder: BERT's without segments and pooler.
 

@@ -22,6 +22,7 @@ class ElectraConfig(EncoderConfig):
     embedding_dim: int = 128
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ElectraBackbone(TransformerBackbone):
     """ELECTRA's encoder: BERT's with embeddings of a width of their own, and without pooler.
 

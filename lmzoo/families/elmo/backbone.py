@@ -17,6 +17,7 @@ from lmzoo.layers import MeanPooler, ScalarMix
 from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class ElmoBackbone(Backbone):
     """ELMo: a bidirectional language model over words made from characters, and a learned mix of its layers.
 

@@ -21,6 +21,7 @@ from lmzoo.layers.rows import as_rows
 from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterTokenizer
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class BiLM(ConfiguredLayer):
     """A bidirectional language model without its softmax: words, then `num_layers` LSTMs in each direction.
 

@@ -26,6 +26,7 @@ class FfnnLmConfig(LeftToRightConfig):
     direct: bool = False
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class FfnnLmBackbone(LeftToRightBackbone):
     """The neural probabilistic language model: a word is predicted from a window of the words before it.
 

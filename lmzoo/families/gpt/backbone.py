@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import keras
+
 from lmzoo.families.encoder_config import DecoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
@@ -16,6 +18,7 @@ class GptConfig(DecoderConfig):
     """
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class GptBackbone(TransformerBackbone):
     """GPT's decoder: each position sees only itself and earlier ones, and LayerNorm follows the sublayers, as in BERT.
 

@@ -23,6 +23,7 @@ class Gpt2Config(DecoderConfig):
     max_sequence_length: int = 1024
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class Gpt2Backbone(TransformerBackbone):
     """GPT-2's decoder: each position sees only itself and earlier ones, and LayerNorm precedes the sublayers.
 

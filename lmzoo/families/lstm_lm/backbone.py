@@ -34,6 +34,7 @@ class LstmLmConfig(LeftToRightConfig):
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class LstmLmBackbone(LeftToRightBackbone):
     """Layers of LSTMs, or of other recurrent cells, that read from left to right.
 

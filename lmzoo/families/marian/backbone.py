@@ -69,6 +69,7 @@ class MarianConfig(EncoderConfig):
         require(isinstance(self.scale_embeddings, bool), "scale_embeddings", "True or False", self.scale_embeddings)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class MarianBackbone(Backbone):
     """An encoder of the source and a decoder of the target, which share one table of embeddings.
 

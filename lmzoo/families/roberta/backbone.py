@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import keras
+
 from lmzoo.families.encoder_config import FairseqEncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
@@ -16,6 +18,7 @@ class RobertaConfig(FairseqEncoderConfig):
     """
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class RobertaBackbone(TransformerBackbone):
     """RoBERTa's encoder: BERT's without segments and pooler, its positions counted over real tokens from 2.
 

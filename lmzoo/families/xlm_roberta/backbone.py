@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import keras
+
 from lmzoo.families.encoder_config import FairseqEncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 
@@ -16,6 +18,7 @@ class XlmRobertaConfig(FairseqEncoderConfig):
     """
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class XlmRobertaBackbone(TransformerBackbone):
     """The encoder of XLM-RoBERTa: RoBERTa's, trained on texts in a hundred languages.
 

@@ -41,6 +41,7 @@ class XlnetConfig(EncoderConfig):
         require(self.hidden_dim % 2 == 0, "hidden_dim", "even, for sines and cosines", self.hidden_dim)
 
 
+@keras.saving.register_keras_serializable(package="lmzoo")
 class XlnetBackbone(TransformerBackbone):
     """XLNet: attention by relative positions and segments, in two streams, with a memory.
 
