@@ -84,8 +84,10 @@ class BufferedBatches(OrderedBatches):
 
     def place(self, step: int) -> dict[str, int]:
         """Return the beginning of the buffer that holds a step: its first step, epoch, first example, and number."""
-        begun = [first for first in [*self._places] if first <= step]  # a copy: another thread may read on
-        return self._places[max(begun)] if begun else {}
+        begun = sorted(first for first in [*self._places] if first <= step)  # a copy: another thread may read on
+        for first in begun[:-1]:
+            del self._places[first]
+        return self._places[begun[-1]] if begun else {}
 
     def begin_at(self, place: dict[str, int]) -> None:
         self._start = place or self._start
