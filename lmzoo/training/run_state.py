@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import tempfile
 import warnings
@@ -88,10 +89,18 @@ class RunStates:
         names = self.names()
         place = names.index(name) + 1  # Later states are damaged, or the run was resumed before them.
         for old in [*names[: max(0, place - self.keep)], *names[place:]]:
-            remove_folder(inside(self.folder, old))
+            self._remove(old)
         if not is_url(self.folder):
             for leftover in Path(self.folder).glob(".step-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
+
+    def _remove(self, name: str) -> None:
+        if is_url(self.folder):
+            remove_folder(inside(self.folder, name))
+            return
+        path = Path(self.folder, name)
+        with contextlib.suppress(OSError):
+            shutil.rmtree(path.rename(path.with_name(f".{name}.tmp")))  # renamed first: gone, even if killed now
 
     def newest(self) -> RunState | None:
         """Return the latest complete state, with a warning for each damaged one before it; None if there are no states.
