@@ -43,7 +43,8 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
     for i, text in enumerate(found):
         if len(text.tokens) > _TOKENS:
             raise ValueError(
-                f"Text {i} has {len(text.tokens)} tokens: the page shows at most {_TOKENS}. Pass less of it."
+                f"Text {i} has {len(text.tokens)} tokens: the page shows at most {_TOKENS}. Pass a shorter text, or a "
+                "part of it."
             )
     texts = [
         {"name": " / ".join(text.texts), "views": [_as_data(view) for view in (text, join_words(text))]}

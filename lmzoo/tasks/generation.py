@@ -92,7 +92,10 @@ def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: l
     ids = [[*before, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
     for i, of_prompt in enumerate(ids):
         if not of_prompt:
-            raise ValueError(f"`prompts[{i}]` is empty, and the family has no start token: write at least one word.")
+            raise ValueError(
+                f"`prompts[{i}]` is empty, and the family has no start token to begin a text with: write at least one "
+                "word."
+            )
     return ids
 
 

@@ -97,8 +97,10 @@ class TaskInputs:
         Raises:
             ValueError: if one of the two would be empty, or if the examples are not in memory.
         """
-        kind = type(self.x).__name__
-        raise ValueError(f"`validation_split` needs examples in memory, got a {kind}: pass `validation_data` instead.")
+        raise ValueError(
+            f"`validation_split` needs examples in memory, got a {type(self.x).__name__}: pass `validation_data` "
+            "instead."
+        )
 
 
 class TextsInMemory(TaskInputs):

@@ -146,8 +146,10 @@ class MultipleChoice(TextVectorTask):
         if array.dtype.kind not in "iub":
             for position, label in enumerate(y):
                 if not isinstance(label, numbers.Real) or not float(label).is_integer():
-                    problem = "is not an integer: a label is the index of the right choice, from 0."
-                    raise TypeError(f"Label {label!r:.60} at position {position} {problem}")
+                    raise TypeError(
+                        f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
+                        "right choice, from 0."
+                    )
         wrong = (array < 0) | (array > np.iinfo("int32").max)
         refuse_first(wrong, array, "is not the index of a choice: choices count from 0.")
         return array.astype("int32")

@@ -218,8 +218,10 @@ class Pretrainer(MaskedTokensTask):
         if self.objective not in _PAIRED:
             return self._join(x, y, sample_weight, lambda documents, by: pack_sentences(clean_documents(documents), by))
         if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
-            advice = "make them with `lmzoo.data.corpora.segment_pairs`."
-            raise ValueError(f'With `objective="{self.objective}"` sequences are pairs: {advice}')
+            raise ValueError(
+                f'With `objective="{self.objective}"` sequences are pairs: make them with '
+                "`lmzoo.data.corpora.segment_pairs`."
+            )
         kind, rng = str(self.objective), np.random.default_rng(0)
         return self._join(x, y, sample_weight, lambda documents, by: segment_pairs(documents, by, kind, rng))
 

@@ -168,7 +168,10 @@ class QuestionAnswerer(Task):
         questions, contexts = split_segments(x, self.text_preprocessor.tokenizer.takes_words)
         if contexts is None:
             if not (isinstance(questions, Sized) and not len(questions)):
-                raise ValueError("A QuestionAnswerer takes pairs, such as [(question, context)]; got single texts.")
+                raise ValueError(
+                    "A QuestionAnswerer takes pairs, (questions, contexts) or [(question, context), ...]; got single "
+                    "texts."
+                )
             contexts = []
         return encode_windows(self.text_preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 

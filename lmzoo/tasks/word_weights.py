@@ -26,7 +26,8 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
     weights = as_weights(sample_weight)
     if weights is not None and weights.ndim != 1:
         raise ValueError(
-            f"Expected a weight for each text, or lists of weights of words, got the shape {weights.shape}."
+            f"Expected a weight for each text, or a list of the weights of its words, got weights of shape "
+            f"{weights.shape}."
         )
     return weights, None
 

@@ -50,8 +50,11 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     columns, most = (getattr(part, "max_characters", None) for part in (tokenizer, config))
     require(is_integer(length, 1), "sequence_length", "a positive integer", length)
     if longest is not None and length > longest:
-        message = f"`sequence_length` is {length}, but the model has positions for {longest} tokens."
-        raise ArgumentError(message, "sequence_length")
+        raise ArgumentError(
+            f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
+            f"{longest}.",
+            "sequence_length",
+        )
     none = np.zeros((0, 0), "int32")
     made = set(tokenizer.features(none, none))
     taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes
@@ -65,7 +68,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     if embeddings is not None and tokens > embeddings:
         raise ValueError(
             f"The tokenizer has {tokens} tokens, but the model has embeddings for {embeddings}: this {reader} and this "
-            f"{model} do not belong together. If tokens were added, take `resize_token_embeddings({tokens})`."
+            f"{model} do not belong together. If tokens were added, take `resize_token_embeddings({tokens})`, a new "
+            "model."
         )
     if columns is not None and most is not None and columns > most:
         raise ValueError(

@@ -144,7 +144,10 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.default_name = self.name if name is None else None
         if backbone.reads_source and not self.supports(family_of(backbone)):
-            raise ValueError(f"A {type(backbone).__name__} is for a Seq2SeqLM, not for a {type(self).__name__}.")
+            raise ValueError(
+                f"A {type(backbone).__name__} writes one sequence from another: it is for a Seq2SeqLM, not for a "
+                f"{type(self).__name__}."
+            )
         self.backbone = backbone
         self.preprocessor = None if preprocessor is None else fit_preprocessor(backbone, preprocessor)
         self.labels = None if labels is None else tuple(labels)
