@@ -110,7 +110,7 @@ def _write(answer: requests.Response, path: Path, tag_file: Path, file: RemoteFi
 
 
 class _Session(requests.Session):
-    """Sends every request, including those after a redirect, over https:// or to this machine."""
+    """A session that sends every request, also after a redirect, over https:// or to this machine."""
 
     def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
         address = urlsplit(url)

@@ -18,7 +18,7 @@ ABSENT = -30_000.0  # below any score of a head: its softmax is 0. Finite in flo
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MergeChoices(ConfiguredLayer):
-    """Makes each choice of each example a sequence of its own.
+    """A layer that makes each choice of each example a sequence of its own.
 
     Call argument: `x` (B, C, ...). Returns (B·C, ...).
     """
@@ -35,7 +35,7 @@ class MergeChoices(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(ConfiguredLayer):
-    """Arranges the scores of sequences by example and choice; a choice that is all padding gets -30,000.
+    """Scores of sequences, by example and choice; a choice that is all padding gets -30,000.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
     """

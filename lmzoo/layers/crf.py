@@ -25,7 +25,7 @@ _NEVER = -1e4  # its exponential is 0, and differences of scores keep three deci
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TransitionScores(ConfiguredLayer):
-    """Adds to each label's logit a learned score for the label before it.
+    """Learned scores of each label after each other one, added to the labels' logits.
 
     The scores begin with zeros: then the most probable labels are those of the logits, as far as they are allowed.
 

@@ -35,7 +35,7 @@ def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Dropout(keras.layers.Layer):
-    """Zeroes elements with probability `rate` and scales the rest by `1 / (1 - rate)` (Srivastava et al., 2014).
+    """Dropout: zeros with probability `rate`, all else times `1 / (1 - rate)` (Srivastava et al., 2014).
 
     An element is dropped where 16 random bits, read as an integer, are below a threshold. The rate is therefore rounded
     to a multiple of 2^-16. The scale is the inverse of the rounded keep probability, so the expectation is exact.

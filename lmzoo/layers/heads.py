@@ -19,7 +19,7 @@ from lmzoo.layers.rows import as_rows, width_of
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class OutputBias(ConfiguredLayer):
-    """Adds a bias to the logits of tokens, float (..., V), whose dtype the result has.
+    """A bias for the logits of tokens, float (..., V), whose dtype the result has.
 
     Args:
         vocabulary_size: int, V.

@@ -105,7 +105,7 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
 
 
 class _Reader:
-    """Reads a file line by line."""
+    """A file that is read line by line."""
 
     def __init__(self, path: str | Path, file: BinaryIO, verbose: bool) -> None:
         self.path, self.file, self.verbose = path, file, verbose

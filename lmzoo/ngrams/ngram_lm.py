@@ -29,7 +29,7 @@ _BATCH = 4096  # sentences tokenized at once
 
 
 class NgramLM:
-    r"""Predicts each token from the n - 1 tokens before it: interpolated modified Kneser-Ney (Chen and Goodman, 1999).
+    r"""An n-gram model with interpolated modified Kneser-Ney smoothing (Chen and Goodman, 1999).
 
     Its estimates are those of KenLM; `lmzoo.ngrams.kneser_ney` states the formulas. A sentence is predicted by itself,
     from its beginning to its end, which is a token, too. Documents are lists of sentences, strings or lists of words;

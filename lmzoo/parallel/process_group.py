@@ -216,7 +216,7 @@ def _signals() -> Iterator[list[int]]:
 
 
 class _Supervisor:
-    """Starts a process on its host, passes on what it writes and how it ends, and sends it signals."""
+    """A thread that runs a process on its host, passes on what it writes and how it ends, and sends it signals."""
 
     def __init__(self) -> None:
         self._started = threading.Event()

@@ -99,7 +99,7 @@ def _result(ray: Any, done: Any, job: object) -> Any:
 
 
 class _Worker:
-    """Does jobs in a process of its own."""
+    """A process that does one job after another."""
 
     def __init__(self) -> None:
         self._function: Callable[[Any], Any] | None = None

@@ -58,7 +58,7 @@ def training_seconds(recipe: Recipe) -> float:
 
 
 class _Clock(keras.callbacks.Callback):
-    """Measures steps, and ends the trial when it has taken long enough."""
+    """A clock of steps, which ends the trial when it has taken long enough."""
 
     def __init__(self) -> None:
         super().__init__()

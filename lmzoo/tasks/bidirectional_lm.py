@@ -35,7 +35,7 @@ _COLUMNS = 16  # the characters of a batch's words are cut to a multiple of this
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLM(Task):
-    """Predicts each word from the words before it and, independently, from those after it (Peters et al., 2018).
+    """A model of each word given the words before it and, independently, given those after it (Peters et al., 2018).
 
     https://arxiv.org/abs/1802.05365; the training is that of the original implementation, bilm-tf.
 

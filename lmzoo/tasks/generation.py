@@ -134,7 +134,7 @@ def _open(x: tf.Tensor) -> tf.TensorSpec:
 
 
 class TokenGenerator:
-    """Generates tokens with a causal model; keeps the compiled loops of its samplers for later calls.
+    """A generator of tokens with a causal model, which keeps the compiled loops of its samplers for later calls.
 
     Beyond the tokenizer's V tokens there is one more, which follows the last token of a text: it keeps sequences
     waiting for the others of their batch, and ends the loop early.

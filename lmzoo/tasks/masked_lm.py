@@ -38,7 +38,7 @@ class MaskAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLM(MaskedTokensTask):
-    """Predicts masked tokens (Devlin et al., 2019, section 3.1).
+    """A masked language model (Devlin et al., 2019, section 3.1).
 
     Inputs are those of the backbone and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
     takes texts without labels and masks them again in every batch. `predict` takes texts that hold mask tokens, and

@@ -43,7 +43,7 @@ _FACTOR, _MORE = 2, 16  # by default a target has at most 2·n + 16 tokens, for 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Seq2SeqLM(Task):
-    """Writes one text from another, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
+    """A model from one text to another, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
 
     Inputs are those of the backbone. The output is logits, float32 (B, S, V): at each position of the target those of
     its next token, by the backbone's table of token embeddings and a bias.

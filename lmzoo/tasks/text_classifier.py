@@ -34,7 +34,7 @@ class ClassAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextClassifier(TextVectorTask):
-    """Assigns one of several classes to a text or a pair of texts (Devlin et al., 2019, section 4.1).
+    """A classifier of texts or pairs of texts (Devlin et al., 2019, section 4.1).
 
     The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, also
     none, and each logit decides on its class alone; `fit` then takes for each text a list, tuple or set of classes, by

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextEmbedder(Task):
-    """Computes a vector for a text, so that texts can be compared (Reimers and Gurevych, 2019).
+    """A model of one vector for each text, by which texts are compared (Reimers and Gurevych, 2019).
 
     The model's output is float32 (B, H), or of the width that several poolings or a `projection` give. It has no
     weights of its own but those of the projection.

@@ -28,7 +28,7 @@ _FIRST = 256  # elements of a dataset that are read ahead
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextRegressor(TextVectorTask):
-    """Predicts a number for a text or a pair of texts, such as the similarity of two sentences (Cer et al., 2017).
+    """A model of one number for a text or a pair of texts, such as the similarity of two sentences (Cer et al., 2017).
 
     The model's output is that number, float32 (B, 1), in the units of the labels. Nothing is scaled, but the bias of a
     new head starts at the mean of the first labels that `fit` sees. With labels far from zero, learning the bias would

@@ -55,7 +55,7 @@ class SpanAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TokenClassifier(Task):
-    """Assigns one of several classes to each word of a text (Devlin et al., 2019, section 5.3).
+    """A classifier of the words of texts (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenized
     on its own, as if it followed a space; its label is that of its first token. The output is logits, float32 (B, T,

@@ -76,7 +76,7 @@ def collect_warnings() -> Iterator[list[str]]:
 
 
 class FirstWarning:
-    """Issues the first text warning of several `with` blocks, and drops all others."""
+    """A collector of text warnings, which issues the first and drops all others."""
 
     def __init__(self) -> None:
         self.issued = False

@@ -29,7 +29,7 @@ _WARMUP = 0.05  # share of the steps
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DistillationLoss(ConfiguredLayer):
-    """Adds the losses between a student's and a teacher's predictions, and between their vectors.
+    """The losses between a student's and a teacher's predictions, and between their vectors, together.
 
     With logits s and t of a masked token, the first one is T² · KL(softmax(t / T) ‖ softmax(s / T)), its mean over the
     masked tokens (Hinton et al., 2015). The second one is 1 − cos of the vectors, its mean over the real tokens. If

@@ -10,7 +10,7 @@ from lmzoo.errors import NotFiniteError
 
 
 class StopOnDivergence(keras.callbacks.Callback):
-    """Raises an error in the first step whose loss is NaN or infinite; the `fit` of every task has one.
+    """A callback that raises an error in the first step whose loss is NaN or infinite; the `fit` of every task has one.
 
     Its weights are lost then, and what other callbacks would save of them is worthless: so none of them is called.
     A `keras.callbacks.TerminateOnNaN` among the callbacks of `fit` replaces it: training stops without an error.

@@ -30,7 +30,7 @@ from lmzoo.training.several_devices import on_every_process
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):
-    """Saves the state of a training run, also in the middle of an epoch, and continues from it.
+    """A checkpoint of a training run, also in the middle of an epoch, from which it continues.
 
     Pass the same callback to `fit` again, on the same texts, in this process or another: training continues with the
     batches, masks and dropout that would have come next, and on a CPU ends with exactly the same weights. A state holds

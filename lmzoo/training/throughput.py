@@ -15,7 +15,7 @@ _INTERVAL = 0.5  # seconds between two moves of the bar: on JAX, each waits for 
 
 
 class Throughput(keras.callbacks.Callback):
-    """Shows steps, loss, tokens per second and the remaining time: in a progress bar, or one line per epoch.
+    """Steps, loss, tokens per second and the remaining time: in a progress bar, or one line per epoch.
 
     The bar is for terminals, the lines for other outputs. If the model has the metric `perplexity`, it replaces the
     loss, which for language models is a sum over a sequence. `tokens_per_second` is added to the logs of each epoch,

@@ -68,7 +68,7 @@ _KINDS = ("Transformer", "Pooling", *LAYER_CLASSES.values())
 
 
 class KeyReader:
-    """Reads files by tables, and collects the keys that no table lists.
+    """A reader of files by tables, which collects the keys that no table lists.
 
     Sentence Transformers and its derivatives ignore such keys, and so does lmzoo, with a warning.
 

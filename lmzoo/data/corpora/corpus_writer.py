@@ -129,7 +129,7 @@ def warn_of_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> Non
 
 
 class ShardWriter:
-    """Tokenizes documents into files.
+    """Files of tokenized documents that are being written.
 
     Args:
         folder: where to write; a path or a URL.

@@ -12,7 +12,7 @@ _PROBE = 2000  # characters that tell the language
 
 @dataclass
 class DocumentFilter:
-    """Leaves out documents, and counts why.
+    """A filter of documents, which counts why it leaves them out.
 
     Attributes:
         min_characters: int, documents with fewer are left out.

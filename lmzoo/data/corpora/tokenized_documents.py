@@ -73,7 +73,7 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
 
 
 class DocumentReader:
-    """Iterates over documents as lists of valid sentences, and warns at the end of what was wrong with them.
+    """Documents as lists of valid sentences, with a warning at the end of what was wrong with them.
 
     Args:
         documents: strings, each one sentence, or lists of sentences.

@@ -25,7 +25,7 @@ from lmzoo.text.permutation import factorization_order
 
 
 class MaskedTokensTask(Task):
-    """Masks tokens and predicts them, alone or together with another objective.
+    """The base of tasks that predict masked tokens, alone or together with another objective.
 
     Args:
         backbone: `lmzoo.models.Backbone`.

@@ -113,7 +113,7 @@ class Generator(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ReplacedTokens(ConfiguredLayer):
-    """Fills masks with tokens of a `Generator`, and scores for each token whether it was filled in wrongly.
+    """A layer that fills masks with tokens of a `Generator`, and scores each token by whether it was replaced.
 
     It is one layer, since a layer that is in a graph and again in another layer of it becomes two layers when Keras
     copies or loads the graph.

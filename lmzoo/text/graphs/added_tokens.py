@@ -158,7 +158,7 @@ class CutTextsGraph(tf.Module):
 
 
 class _FindTokens(tf.Module):
-    """Finds tokens, all of which are normalized or none.
+    """A search for tokens, all of which are normalized or none.
 
     Args:
         tokens: the tokens.

@@ -17,7 +17,7 @@ _BLANKS = np.array([code for code in range(sys.maxunicode + 1) if chr(code).issp
 
 
 class AnswerGraph:
-    """Finds the best answer to each question: `lmzoo.text.answer_ranking` as TensorFlow ops.
+    """The best answer to each question: `lmzoo.text.answer_ranking` as TensorFlow ops.
 
     `null_score_threshold` is None if every question has an answer. Shapes: n examples, w windows, t positions, a
     possible answers.

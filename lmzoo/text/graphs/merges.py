@@ -11,7 +11,7 @@ _NEVER = np.iinfo("int32").max  # the rank of a pair that does not merge
 
 
 class MergesGraph(tf.Module):
-    """Joins pairs of symbols within words, the most important ones first.
+    """Merges of pairs of symbols within words, the most important ones first.
 
     Args:
         ids: token -> id.

@@ -21,7 +21,7 @@ from lmzoo.text.tokenizers.word_level import WordTokenizer
 
 
 class _WordsInGraph(tf.Module):
-    """Splits texts into words; subclasses turn a word into an id or symbols."""
+    """Words of texts as ops; subclasses turn a word into an id or symbols."""
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return int32 (n, None) ids, or (n, None, W) symbols, of texts, `tf.string` (n,)."""

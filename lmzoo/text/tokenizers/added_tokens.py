@@ -107,7 +107,7 @@ class TextPart(NamedTuple):
 
 
 class TextCutter:
-    """Cuts texts at added tokens, for tokenizers that do not run on a `tokenizers.Tokenizer`.
+    """A search for added tokens in texts, for tokenizers that do not run on a `tokenizers.Tokenizer`.
 
     Args:
         tokens: the tokens to find.

@@ -23,7 +23,7 @@ MARKERS = {SENTENCE_START: START_OF_SENTENCE, SENTENCE_END: END_OF_SENTENCE}
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterTokenizer(WordLevelTokenizer):
-    """Turns words into characters, which are the bytes of UTF-8 (Peters et al., 2018).
+    """A tokenizer of words into characters, which are the bytes of UTF-8 (Peters et al., 2018).
 
     There is no vocabulary: in place of ids there are the words themselves, and `as_array` returns the symbols of each:
     start of word, up to `max_characters - 2` bytes, end of word, and padding. The words `<S>` and `</S>` mark the

@@ -26,7 +26,7 @@ LANGUAGE = re.compile(r">>[^<>\s]+<<")  # at the beginning of a source: the lang
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MarianTokenizer(Tokenizer):
-    """Splits sources with one SentencePiece model and targets with another; one vocabulary numbers all tokens.
+    """A SentencePiece model for sources and another for targets, with one vocabulary.
 
     A source may begin with the code of a target language, such as `>>fra<<`, if the vocabulary has it. Special tokens
     are recognized in text.

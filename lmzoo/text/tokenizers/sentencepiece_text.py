@@ -18,7 +18,7 @@ _SPANS = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
 
 class CharacterMap(dict[int, str]):
-    """Maps code points to the text that replaces them; filled as `str.translate` looks them up.
+    """A map from code points to the text that replaces them; filled as `str.translate` looks them up.
 
     The steps are Hugging Face's: compatibility decomposition and the removal of combining marks unless accents are
     kept, then lower-casing. Whitespace becomes a space. Characters can be mapped one by one: decomposition reorders

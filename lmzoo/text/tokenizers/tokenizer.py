@@ -64,7 +64,7 @@ class SpecialTokens(TypedDict, total=False):
 
 
 class Tokenizer(KerasHubTokenizerNames, ABC):
-    """Turns strings into tokens and back; the base class of the families' tokenizers.
+    """The base class of tokenizers, which turn strings into tokens and back.
 
     A subclass names its default special tokens. Its constructor accepts what `get_config` returns, calls
     `_set_special_tokens` with the special tokens that it was given, and `_set_tokens` if it was given a vocabulary;

@@ -83,7 +83,7 @@ class WordLevelTokenizer(Tokenizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """Turns words into ids of a vocabulary, for ELMo with cached token vectors or trained on words.
+    """A tokenizer whose tokens are the words given, for ELMo with cached token vectors or trained on words.
 
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
@@ -166,7 +166,7 @@ class WordTokenizer(WordLevelTokenizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextWordTokenizer(WordTokenizer):
-    """Turns the words of texts into ids, for language models from left to right that are not Transformers.
+    """A tokenizer whose tokens are the words of texts, for language models that are not Transformers.
 
     It differs from `WordTokenizer`, which reads ELMo's sentences: the id of a word is its index in the vocabulary, the
     model gets a padding mask, and texts begin and end with `<|endoftext|>`. Words that the vocabulary lacks become
