@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -46,8 +47,9 @@ ANOTHER_HAS_ENDED = (
 
 
 def lines(process: Ended) -> list[str]:
-    """What it has printed, without what JAX's network adds."""
-    return [line for line in process.output.splitlines() if not line.startswith("[Gloo]")]
+    """What it has printed, without what JAX's network adds, and TensorFlow where Keras imports it."""
+    logged = re.compile(r"\[Gloo\]|WARNING: All log messages|[IWE]\d{4} ")
+    return [line for line in process.output.splitlines() if not logged.match(line)]
 
 
 def results(ended: list[Ended]) -> list[Any]:
