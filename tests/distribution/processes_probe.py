@@ -88,7 +88,8 @@ def leave(when: str) -> None:
 def all_tasks(part: int) -> dict[str, Any]:
     """A quarter of all tasks, each on the first family that it supports; test_meshes.py has all families."""
     chosen = {
-        task.__name__: next(family for family in families().values() if task.supports(family)) for task in public_tasks()
+        task.__name__: next(family for family in families().values() if task.supports(family))
+        for task in public_tasks()
     }
     return {
         name: fit_task(tiny_task(getattr(models, name), family).copy_with(dropout=0.2))
