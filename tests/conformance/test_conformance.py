@@ -87,24 +87,27 @@ def is_slow(task, family, check, own):
 def parameters():
     """Every task with every check on one family, and in turn with some of them on each other family that it supports.
 
-    Those are a third of the cheap checks and a sixth of the expensive ones; on JAX they are others. The classifier is
-    on all families with all checks that are not expensive. `make test` runs pairs in which every task occurs, and the
+    Of the checks that are not expensive those are a third, for the classifier all; half of the expensive ones are there
+    for one more task of each family. On JAX they are others. `make test` runs pairs in which every task occurs, and the
     classifier on families that are not similar to others.
     """
     on_jax = keras.backend.backend() == "jax"
     for family in FAMILIES:
+        of_family = [task for task in TASKS if task.supports(family)]
         for index, task in enumerate(TASKS):
-            if not task.supports(family):
+            if task not in of_family:
                 continue
             supported = [other for other in FAMILIES if task.supports(other)]
             # These take longest: the classifier and the tasks that only they have are enough there.
             quick = [other for other in supported if other.name not in ("albert", "elmo", "xlnet")] or supported
             own = family is quick[index % len(quick)]
             for number, check in enumerate(TASK_CHECKS):
-                expensive = name_of(check) in EXPENSIVE
-                in_turn = (number + index + FAMILIES.index(family) + on_jax) % (6 if expensive else 3) == 0
-                everywhere = task is tasks.TextClassifier and not expensive
-                if not own and ((on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW) or not (in_turn or everywhere)):
+                turn = number + FAMILIES.index(family) + on_jax
+                if name_of(check) in EXPENSIVE:
+                    chosen = turn % 2 == 0 and task is of_family[turn // 2 % len(of_family)]
+                else:
+                    chosen = task is tasks.TextClassifier or (turn + index) % 3 == 0
+                if not own and ((on_jax and name_of(check) in ENOUGH_ON_TENSORFLOW) or not chosen):
                     continue
                 marks = [pytest.mark.slow] * is_slow(task, family, check, own)
                 if name_of(check) == "check_task_backends":

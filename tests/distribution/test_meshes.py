@@ -17,11 +17,14 @@ BACKEND = keras.backend.backend()
 MESHES = "4x2", "1x8", "2x4"
 # The layouts of all others test_layouts.py reads.
 FAMILIES = [family.name for family in families().values() if not family.like]
-# Those that compute the same as another are pre-trained in the same way, unless they have an objective of their own.
+# One family for each way to pre-train.
 PRETRAINING = [
-    f"pretrain_{family.name}"
-    for family in families().values()
-    if f"pretrain_{family.name}" in WAYS and (not family.like or family.objective)
+    f"pretrain_{name}"
+    for name in {
+        (family.pretrained_head, family.objective): family.name
+        for family in families().values()
+        if f"pretrain_{family.name}" in WAYS and (family.objective or family.pretrained_head != "pretraining")
+    }.values()
 ]
 # TensorFlow does not accumulate gradients on several devices, nor carry the states of a BidirectionalLM.
 ON_TENSORFLOW = [name for name in FUNCTIONS if name not in ("accumulation", "outside")]

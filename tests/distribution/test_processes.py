@@ -156,10 +156,10 @@ def test_tensorflow_is_told_what_to_use_instead(monkeypatch):
 
 @on_jax
 @pytest.mark.slow
-@pytest.mark.parametrize("part", range(4))
-def test_two_processes_compute_what_one_computes_for_every_task(root, tmp_path, part):
-    expected = processes_probe.all_tasks(part)
-    for found in results(run_processes(root, tmp_path / "two", 2, "all_tasks", part)):
+@pytest.mark.parametrize("part", range(2))
+def test_two_processes_train_tasks_as_one_does(root, tmp_path, part):
+    expected = processes_probe.some_tasks(part)
+    for found in results(run_processes(root, tmp_path / "two", 2, "some_tasks", part)):
         assert found.keys() == expected.keys()
         assert_same(found, expected)
 
