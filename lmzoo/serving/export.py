@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from lmzoo.files.atomic import atomic_directory, atomic_file, check_path
 from lmzoo.layers.attention import SelfAttention, joined_projections
 from lmzoo.layers.finite import first_not_finite
 from lmzoo.layers.sublayers import sublayers
+from lmzoo.layers.temporary import temporary_attributes
 from lmzoo.serving.allowed_ops import check_ops
 from lmzoo.serving.model_readme import write_readme
 from lmzoo.serving.model_versions import versions_in
@@ -144,18 +145,12 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
         _export(model, target, format or "tf_saved_model", f"A {type(backbone).__name__}")
 
 
-@contextlib.contextmanager
-def _fitting_layers(model: keras.Model, format: str | None) -> Iterator[None]:
+def _fitting_layers(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
     """Avoid ops that formats lack: compute each word and, for LiteRT, unroll loops where layers can."""
     wanted = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
-    before = [(x, name, getattr(x, name)) for x in sublayers(model) for name in wanted if hasattr(x, name)]
-    for layer, name, _ in before:
-        setattr(layer, name, wanted[name])
-    try:
-        yield
-    finally:
-        for layer, name, value in before:
-            setattr(layer, name, value)
+    return temporary_attributes(
+        (layer, name, value) for layer in sublayers(model) for name, value in wanted.items() if hasattr(layer, name)
+    )
 
 
 def _write_saved_model(task: ServedModel, target: Path) -> None:
