@@ -45,7 +45,7 @@ def error_of(*arguments, **options):
     [
         (
             ["--task", "clasifier"],
-            "There is no task 'clasifier'. Did you mean classifier? Choose one of classifier, reg",
+            "There is no task 'clasifier'. Did you mean classifier? Choose one of causal-lm, choice, classifier, ",
         ),
         (["--output", "model.h5"], "must end in .keras, got model.h5"),
         (["--output", "classifier.keras"], "classifier.keras exists: pass --overwrite to replace it"),
