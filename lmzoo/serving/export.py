@@ -176,8 +176,9 @@ def _write_file(task: ServedModel, file: Path) -> None:
     _check_file(task.backbone, file)
     inputs = {name: x for name, x in task.input.items() if name not in _zero_inputs(task)}
     outputs = task.output if len(inputs) == len(task.input) else task(_with_zeros(task, inputs))
-    model = keras.Model(inputs, {task.output_name: outputs})
-    _export(model, file, FILES[file.suffix], f"A {type(task).__name__} on {task.family.name}")
+    model, format = keras.Model(inputs, {task.output_name: outputs}), FILES[file.suffix]
+    with _fitting_layers(task.backbone, format):
+        _export(model, file, format, f"A {type(task).__name__} on {task.family.name}")
 
 
 def _check_file(backbone: keras.Model, file: Path) -> None:

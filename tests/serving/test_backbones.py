@@ -8,6 +8,7 @@ import pytest
 import lmzoo.models  # noqa: F401 - registers the families
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
+from tests.serving.exported_files import outputs_of
 
 pytestmark = pytest.mark.tf_only
 
@@ -35,21 +36,6 @@ def features_of(family):
     return features
 
 
-def read(path, features):
-    """The outputs of an exported model."""
-    import tensorflow as tf
-
-    if path.suffix == ".onnx":
-        session = pytest.importorskip("onnxruntime").InferenceSession(str(path))
-        values = session.run(None, {x.name: features[x.name] for x in session.get_inputs()})
-        return dict(zip([x.name for x in session.get_outputs()], values, strict=True))
-    if path.suffix == ".tflite":
-        run = tf.lite.Interpreter(str(path)).get_signature_runner()
-        return run(**{name: features[name] for name in run.get_input_details()})
-    serve = tf.saved_model.load(str(path)).signatures["serving_default"]
-    return {name: x.numpy() for name, x in serve(**{k: tf.constant(v) for k, v in features.items()}).items()}
-
-
 @pytest.mark.filterwarnings("ignore:.*tf.lite.Interpreter is deprecated")
 @pytest.mark.parametrize(("family", "name"), list(parameters()))
 def test_every_output_has_a_name_and_its_numbers(family, name, tmp_path):
@@ -72,7 +58,7 @@ def test_every_output_has_a_name_and_its_numbers(family, name, tmp_path):
     for name, states in outputs.items():
         if isinstance(states, (list, tuple)):
             expected |= {f"{name}_{i}": x for i, x in enumerate(states)}
-    got = read(path, features)
+    got = outputs_of(path, features)
     assert got.keys() == expected.keys()
     for name, array in expected.items():
         np.testing.assert_allclose(got[name], array, rtol=1e-4, atol=1e-4, err_msg=name)
