@@ -134,10 +134,11 @@ def answers_of(task: models.Task, x: list[Any]) -> Iterator[Any]:
     if isinstance(task, models.BidirectionalLM):
         yield task.perplexity(x, batch_size=3, verbose=False)
     if isinstance(task, models.MaskedLM):
-        yield task.pseudo_perplexity(x[:3], batch_size=4)
-        x = [f"{text} {task.preprocessor.tokenizer.mask_token}" for text in x]
-    if isinstance(task, models.TextEmbedder):
+        mask = task.preprocessor.tokenizer.mask_token
+        yield task.pseudo_perplexity([text.replace(mask, "") for text in x[:3]], batch_size=4)
+    if isinstance(task, (models.TextEmbedder, models.Seq2SeqLM)):
         x = [first for first, _ in x]
+    if isinstance(task, models.TextEmbedder):
         yield task.embed(x[:5], batch_size=4, level="word")
     if type(task).answers is not models.Task.answers:
         yield task.answers(x, batch_size=8)
