@@ -15,9 +15,9 @@ import keras
 import numpy as np
 from rich.console import Console
 
+from lmzoo.common.arguments import near_names
 from lmzoo.common.span_marks import with_marks
 from lmzoo.data.examples import ExampleStream
-from lmzoo.data.readers.text_files import near_names
 from lmzoo.evaluation.reports import Report
 from lmzoo.parallel.processes import first_process_first, process_index
 from lmzoo.presets.catalog import local_directory

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from lmzoo.errors import ArgumentError
@@ -67,3 +67,11 @@ def stop_strings(stop: Any) -> list[str]:
         what = "a string that is not empty, a list of such strings, or None"
         require(isinstance(text, str) and text, "stop", what, text)
     return stops
+
+
+def near_names(name: str, names: Sequence[str]) -> str:
+    """List the names that exist, for the end of a message, and suggest the one most like `name`."""
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    shown = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
+    return f"{hint} There are: {shown}."

@@ -9,9 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
-from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, near_names, require
 from lmzoo.data.readers.table_streams import Row
-from lmzoo.data.readers.text_files import near_names
 from lmzoo.files.urls import size_of
 
 SHUFFLE_BUFFER = 10_000  # examples

@@ -23,15 +23,9 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.generation import (
-    INSTEAD_OF_KERAS_HUBS,
-    Sampler,
-    TokenGenerator,
-    check_room,
-    check_sampling,
-    prompt_ids,
-)
+from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, list_texts
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, prompt_ids
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor

@@ -1,8 +1,7 @@
-"""What a `TextEmbedder` is made of: prompts before its texts, pooling of their tokens, and the layers after it."""
+"""From the vectors of a text's tokens to the vector of the text: pooling, and the layers after it."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -55,9 +54,10 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     """
     family = family_of(backbone)  # an error for anything else than a backbone
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
-    if not modes or not all(isinstance(m, str) and m in POOLING_MODES for m in modes) or len(set(modes)) < len(modes):
-        known = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
-        require(False, "pooling", f"one of {known}, or a list of several", pooling)
+    known = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
+    allowed = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
+    valid = modes and known and len(set(modes)) == len(modes)
+    require(valid, "pooling", f"one of {allowed}, or a list of several", pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
             f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
@@ -139,30 +139,3 @@ def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: 
         else:
             vectors = unit_vectors(vectors)
     return vectors
-
-
-def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None) -> dict[str, str]:
-    """Return a copy of the prompts of a task by name.
-
-    Raises:
-        ValueError: If they are not strings by name, or do not have the default prompt.
-    """
-    if not isinstance(prompts, Mapping | None):
-        raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")
-    copied = dict(prompts or {})
-    for name, text in copied.items():
-        if not isinstance(name, str) or not isinstance(text, str):
-            raise ValueError(f"`prompts` must hold texts by name, got {text!r:.60} as {name!r:.60}.")
-        if re.search("[\ud800-\udfff]", name + text):
-            raise ValueError(f"The prompt {name!r:.60} is not valid Unicode: {text!r:.60}.")
-    if default_prompt is not None and default_prompt not in copied:
-        known = ", ".join(map(repr, copied)) or "none"
-        raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {known:.300}.")
-    return copied
-
-
-def add_prompt(prompt: str, texts: Sequence[Any]) -> list[Any]:
-    """Return texts, each a string or a list of words, with a prompt before each."""
-    if not prompt:
-        return [*texts]
-    return [prompt + text if isinstance(text, str) else [*prompt.split(), *text] for text in texts]

@@ -5,22 +5,18 @@ Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.arguments import is_integer, is_number, near_names, require
 from lmzoo.common.tensor_types import Tensor
-from lmzoo.data.readers.text_files import near_names
-from lmzoo.errors import ArgumentError
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.prediction import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.text import Preprocessor
-from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.weights_in_place import one_thread
 
 if TYPE_CHECKING:
@@ -37,12 +33,6 @@ _Piece = TypeVar("_Piece")
 _CHUNK = 8  # tokens generated at once while streaming
 _KEPT = 8  # compiled loops
 NEVER = -1e9  # the logit of a token that must not come
-# What to do instead of passing the arguments that KerasHub's `generate` has.
-INSTEAD_OF_KERAS_HUBS = {
-    "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
-    "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",
-    "strip_prompt": "The result is always the new text alone: add it to the prompt for the whole text.",
-}
 
 
 def sampler_called(sampler: str | Sampler) -> Sampler:
@@ -78,42 +68,6 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     valid = is_number(temperature) and 1e-30 <= temperature <= 1e30  # in float32, with room for logits
     require(valid, "temperature", "a number from 1e-30 to 1e30", temperature, 'The limit of 0 is `sampler="greedy"`.')
     sampler_called(sampler)
-
-
-def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
-    """Return the tokens of prompts; `start_ids` stand for the empty one.
-
-    Raises:
-        TypeError: naming the position of a prompt that is not a string.
-        ValueError: for an empty prompt, if nothing stands for it.
-    """
-    (cleaned,) = clean_columns({"prompts": prompts})
-    before = preprocessor.special_ids()[0]
-    ids = [[*before, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
-    for i, of_prompt in enumerate(ids):
-        if not of_prompt:
-            raise ValueError(
-                f"`prompts[{i}]` is empty, and the family has no start token to begin a text with: write at least one "
-                "word."
-            )
-    return ids
-
-
-def check_room(ids: list[list[int]], new: int, most: int) -> None:
-    """Check that a model of `most` positions has room for prompts and `new` tokens more.
-
-    Raises:
-        ValueError: naming a prompt that leaves too little.
-    """
-    for i, count in enumerate(map(len, ids)):
-        if count + new > most:
-            room = most - count
-            advice = f"`max_new_tokens` may be at most {room}" if room > 0 else "Shorten the prompt"
-            raise ArgumentError(
-                f"`prompts[{i}]` has {count} tokens, which with `max_new_tokens={new}` is more than the {most} "
-                f"tokens that the model takes. {advice}.",
-                "max_new_tokens",
-            )
 
 
 def prompt_width(length: int, limit: int) -> int:

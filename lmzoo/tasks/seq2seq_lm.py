@@ -22,8 +22,9 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import INSTEAD_OF_KERAS_HUBS, NEVER, Sampler, TokenGenerator, check_sampling
+from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.inputs import list_texts
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.packing import EncodedPairs

@@ -20,7 +20,8 @@ from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_array
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.embedding_head import add_prompt, checked_projection, checked_prompts, pool, pooling_modes, project
+from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
+from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.packing import EncodedPairs

@@ -12,7 +12,7 @@ from keras import ops
 from lmzoo.families.ffnn_lm import FAMILY as FFNN
 from lmzoo.families.lstm_lm import FAMILY as LSTM
 from lmzoo.models import BidirectionalLM, CausalLM, FfnnLmBackbone, LstmLmBackbone, MaskedLM, Pretrainer
-from lmzoo.tasks.generation import prompt_ids
+from lmzoo.tasks.prompts import prompt_ids
 from lmzoo.testing import tiny_backbone, tiny_preprocessor
 from lmzoo.training import FineTuningRecipe
 from tests.reference import left_to_right

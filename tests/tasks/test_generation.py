@@ -10,7 +10,8 @@ from keras import ops
 from lmzoo.families.gpt2 import FAMILY
 from lmzoo.models import CausalLM
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import SAMPLERS, TokenGenerator, prompt_ids, prompt_width
+from lmzoo.tasks.generation import SAMPLERS, TokenGenerator, prompt_width
+from lmzoo.tasks.prompts import prompt_ids
 from lmzoo.testing import randomize, tiny_task
 from lmzoo.text.text_pieces import TextPieces
 

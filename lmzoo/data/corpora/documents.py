@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
+from lmzoo.common.arguments import near_names
 from lmzoo.data.corpora.tokenized_documents import DocumentReader, check_documents
 from lmzoo.data.readers.text_files import (
     ARCHIVE_ERRORS,
     decompressed,
     json_objects,
     list_files,
-    near_names,
     suffix_of,
 )
 from lmzoo.errors import ArgumentError

@@ -6,11 +6,11 @@ import itertools
 import re
 from collections.abc import Callable, Sequence
 
+from lmzoo.common.arguments import near_names
 from lmzoo.data.readers.text_files import (
     Source,
     check_label,
     name_of,
-    near_names,
     numbered_lines,
     read_text,
     suffix_of,

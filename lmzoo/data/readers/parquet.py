@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmzoo.data.readers.text_files import Source, name_of, near_names
+from lmzoo.common.arguments import near_names
+from lmzoo.data.readers.text_files import Source, name_of
 from lmzoo.files.urls import open_to_read
 
 _READ = 1024  # rows that are converted at once

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from lmzoo.common.arguments import near_names
 from lmzoo.common.progress import progress_bar
 from lmzoo.data.readers.parquet import count_parquet_rows, import_pyarrow, numbered_parquet_rows
 from lmzoo.data.readers.tables import (
@@ -22,7 +23,7 @@ from lmzoo.data.readers.tables import (
     numbered_rows,
     pop_names,
 )
-from lmzoo.data.readers.text_files import list_files, near_names, open_text
+from lmzoo.data.readers.text_files import list_files, open_text
 
 NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 

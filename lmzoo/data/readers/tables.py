@@ -10,13 +10,13 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TextIO
 
+from lmzoo.common.arguments import near_names
 from lmzoo.data.readers.parquet import numbered_parquet_rows
 from lmzoo.data.readers.text_files import (
     Source,
     check_label,
     json_objects,
     name_of,
-    near_names,
     numbered_lines,
     read_text,
     suffix_of,

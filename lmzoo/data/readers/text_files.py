@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import codecs
 import contextlib
-import difflib
 import gzip
 import io
 import json
@@ -14,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
+from lmzoo.common.arguments import near_names
 from lmzoo.errors import ArgumentError
 from lmzoo.files.atomic import check_path
 from lmzoo.files.urls import find_files, open_to_read
@@ -137,14 +137,6 @@ def suffix_of(source: Source) -> str:
     """Return the suffix of a file's name in lower case, ignoring that of its compression: ".csv" for "Train.csv.gz"."""
     path = Path(name_of(source).lower())
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
-
-
-def near_names(name: str, names: Sequence[str]) -> str:
-    """List the names that exist, for the end of a message, and suggest the one most like `name`."""
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    shown = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
-    return f"{hint} There are: {shown}."
 
 
 def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
