@@ -311,7 +311,7 @@ def train_sentencepiece(
     characters, blank = character_map(lowercase, keep_accents), kind(**special)
     tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
     with _learning(texts, vocabulary_size, verbose) as checked:
-        model = _train_pieces(
+        model = _train_model(
             (clean(text, characters) for text in checked),
             vocabulary_size,
             pad_id=-1 if pad is None else tokens.index(pad),
@@ -332,7 +332,7 @@ def _train_with_fairseq_ids(
     """Train a model with SentencePiece's own rules for cleaning texts, and its ids, which the tokenizer shifts."""
     with _learning(texts, vocabulary_size, verbose) as checked:
         # fairseq adds padding and the mask.
-        model = _train_pieces(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
+        model = _train_model(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
     return XlmRobertaTokenizer(model, **special)
 
 
@@ -362,7 +362,7 @@ def train_joint_tokenizer(
     """
     require(is_integer(vocabulary_size, 4), "vocabulary_size", "an integer of at least 4", vocabulary_size)
     require(model_type in ("bpe", "unigram"), "model_type", '"bpe" or "unigram"', model_type)
-    model = _train_pieces(
+    model = _train_model(
         [text for side in (sources, targets) for text in clean_texts(side)],
         vocabulary_size - 1,  # without padding
         model_type=model_type,
@@ -378,7 +378,7 @@ def train_joint_tokenizer(
     return MarianTokenizer.of_model(model)
 
 
-def _train_pieces(texts: Iterable[str], size: int, **settings: Any) -> bytes:
+def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
     """Train a SentencePiece model of `size` tokens with the library's own trainer, by default a unigram model.
 
     Raises:

@@ -77,7 +77,7 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
         ValueError: in the block, for another encoding, an unknown one or a damaged archive.
     """
     try:
-        "".encode(encoding)
+        "".encode(encoding)  # a LookupError for codecs such as base64, which `lookup` finds
         encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     except LookupError:
         message = f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1."

@@ -10,8 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.merges import table
-from lmzoo.text.graphs.token_ops import first_from, last_up_to, rows_of, shift
+from lmzoo.text.graphs.token_ops import first_from, last_up_to, lookup_table, rows_of, shift
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
@@ -170,7 +169,7 @@ class _FindTokens(tf.Module):
         super().__init__()
         longest_first = sorted(range(len(tokens)), key=lambda index: -len(contents[index]))
         self._pattern = "(" + "|".join(_escaped(contents[index]) for index in longest_first) + ")"
-        self._numbers = table({contents[index]: index for index in reversed(longest_first)}, tf.string, -1)
+        self._numbers = lookup_table({contents[index]: index for index in reversed(longest_first)}, tf.string, -1)
         self._ids = np.array([ids[token.content] for token in tokens], "int32")  # (k,)
         self._single, self._left, self._right = np.array(
             [[token.single_word for token in tokens], [token.lstrip for token in tokens], [t.rstrip for t in tokens]]

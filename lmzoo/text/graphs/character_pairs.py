@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.merges import MergesGraph, table
-from lmzoo.text.graphs.token_ops import rows_of
+from lmzoo.text.graphs.merges import MergesGraph
+from lmzoo.text.graphs.token_ops import lookup_table, rows_of
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.wordpiece import CleanWordsGraph
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD, CharacterPairTokenizer
@@ -16,11 +16,11 @@ class CharacterPairGraph(CleanWordsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
-        super().__init__(tokenizer, longest=2**31 - 1, options=(True, None, True))
+        super().__init__(tokenizer, longest=2**31 - 1, lowercase=True, strip_accents=None, split_on_cjk=True)
         ids = ids_of(tokenizer.base_vocabulary)
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
         self._merges = MergesGraph(ids, tokenizer.merges)
-        self._symbols = table(ids, tf.string, unknown)
+        self._symbols = lookup_table(ids, tf.string, unknown)
         lengths = [len(token.removesuffix(END_OF_WORD)) for token in tokenizer.base_vocabulary]
         lengths[unknown] = 1
         self._lengths = lengths  # (V,), letters of each token

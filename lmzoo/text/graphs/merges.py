@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import tensorflow as tf
 
+from lmzoo.text.graphs.token_ops import lookup_table
+
 _NEVER = np.iinfo("int32").max  # the rank of a pair that does not merge
 
 
@@ -24,7 +26,7 @@ class MergesGraph(tf.Module):
         parts = np.array([[ids[token] for token in pair] for pair in pairs], "int64").reshape(-1, 2)  # (merges, 2)
         self._size = max(ids.values()) + 1
         ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(parts.tolist())}
-        self._ranks = table(ranks, tf.int64, _NEVER)
+        self._ranks = lookup_table(ranks, tf.int64, _NEVER)
         self._merged = np.array([ids["".join(pair)] for pair in pairs], "int32")  # (merges,)
         self._alone = _may_be_overtaken(parts, self._merged)  # (merges,)
 
@@ -77,13 +79,6 @@ class MergesGraph(tf.Module):
         pairs = tf.cast(tf.gather(ids, places), tf.int64) * self._size + tf.cast(tf.gather(ids, second), tf.int64)
         same = (tf.gather(word, places) == tf.gather(word, second)) & (second > places)
         return tf.where(same, self._ranks.lookup(pairs), _NEVER)
-
-
-def table(entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int) -> tf.lookup.StaticHashTable:
-    """Return a lookup table with int32 values."""
-    keys = list(entries) or ([""] if key_type == tf.string else [-1])  # TensorFlow has no empty tables
-    values = list(entries.values()) or [default]
-    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values, key_type, tf.int32), default)
 
 
 def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:

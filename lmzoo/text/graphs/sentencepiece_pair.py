@@ -6,7 +6,7 @@ import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph, at_most_one
-from lmzoo.text.graphs.merges import table
+from lmzoo.text.graphs.token_ops import lookup_table
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 
@@ -17,8 +17,8 @@ class MarianGraph(CutTextsGraph):
     def __init__(self, tokenizer: MarianTokenizer) -> None:
         super().__init__(tokenizer)
         ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
-        self._ids = table(ids, tf.string, tokenizer.token_to_id(tokenizer.unk_token))
-        self._languages = table({code: ids[code] for code in tokenizer.languages}, tf.string, -1)
+        self._ids = lookup_table(ids, tf.string, tokenizer.token_to_id(tokenizer.unk_token))
+        self._languages = lookup_table({code: ids[code] for code in tokenizer.languages}, tf.string, -1)
         self._code = "^>>[^<>\\pZ\\s]+<<"
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.string)
 

@@ -77,3 +77,12 @@ def join_letters(
     words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
     row = tf.boolean_mask(row, begins & inside)  # (m,)
     return tf.RaggedTensor.from_value_rowids(words, row, rows, validate=False), letters
+
+
+def lookup_table(
+    entries: dict[str, int] | dict[int, int], key_type: tf.DType, default: int
+) -> tf.lookup.StaticHashTable:
+    """Return a lookup table with int32 values."""
+    keys = list(entries) or ([""] if key_type == tf.string else [-1])  # TensorFlow has no empty tables
+    values = list(entries.values()) or [default]
+    return tf.lookup.StaticHashTable(tf.lookup.KeyValueTensorInitializer(keys, values, key_type, tf.int32), default)

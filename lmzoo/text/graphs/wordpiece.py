@@ -23,14 +23,17 @@ class CleanWordsGraph(CutTextsGraph):
     Args:
         tokenizer: the tokenizer.
         longest: the most characters of a word.
-        options: whether to lower-case text, to strip accents, and to split at Chinese characters; see
-            `WordPieceTokenizer`.
+        lowercase: whether to lower-case text.
+        strip_accents: whether to strip accents; None for those of lower-cased text.
+        split_on_cjk: whether to split at Chinese characters.
     """
 
-    def __init__(self, tokenizer: RustTokenizer, longest: int, options: tuple[bool, bool | None, bool]) -> None:
+    def __init__(
+        self, tokenizer: RustTokenizer, longest: int, lowercase: bool, strip_accents: bool | None, split_on_cjk: bool
+    ) -> None:
         super().__init__(tokenizer, normalize_token=tokenizer.backend.normalizer.normalize_str)
-        self._options = options
-        self._map = character_map(*options)
+        self._options = lowercase, strip_accents, split_on_cjk
+        self._map = character_map(*self._options)
         self._longest = longest
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -61,8 +64,13 @@ class WordPieceGraph(CleanWordsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`."""
 
     def __init__(self, tokenizer: WordPieceTokenizer) -> None:
-        options = tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk
-        super().__init__(tokenizer, tokenizer.max_characters_per_word, options)
+        super().__init__(
+            tokenizer,
+            tokenizer.max_characters_per_word,
+            tokenizer.lowercase,
+            tokenizer.strip_accents,
+            tokenizer.split_on_cjk,
+        )
         unknown = tokenizer.token_to_id(tokenizer.unk_token)
         ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)

@@ -6,7 +6,7 @@ from abc import abstractmethod
 
 import tensorflow as tf
 
-from lmzoo.text.graphs.merges import table
+from lmzoo.text.graphs.token_ops import lookup_table
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.word_splitting import split_words
 from lmzoo.text.tokenizers.characters import (
@@ -70,7 +70,7 @@ class WordGraph(_WordsInGraph):
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()
         ids = {word: tokenizer.token_to_id(word) for word in tokenizer.vocabulary}
-        self._table = table(ids, tf.string, tokenizer.token_to_id(tokenizer.unk_token))
+        self._table = lookup_table(ids, tf.string, tokenizer.token_to_id(tokenizer.unk_token))
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
         """Return ids, int32 (m,), of words, `tf.string` (m,)."""

@@ -15,7 +15,7 @@ import numpy as np
 
 from lmzoo.text.tokenizers.added_tokens import AddedToken, special_token
 from lmzoo.text.tokenizers.rust_tokenizer import RustTokenizer
-from lmzoo.text.tokenizers.token_lists import entries_of, ids_of, in_order, read_lines, write_lines
+from lmzoo.text.tokenizers.token_lists import entries_of, ids_of, in_order, read_ids, read_lines, write_lines
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class BytePairTokenizer(MergesTokenizer):
 
     def load_assets(self, directory: str | Path) -> None:
         """Read what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
-        vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
+        vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
     def get_config(self) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self, Unpack
@@ -11,7 +10,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.bpe import MERGES_FILE, VOCABULARY_FILE, MergesTokenizer, lines_of_merges, write_merges
-from lmzoo.text.tokenizers.token_lists import ids_of
+from lmzoo.text.tokenizers.token_lists import ids_of, read_ids
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
@@ -109,7 +108,7 @@ class CharacterPairTokenizer(MergesTokenizer):
 
     def load_assets(self, directory: str | Path) -> None:
         """Read what `save_assets` wrote."""
-        vocabulary = json.loads((Path(directory) / VOCABULARY_FILE).read_bytes())
+        vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
 

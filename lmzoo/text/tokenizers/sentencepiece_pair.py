@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
-from lmzoo.text.tokenizers.token_lists import in_order
+from lmzoo.text.tokenizers.token_lists import in_order, read_ids
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
@@ -206,7 +206,7 @@ class MarianTokenizer(Tokenizer):
             ValueError: as for the constructor.
         """
         source, target, vocabulary = (Path(directory) / name for name in (SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE))
-        self._set_files(source, target, in_order(json.loads(vocabulary.read_bytes())))
+        self._set_files(source, target, in_order(read_ids(vocabulary)))
 
 
 def _content(model: bytes | str | Path) -> bytes:

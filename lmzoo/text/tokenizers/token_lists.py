@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -38,6 +39,22 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
             gap = f" and no token has {place}" if found > place else ""
             raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
     return tokens
+
+
+def read_ids(file: Path) -> dict[str, int]:
+    """Return the ids of tokens that a JSON file holds, for `in_order`.
+
+    Raises:
+        FileNotFoundError: if there is no such file.
+        ValueError: naming the file, if it holds anything else.
+    """
+    try:
+        ids = json.loads(file.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{file} does not hold JSON: {error}") from None
+    if not isinstance(ids, dict) or not all(map(is_integer, ids.values())):
+        raise ValueError(f"{file} must hold an object with an id for each token.")
+    return ids
 
 
 def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
