@@ -49,7 +49,8 @@ class EncoderConfig:
         Raises:
             ValueError: naming the field, its value and what is allowed.
         """
-        integers = [field.name for field in fields(self) if field.type == "int"]
+        # Types are strings where annotations are postponed.
+        integers = [field.name for field in fields(self) if field.type in (int, "int")]
         require_positive(self, *(name for name in integers if name != "num_segments"))
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
         allowed = self.has_segments or self.num_segments == 0

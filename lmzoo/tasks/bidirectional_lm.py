@@ -275,9 +275,16 @@ class BidirectionalLM(Task):
         return features, features["targets"]
 
     def _features_of(self, steps: list[list[Step]], width: int, goes_on: bool) -> FeatureArrays:
-        """Return the model's inputs, padded to a width of t, without columns of characters that no word needs.
+        """Return the model's inputs, padded to a width of t.
 
-        `steps` holds for each sequence the words that are read, and those that come next.
+        Args:
+            steps: for each sequence the words that are read, and those that come next, which the vocabulary predicts.
+            width: t.
+            goes_on: whether sequences continue those of the previous batch.
+
+        Returns:
+            `character_ids` int32 (b, t, 2, W), without columns at the end that no word needs, or `token_ids`
+            (b, t, 2); `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
         """
         tokenizer = self.text_preprocessor.tokenizer
         real = np.arange(width) < np.array([len(sequence) for sequence in steps])[:, None]  # (b, t)

@@ -22,6 +22,7 @@ from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
+from lmzoo.tasks.base.reports import perplexity_report
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, list_texts
@@ -247,7 +248,7 @@ class CausalLM(Task):
             TypeError: naming the position of a document that is not text.
             ValueError: for labels, for weights of documents, or if there is no text.
         """
-        return self._join(x, y, sample_weight, pack_continuously)
+        return self._pack_documents(x, y, sample_weight, pack_continuously)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return sequences without their last token, the next tokens int32 (b, t), and their weights float32 (b, t)."""
@@ -270,8 +271,7 @@ class CausalLM(Task):
     # === Scores ===
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        """Return the perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
-        return Report({"perplexity": float(np.exp(measured["loss"]))})
+        return perplexity_report(measured["loss"])
 
     def score(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> list[list[TokenScore]]:
         """Return the log-probability of each token of texts, after all tokens before it.

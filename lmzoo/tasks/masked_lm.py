@@ -13,6 +13,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
+from lmzoo.tasks.base.reports import perplexity_report
 from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
@@ -199,8 +200,7 @@ class MaskedLM(MaskedTokensTask):
         return results[0] if len(results) == 1 else [*results]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        """Return the perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
-        return Report({"perplexity": float(np.exp(measured["loss"]))})
+        return perplexity_report(measured["loss"])
 
     served_outputs = ("token", "score")
 

@@ -127,7 +127,9 @@ class MultipleChoice(TextVectorTask):
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels, counts = examples.labels, examples.encoded.counts
-        for i in np.flatnonzero(labels >= counts)[:1]:
+        wrong = labels >= counts
+        if wrong.any():
+            i = int(wrong.argmax())
             raise ValueError(
                 f"Label {labels[i]} at position {i} is outside [0, {counts[i]}): that example has {counts[i]} choices."
             )

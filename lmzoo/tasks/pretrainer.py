@@ -216,14 +216,14 @@ class Pretrainer(MaskedTokensTask):
             ValueError: for labels, for weights of documents, or for single sequences if there is an objective.
         """
         if self.objective not in _PAIRED:
-            return self._join(x, y, sample_weight, lambda documents, by: pack_sentences(clean_documents(documents), by))
+            return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))
         if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
             raise ValueError(
                 f'With `objective="{self.objective}"` sequences are pairs: make them with '
                 "`lmzoo.data.corpora.segment_pairs`."
             )
         kind, rng = str(self.objective), np.random.default_rng(0)
-        return self._join(x, y, sample_weight, lambda documents, by: segment_pairs(documents, by, kind, rng))
+        return self._pack_documents(x, y, sample_weight, lambda x, by: segment_pairs(x, by, kind, rng))
 
     def encode_labels(self, y: Labels | None) -> Any:
         """Return labels of token features as arrays."""

@@ -171,7 +171,7 @@ class TextClassifier(TextVectorTask):
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         if self.multi_label:
-            return compare_sets(self, parts, y, batch_size)
+            return self._compare_sets(parts, y, batch_size)
         names = self.class_names
         labels: Any = self.encode_labels(y)
         actual = [names[k] for k in labels.tolist()]
@@ -179,6 +179,24 @@ class TextClassifier(TextVectorTask):
         predicted = [answer["label"] for answer in found]
         judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in found])
         return replace(compare_classes(actual, predicted, names), judged=judged)
+
+    def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
+        """Compare sets of classes, and judge each class of each text as an answer of its own, yes or no."""
+        names = self.class_names
+        labels: Any = self.encode_labels(y)  # (n, C)
+        actual = [[names[k] for k in np.flatnonzero(flags).tolist()] for flags in labels]
+        answers: list[Any] = [
+            row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
+        ]
+        found = [{answer["label"]: answer["score"] for answer in row} for row in answers]
+        predicted = [[name for name, score in row.items() if score >= 0.5] for row in found]
+        sides = [
+            [name if name in row else f"not {name}" for row in side for name in names] for side in (actual, predicted)
+        ]
+        scores = np.array([[row[name] for name in names] for row in found]).reshape(-1)
+        decisions = Judged.of_classes(sides[0], sides[1], np.maximum(scores, 1 - scores))
+        decisions = replace(decisions, example=np.repeat(np.arange(len(found)), len(names)))
+        return replace(compare_label_sets(actual, predicted, names), judged=decisions)
 
     served_outputs = ("label", "score", "probabilities")
 
@@ -189,18 +207,3 @@ class TextClassifier(TextVectorTask):
         threshold.
         """
         return class_answers(self(features, training=False), self.class_names, self.multi_label)
-
-
-def compare_sets(task: TextClassifier, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
-    """See `compare_label_sets`; each class of each text is an answer of its own, yes or no."""
-    names = task.class_names
-    labels: Any = task.encode_labels(y)  # (n, C)
-    actual = [[names[k] for k in np.flatnonzero(flags).tolist()] for flags in labels]
-    answers: list[Any] = [row for part in parts for row in task.classify(part, batch_size=batch_size, threshold=0.0)]
-    found = [{answer["label"]: answer["score"] for answer in row} for row in answers]
-    predicted = [[name for name, score in row.items() if score >= 0.5] for row in found]
-    sides = [[name if name in row else f"not {name}" for row in side for name in names] for side in (actual, predicted)]
-    scores = np.array([[row[name] for name in names] for row in found]).reshape(-1)
-    decisions = Judged.of_classes(sides[0], sides[1], np.maximum(scores, 1 - scores))
-    decisions = replace(decisions, example=np.repeat(np.arange(len(found)), len(names)))
-    return replace(compare_label_sets(actual, predicted, names), judged=decisions)

@@ -196,7 +196,7 @@ class TextEmbedder(Task):
         """Return pairs of texts, their labels, if the objective has labels, and weights."""
         self.check_takes_text()
         self.check_unlabeled(y)
-        return self._label(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
+        return self._with_labels(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
         firsts, *others = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)

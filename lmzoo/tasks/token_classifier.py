@@ -360,7 +360,10 @@ class TokenClassifier(Task):
             yield [places[k] for k in with_text], columns[with_text]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        """See `compare_tags`; words that were truncated count as outside of spans, or as wrong; -100 means no label."""
+        """Compare the labels of words; those that were truncated count as outside of spans, or as wrong.
+
+        The label -100 means that a word has none.
+        """
         unseen, names = OUTSIDE if marks_spans(self.labels) else "", self.class_names
         labels: list[Any] = []  # of the words that have one
         words: list[tuple[str, float, int, int]] = []  # what the model says, how probable that is, and the characters

@@ -12,6 +12,7 @@ from lmzoo.tasks import Task
 from lmzoo.tasks.base.labels import encode_numbers
 from lmzoo.tasks.base.task_encoders import TextVector
 from lmzoo.testing import TASK_CHECKS, tiny_examples, tiny_task
+from lmzoo.testing.checks import check_task_predictions
 
 EAGER = {"check_task_fit", "check_task_predictions"}
 QUICK = {"check_task_files", "check_task_predictions"}
@@ -90,3 +91,14 @@ def test_a_task_of_these_is_one_of_a_kind(eager):
     assert {tuple(answer) for answer in task.estimate(texts)} == {("mean", "deviation")}
     with pytest.raises(TypeError, match="not a number"):
         task.fit(texts, ["good"] * len(texts), verbose=0)
+
+
+def test_another_method_under_the_name_of_the_answers_is_found():
+    """`lmzoo predict` would call the one of the base class."""
+
+    class Shifted(GaussianRegressor):
+        def estimate(self, texts, batch_size=32):
+            return super().estimate(texts[::-1], batch_size)
+
+    with pytest.raises(AssertionError, match="Shifted has another `estimate`: `answers = estimate`"):
+        check_task_predictions(Shifted, families()["bert"])

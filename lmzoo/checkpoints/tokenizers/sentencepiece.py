@@ -260,7 +260,7 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
         return {}
 
     def pipeline(self, tokenizer: MarianTokenizer) -> Any:
-        """None: there is nothing to write."""
+        """Return None: there is nothing to write."""
         return None
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:

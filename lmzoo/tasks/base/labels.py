@@ -95,12 +95,17 @@ def one_each(y: Labels, expected: str) -> np.ndarray:
 def refuse_first(
     wrong: np.ndarray, labels: np.ndarray, problem: str, place: Callable[[int], str] = "at position {}".format
 ) -> None:
-    """Raise a ValueError that says what is the problem of the first label that is `wrong`, if there is one.
+    """Raise a ValueError if any label is wrong, which names the first of them and its place.
 
-    `wrong` is bool (n,) and `labels` (n,); `place` says where the label with an index is.
+    Args:
+        wrong: bool (n,).
+        labels: (n,).
+        problem: what is wrong, after "Label 7 at position 3".
+        place: from the index of a label to its place in a message.
     """
-    for i in np.flatnonzero(wrong)[:1].tolist():
-        raise ValueError(f"Label {labels[i]!s} {place(i)} {problem}")
+    if wrong.any():
+        first = int(wrong.argmax())
+        raise ValueError(f"Label {labels[first]!s} {place(first)} {problem}")
 
 
 def encode_classes(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -10,6 +11,11 @@ from lmzoo.evaluation.reports import Report
 from lmzoo.tasks.base.examples import Texts
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.text import Encoded
+
+
+def perplexity_report(loss: float) -> Report:
+    """Return the perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
+    return Report({"perplexity": math.exp(loss)})
 
 
 def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None) -> None:

@@ -406,18 +406,20 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             ValueError: for labels that are missing, too few, or unknown to the model.
         """
         self.check_unlabeled(y)
-        return self._label(self.encode_inputs(x), y, sample_weight)
+        return self._with_labels(self.encode_inputs(x), y, sample_weight)
 
-    def _label(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
+    def _with_labels(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
         """Return encoded examples with their labels and weights, checked to be equally many."""
         examples = Examples(encoded, self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(encoded), examples.labels, examples.weights)
         return examples
 
-    def _join(
+    def _pack_documents(
         self, x: Any, y: Labels | None, sample_weight: Weights | None, pack: Callable[[Any, Preprocessor], EncodedTexts]
     ) -> Examples:
-        """Return texts or documents as sequences that `pack` makes of several; sequences are returned unchanged.
+        """Return the sequences that `pack` makes of texts or documents, each of parts of several.
+
+        Sequences that are already made are returned unchanged.
 
         Raises:
             ValueError: for labels, or for weights of documents.
@@ -431,7 +433,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                     "`lmzoo.data.corpora`, and pass them with a weight for each."
                 )
             x = pack(x, self.text_preprocessor)
-        return self._label(x, None, sample_weight)
+        return self._with_labels(x, None, sample_weight)
 
     def check_unlabeled(self, y: Labels | None) -> None:
         """Check that a task that takes no labels gets none.
@@ -595,9 +597,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         inputs = read_inputs(x, y, sample_weight)
         callbacks = callback_list(callbacks)
         class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
-        order = "given" if kwargs.get("validation_steps") else "sorted"
-        options = BatchOptions(kwargs.get("validation_batch_size") or batch_size, order, verbose=verbose != 0)
-        inputs, validated = self._hold_out(inputs, validation_data, validation_split, options)
+        validation_size, steps = kwargs.get("validation_batch_size") or batch_size, kwargs.get("validation_steps")
+        validation = BatchOptions(validation_size, "given" if steps else "sorted", verbose=verbose != 0)
+        inputs, validated = self._hold_out(inputs, validation_data, validation_split, validation)
         # A second `fit` has another order; the same model always has the same.
         seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
         order = "shuffle" if shuffle else "given"
@@ -731,7 +733,10 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return Report()
 
     def answers(self, *args: Any, **kwargs: Any) -> Any:
-        """Return an answer to each of some examples, in plain Python objects; its own name says how, as `classify`."""
+        """Return an answer to each example, in plain Python objects: the task's own method, such as `classify`.
+
+        A subclass that overrides that method gives it this second name again: `answers = classify`.
+        """
         raise NotImplementedError(f"A {type(self).__name__} gives no answers.")
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
