@@ -10,8 +10,7 @@ import pytest
 
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
-from lmzoo.tasks.base.labels import encode_classes, encode_label_sets
-from lmzoo.tasks.text_classifier import compare_sets
+from lmzoo.tasks.base.labels import encode_classes
 from lmzoo.testing import tiny_examples, tiny_task
 
 
@@ -36,19 +35,18 @@ def test_classes():
     assert report.tables["classes"][1][0] == ["bad", 1.0, pytest.approx(2 / 3), 0.8, 3]
 
 
-def test_label_sets():
+def test_label_sets(monkeypatch):
     found = [["a", "b"], [], ["b"]]
 
     def classify(x, batch_size, threshold):
         return [[{"label": name, "score": 0.2 + 0.5 * (name in found[i])} for name in "ab"] for i in x]
 
-    task = model(
-        "classify", classify, class_names=["a", "b"], encode_labels=lambda y: encode_label_sets(y, 2, ["a", "b"])
-    )
-    report = compare_sets(task, [[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
+    task = tiny_task(models.TextClassifier, FAMILY, labels=["a", "b"], multi_label=True)
+    monkeypatch.setattr(task, "classify", classify)
+    report = task.compare([[0, 1], [2]], [["a"], [], ["b"]], batch_size=4)
     assert report.scores == pytest.approx({"micro_f1": 0.8, "macro_f1": (1 + 2 / 3) / 2, "exact": 2 / 3})
     for labels in ([[b"a"], [], [b"b"]], keras.ops.array([[1, 0], [0, 0], [0, 1]], "int32")):
-        assert compare_sets(task, [[0, 1], [2]], labels, batch_size=4) == report
+        assert task.compare([[0, 1], [2]], labels, batch_size=4) == report
 
 
 def test_correlations():
