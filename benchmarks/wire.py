@@ -69,7 +69,7 @@ def train(mesh: str, width: int, layers: int, length: int, batch: int, steps: in
     import keras
 
     from lmzoo import models
-    from lmzoo.distribution import layout_map
+    from lmzoo.parallel import layout_map
     from lmzoo.registry.family import families
     from lmzoo.text import Preprocessor, WordPieceTokenizer
 

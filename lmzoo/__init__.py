@@ -4,7 +4,7 @@ from lmzoo.common.tensorflow_kernels import turn_on_onednn
 
 turn_on_onednn()  # sets TF_ENABLE_ONEDNN_OPTS, which TensorFlow reads when the next lines import it
 
-from lmzoo import analysis, data, distribution, layers, models, text, training
+from lmzoo import analysis, data, layers, models, parallel, text, training
 from lmzoo.presets import (
     PresetInfo,
     list_presets,
@@ -21,10 +21,10 @@ __all__ = [
     "analysis",
     "convert",
     "data",
-    "distribution",
     "layers",
     "list_presets",
     "models",
+    "parallel",
     "save_checkpoint",
     "text",
     "training",

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import keras
 import typer
 
-from lmzoo.distribution import initialize
+from lmzoo.parallel import initialize
 from lmzoo.parallel.process_group import run_together
 from lmzoo.parallel.processes import naming_lost_processes
 from lmzoo_cli.options import WorkerOptions
@@ -24,7 +24,7 @@ def train_together(scale: WorkerOptions) -> Iterator[None]:
     """Start workers that run this command, or join the other workers and train one model with them in the block.
 
     Without workers it does nothing. A process is one of several workers if the environment says so, in the variables
-    that `lmzoo.distribution.initialize` reads.
+    that `lmzoo.parallel.initialize` reads.
 
     Args:
         scale: number of workers, and the cluster that runs them.

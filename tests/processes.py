@@ -13,7 +13,7 @@ from typing import Any
 
 import keras
 
-PROBE = "tests.distribution.processes_probe"
+PROBE = "tests.parallel.processes_probe"
 
 
 @dataclass

@@ -41,7 +41,7 @@ FLOORS = (
     {"families", "ngrams"},
     {"tasks"},
     {"models"},
-    {"analysis", "distribution", "pretraining"},
+    {"analysis", "pretraining"},
     {"compat", "testing"},
 )
 # Python files that a family's folder may hold (config.py and layers.py only where they are long).

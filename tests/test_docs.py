@@ -135,10 +135,10 @@ def test_docstring(name: str, text: str, line: int) -> None:
     [
         "data.corpora",
         "data.readers",
-        "distribution",
         "evaluation",
         "layers",
         "models",
+        "parallel",
         "presets",
         "text",
         "training",

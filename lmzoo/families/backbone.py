@@ -116,6 +116,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         self.remat = remat
         self.fine_tuning = read_recipes(fine_tuning)
 
+    @property
+    def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
+        """Which axes of the weights several devices may split, by patterns of the weights' paths; see `Family`."""
+        return family_of(self).layouts
+
     def __getattr__(self, name: str) -> Any:
         """Look up attributes of the configuration that the model itself does not have."""
         config = self.__dict__.get("config")  # missing while the model is built

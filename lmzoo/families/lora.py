@@ -137,8 +137,7 @@ class LoraModel(NamedInputsModel):
         freeze_others(self, targets)
         for layer in targets:
             frozen = layer.trainable_weights
-            with self.device_scope():
-                layer.enable_lora(rank)
+            layer.enable_lora(rank)
             if isinstance(layer, AdaptedLayer):
                 layer.keeps_updates = True
             for weight in frozen:

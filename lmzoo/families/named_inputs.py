@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmzoo.common.tensor_types import Features
-from lmzoo.training.several_devices import SeveralDevicesModel
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 
 # Inputs of some families and tasks, and what tokenizers and collators of transformers return. A model that has none of
 # a name computes the same without it. Names that would change what is computed, such as "position_ids", are not here.

@@ -41,7 +41,7 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
     """Run a module of Python in several processes at the same time, until all have ended.
 
     They are told the address of the first process, how many there are and which one each is in the environment
-    variables that `lmzoo.distribution.initialize` reads, and have a GPU each if there are any. What the first one
+    variables that `lmzoo.parallel.initialize` reads, and have a GPU each if there are any. What the first one
     writes is written here, and signals to this process are passed on to all. If one dies (from a signal, or with its
     host) the others are ended, and all start again, at most three times: they should continue from a state that they
     have saved. If one ends with an error, so do the others.

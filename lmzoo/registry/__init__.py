@@ -1,10 +1,9 @@
 """The registries of families and of tasks, by the kind of their head."""
 
-from lmzoo.registry.family import SPLIT, Family, families, families_with, family_of, register_family
+from lmzoo.registry.family import Family, families, families_with, family_of, register_family
 from lmzoo.registry.head_kinds import HasHead, task_name, task_of, task_that_reads, tasks
 
 __all__ = [
-    "SPLIT",
     "Family",
     "HasHead",
     "families",

@@ -8,12 +8,10 @@ from typing import Any
 
 import keras
 
+from lmzoo.parallel.layouts import SPLIT
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
-
-SPLIT = "split"  # an axis of a weight that is split between devices, see `Family.layouts`
-
 
 # Of the weights of lmzoo's layers. Transformers are split as by Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053):
 # the first products of a block give columns, its second ones take them as rows. LSTMs are split in the same way.
@@ -60,7 +58,7 @@ class Family:
         variants: changes of `tiny` with which `lmzoo.testing.CHECKPOINT_CHECKS` run as well.
         guide: the page about the family, a path below `docs/`, or empty.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
-            `lmzoo.distribution.layout_map` splits between devices. Other weights are on every device.
+            `lmzoo.parallel.layout_map` splits between devices. Other weights are on every device.
     """
 
     name: str

@@ -98,7 +98,6 @@ class BidirectionalLM(Task):
     replaceable = True
     learns_from = "documents alone"
     independent_rows = False
-    splits_batches = False  # on TensorFlow, where each device would have states for all streams
     per_token = True
     _unroll_steps: int
 

@@ -136,7 +136,7 @@ class CausalLM(Task):
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.streams = streams
         if streams:
-            self.independent_rows = self.splits_batches = False
+            self.independent_rows = False
         half = backbone.config.max_sequence_length // 2
         self.max_new_tokens = min(NEW, half) if max_new_tokens is None else max_new_tokens
         self.add_start_token = add_start_token

@@ -14,10 +14,10 @@ from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, near_names, require
 from lmzoo.common.tensor_types import Tensor
+from lmzoo.common.weights_in_place import one_thread
 from lmzoo.tasks.base.arguments import check_arguments
 from lmzoo.tasks.base.prediction import expected_retracing
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.training.weights_in_place import one_thread
 
 if TYPE_CHECKING:
     import tensorflow as tf

@@ -11,10 +11,10 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Features, Tensors
 from lmzoo.families.backbone import Backbone
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
-from lmzoo.training.several_devices import SeveralDevicesModel
 
 
 def scoring_model(backbone: Backbone) -> keras.Model:

@@ -17,12 +17,12 @@ from keras import ops
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import Text, clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
-from lmzoo.training.several_devices import SeveralDevicesModel
 
 _VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
 

@@ -20,9 +20,9 @@ from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.sublayers import merged_weights
 from lmzoo.layers.temporary import temporary_attributes
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.divergence import StopOnDivergence
-from lmzoo.training.several_devices import SeveralDevicesModel
 
 _WARMUP = 0.05  # share of the steps
 
@@ -202,7 +202,7 @@ def distill(
     told = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
     # No loss reaches them, of which Keras would warn.
     frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
-    with temporary_attributes(frozen_variables), student.device_scope():
+    with temporary_attributes(frozen_variables):
         model = SeveralDevicesModel(inputs, outputs)
         model.dtype_policy = student.dtype_policy  # in float16 Keras scales the loss
         optimizer = student.default_optimizer() if optimizer is None else optimizer

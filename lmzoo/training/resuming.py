@@ -24,9 +24,9 @@ from lmzoo.files.urls import is_url
 from lmzoo.layers.carried_state import OUTSIDE_TRAINING
 from lmzoo.layers.finite import not_finite
 from lmzoo.parallel.processes import check_same, gathered, process_index
+from lmzoo.parallel.several_devices import on_every_process
 from lmzoo.text.batching import Batches
 from lmzoo.training.run_state import RunState, RunStates
-from lmzoo.training.several_devices import on_every_process
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):

@@ -2,7 +2,8 @@
 
 from lmzoo.families.xlnet.backbone import XlnetBackbone, XlnetConfig
 from lmzoo.families.xlnet.checkpoints import GOOGLE, HUGGING_FACE, KERAS_HUB
-from lmzoo.registry.family import LAYOUTS, SPLIT, Family, register_family
+from lmzoo.parallel.layouts import SPLIT
+from lmzoo.registry.family import LAYOUTS, Family, register_family
 from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.xlnet_sentencepiece import XlnetTokenizer

@@ -304,22 +304,17 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists.
-            ValueError: for a cross-entropy of probabilities; for an optimizer or metrics that were made outside of the
-                scope of the model's `tf.distribute.Strategy`.
+            ValueError: for a cross-entropy of probabilities.
         """
-        with self.device_scope():
-            if isinstance(optimizer, str) and optimizer == "auto":
-                optimizer = self.default_optimizer()
-            optimizer = keras.optimizers.get(optimizer)
-            if isinstance(loss, str) and loss == "auto":
-                loss = self.default_loss()
-                kwargs.setdefault("loss_weights", self.default_loss_weights())
-            if isinstance(metrics, str) and metrics == "auto":
-                metrics = self.default_metrics()
-            weighted_metrics = _joined(metrics, weighted_metrics)
-            parts = [optimizer, *keras.tree.flatten(weighted_metrics)]
-            self.check_scope(v for part in parts if hasattr(part, "variables") for v in part.variables)
-            super().compile(optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs)
+        if isinstance(optimizer, str) and optimizer == "auto":
+            optimizer = self.default_optimizer()
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss()
+            kwargs.setdefault("loss_weights", self.default_loss_weights())
+        if isinstance(metrics, str) and metrics == "auto":
+            metrics = self.default_metrics()
+        weighted_metrics = _joined(metrics, weighted_metrics)
+        super().compile(optimizer=optimizer, loss=loss_of_logits(loss), weighted_metrics=weighted_metrics, **kwargs)
         self.backbone.set_compiled_by_xla(self.jit_compile)
         self.forget_compiled()
 
@@ -335,7 +330,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             **kwargs: of `keras.Model.quantize`.
         """
         config = self.get_compile_config()
-        with self.device_scope(), warnings.catch_warnings():
+        with warnings.catch_warnings():
             # Dropout and other layers without weights have nothing to quantize.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
@@ -360,8 +355,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         optimizer = config.get("optimizer")
         built = isinstance(optimizer, dict) and optimizer.get("built", False)
         built = config.get("optimizer_built", built)  # where older files have it
-        with self.device_scope():
-            config = keras.saving.deserialize_keras_object(config)
+        config = keras.saving.deserialize_keras_object(config)
         config.pop("optimizer_built", None)
         self.compile(**config)
         if built:
@@ -370,8 +364,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def build_optimizer(self) -> None:
         """Create the optimizer's state, unless it has been created."""
         if not self.optimizer.built:
-            with self.device_scope():
-                self.optimizer.build(self.trainable_variables)
+            self.optimizer.build(self.trainable_variables)
 
     # === Examples, for subclasses to define ===
 
@@ -589,7 +582,6 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             seed=seed,
             **kwargs,
         )
-        self.check_strategy()
         if keras.backend.backend() == "tensorflow":
             warn_if_onednn_is_off()
         if self.optimizer is None:

@@ -53,7 +53,7 @@ def initialize(
 
     ```{.python .notest}
     import keras
-    from lmzoo.distribution import initialize
+    from lmzoo.parallel import initialize
 
     initialize("10.0.0.1:1234", num_processes=2, process_id=0)  # and process_id=1 on the other machine
     keras.distribution.set_distribution(keras.distribution.DataParallel())

@@ -19,8 +19,8 @@ from lmzoo import models
 from lmzoo.families.bert import FAMILY
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo_cli.main import app
-from tests.distribution.processes_probe import LINES
 from tests.parallel.killing import is_second, kill_a_worker
+from tests.parallel.processes_probe import LINES
 from tests.tensorflow_lines import without_tensorflow_lines
 
 BACKEND = keras.backend.backend()

@@ -13,4 +13,4 @@ BACKEND = keras.backend.backend()
 @pytest.mark.slow
 @pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
 def test_devices_send_each_other_sums_only(root):
-    assert_equal_on_devices(root, 4, "tests.distribution.collectives_probe")
+    assert_equal_on_devices(root, 4, "tests.parallel.collectives_probe")

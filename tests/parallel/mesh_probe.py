@@ -1,4 +1,4 @@
-"""Trains and predicts on several virtual devices, in a process of its own: `python -m` this module.
+"""Trains and predicts on several virtual devices of JAX, in a process of its own: `python -m` this module.
 
 Takes devices and names of families, tasks or ways to use a model, and prints "equal" if the results are those of one
 device. Devices are a mesh such as 2x4, which also splits weights, or a number such as 2.
@@ -19,10 +19,9 @@ from typing import Any
 
 import keras
 import numpy as np
-import pytest
 
 from lmzoo import models
-from lmzoo.distribution import layout_map
+from lmzoo.parallel import layout_map
 from lmzoo.presets import verify_manifest
 from lmzoo.pretraining import Recipe, language_model, pretrain, recipe
 from lmzoo.registry.family import Family, families
@@ -67,15 +66,10 @@ class Interrupted(Exception):  # noqa: N818 - not an error
     pass
 
 
-# The scope in which models are built that are used outside of it.
-building: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
-
-
 def some_task(name: str = "TextClassifier", family: str = "bert", **arguments: Any) -> models.Task:
     """A tiny task, trained by slow SGD: adaptive and high rates would enlarge rounding errors."""
-    with building():
-        task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
-        task.compile(keras.optimizers.SGD(0.02, momentum=0.9))
+    task = tiny_task(getattr(models, name), wide(families()[family]), **arguments)
+    task.compile(keras.optimizers.SGD(0.02, momentum=0.9))
     return task
 
 
@@ -116,8 +110,7 @@ def all_of_task(name: str) -> Iterator[Any]:
     task_class = getattr(models, name)
     task = some_task(name, family_for(task_class))
     x, y = tiny_examples(task, 11)
-    if task.splits_batches or keras.backend.backend() == "jax":
-        yield losses_of(task, x, y, batch_size=8, epochs=2)
+    yield losses_of(task, x, y, batch_size=8, epochs=2)
     yield task.evaluate(x, y, 4, verbose=0)
     yield task.predict(x, 8, verbose=0)
     yield from answers_of(task, x)
@@ -169,53 +162,6 @@ def pretraining(family: str) -> Iterator[Any]:
     yield losses
     # The relative error of a perplexity is the error of the loss, which is compared by its own size.
     yield {name: math.log(score) if "perplexity" in name else score for name, score in scores.items()}
-
-
-def outside() -> Iterator[Any]:
-    """Everything but the construction outside of the scope of TensorFlow's strategy, and what is refused."""
-    task = some_task()
-    task.compile(run_eagerly=True)  # quicker for a few batches
-    x, y = tiny_examples(task, 5)
-    yield losses_of(task, x, y, batch_size=4, validation_data=(x[:1], y[:1]))
-    yield task.classify(x[:3])
-    yield task.get_weights()
-    if building is not contextlib.nullcontext:
-        check_refusals(task, x, y)
-
-
-def check_refusals(task: models.Task, x: list[str], y: Any) -> None:
-    """What does not work on several devices of TensorFlow says so before the first step."""
-
-    def refuses(message: str, **settings: Any) -> None:
-        def train() -> None:
-            task.compile(**settings)
-            task.fit(x, y, verbose=0)
-
-        with pytest.raises(ValueError, match=message):
-            train()
-
-    refuses(r"on the 2 devices .* XLA cannot compile it.* JAX backend, with `keras.distribution.Data", jit_compile=True)
-    refuses("needs `steps_per_execution=1`", steps_per_execution=2)
-    refuses(r"'sgd.*iteration' was made outside of the scope", optimizer=keras.optimizers.SGD(0.05))
-    refuses(r"metric/total' was made outside of the scope", metrics=[keras.metrics.SparseCategoricalAccuracy("metric")])
-    with building():
-        optimizer = AdamW(gradient_accumulation_steps=2)
-        stateful = tiny_task(models.BidirectionalLM, families()["elmo"])
-    refuses("cannot be trained .* Keras cannot accumulate gradients there", optimizer=optimizer)
-    with pytest.raises(ValueError, match="a BidirectionalLM carries states"):
-        stateful.fit(tiny_examples(stateful)[0], verbose=0)
-    data = task.distribute_strategy.strategy.experimental_distribute_dataset(tf_dataset(task, x, y))
-    with pytest.raises(TypeError, match="got a DistributedDataset: pass the dataset itself"):
-        task.evaluate(data)
-    other = tiny_task(models.TextClassifier, families()["bert"])
-    with building(), pytest.raises(ValueError, match=r"was made outside of the scope .* `with strategy.scope"):
-        other.predict(x)
-
-
-def tf_dataset(task: models.Task, x: list[str], y: Any) -> Any:
-    import tensorflow as tf
-
-    return tf.data.Dataset.from_tensor_slices((task.preprocessor(x), y)).batch(2)
 
 
 def token_features() -> Iterator[Any]:
@@ -278,10 +224,7 @@ def mixed_precision() -> Iterator[Any]:
 
 
 def resumed() -> Iterator[Any]:
-    """A run with masks and dropout that is interrupted twice; the default optimizer.
-
-    On TensorFlow, devices draw dropout for their own parts of a batch: runs are the same only on the same devices.
-    """
+    """A run with masks and dropout that is interrupted twice; the default optimizer."""
 
     def run(folder: Path | None, steps: int | None) -> models.Task:
         keras.utils.set_random_seed(5)
@@ -297,8 +240,7 @@ def resumed() -> Iterator[Any]:
         return task
 
     whole = run(None, None).get_weights()
-    if keras.backend.backend() == "jax":
-        yield whole
+    yield whole
     with tempfile.TemporaryDirectory() as folder:
         for steps in (2, 5):
             run(Path(folder), steps)
@@ -320,8 +262,7 @@ class _EndAfter(keras.callbacks.Callback):
 
 
 FUNCTIONS = {
-    use.__name__: use
-    for use in (outside, token_features, dataset, accumulation, clipped, lora, mixed_precision, resumed)
+    use.__name__: use for use in (token_features, dataset, accumulation, clipped, lora, mixed_precision, resumed)
 }
 WAYS: dict[str, Callable[[], Iterator[Any]]] = {
     **FUNCTIONS,
@@ -347,24 +288,9 @@ def model_of(name: str) -> models.Task:
     return tiny_task(task_class, wide(families()[family]))
 
 
-@functools.cache
-def mirrored_strategy(count: int) -> Any:
-    """One for the process: two that use the same devices disturb each other in TensorFlow."""
-    import tensorflow as tf
-
-    return tf.distribute.MirroredStrategy([f"CPU:{index}" for index in range(count)])
-
-
 @contextlib.contextmanager
 def on_devices(shape: tuple[int, ...], name: str) -> Iterator[None]:
     """All devices: with parts of the batch and, if they are a mesh, with parts of the weights."""
-    if keras.backend.backend() == "tensorflow":
-        global building
-        building = mirrored_strategy(*shape).scope
-        with contextlib.nullcontext() if name in {*families(), "outside"} else building():
-            yield
-        building = contextlib.nullcontext
-        return
     devices = keras.distribution.list_devices()
     if len(shape) == 1:
         keras.distribution.set_distribution(keras.distribution.DataParallel(devices=devices))
@@ -396,18 +322,8 @@ def compare(shape: tuple[int, ...], name: str) -> None:
     print(shape, name, len(found), "arrays")
 
 
-def set_up(shape: tuple[int, ...]) -> None:
-    """Makes virtual devices on TensorFlow; those of JAX are an environment variable's."""
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        cpu = tf.config.list_physical_devices("CPU")[0]
-        tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * math.prod(shape))
-
-
 if __name__ == "__main__":
     devices = tuple(map(int, sys.argv[1].split("x")))
-    set_up(devices)
     for name in sys.argv[2:]:
         compare(devices, name)
     print("equal")

@@ -6,13 +6,11 @@ import re
 
 import keras
 
-from lmzoo.families import Backbone
-from lmzoo.registry.family import SPLIT, family_of
-from lmzoo.tasks import Task
+SPLIT = "split"  # an axis of a weight that is split between devices, in the layouts of a family's record
 
 
 def layout_map(
-    model: Backbone | Task, device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
+    model: keras.Model, device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
 ) -> keras.distribution.LayoutMap:
     """Say which weights of a model are split between devices, and along which axis.
 
@@ -37,7 +35,7 @@ def layout_map(
     ```python
     import keras
     import lmzoo
-    from lmzoo.distribution import layout_map
+    from lmzoo.parallel import layout_map
 
     devices = keras.distribution.list_devices()
     mesh = keras.distribution.DeviceMesh((1, len(devices)), ("batch", "model"), devices)
@@ -51,7 +49,7 @@ def layout_map(
     if axis not in sizes:
         raise ValueError(f"The mesh has the axes {', '.join(sizes)}: pass one of them as `axis`, not {axis!r}.")
     layouts = keras.distribution.LayoutMap(device_mesh)
-    for pattern, axes in family_of(model.backbone if isinstance(model, Task) else model).layouts.items():
+    for pattern, axes in getattr(model, "backbone", model).layouts.items():
         split = axes.index(SPLIT)
         lengths = [weight.shape[split] for weight in model.weights if re.fullmatch(pattern, weight.path)]
         if lengths and not any(length % sizes[axis] for length in lengths):

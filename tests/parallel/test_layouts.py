@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from lmzoo.distribution import layout_map
+from lmzoo.parallel import layout_map
 from lmzoo.registry.family import families
 from lmzoo.testing import tiny_backbone
 

@@ -18,8 +18,8 @@ import keras
 import numpy as np
 
 from lmzoo import models
-from lmzoo.distribution import initialize, layout_map
 from lmzoo.errors import ProcessesError
+from lmzoo.parallel import initialize, layout_map
 from lmzoo.parallel.processes import check_same, first_process_first, process_index
 from lmzoo.pretraining import Recipe, language_model, pretrain, recipe, run
 from lmzoo.registry.family import families

@@ -1,0 +1,19 @@
+"""Batches on several devices; `tests/parallel/test_meshes.py` tests what is done with them."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from tests.virtual_devices import assert_equal_on_devices
+
+BACKEND = keras.backend.backend()
+PROBE = "tests.parallel.devices_probe"
+
+
+@pytest.mark.skipif(BACKEND != "jax", reason=f"needs the JAX backend, this is {BACKEND}")
+@pytest.mark.parametrize(
+    "devices", [pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow), 4]
+)
+def test_batches_need_not_divide_by_the_devices_of_jax(root, devices):
+    assert_equal_on_devices(root, devices, PROBE, "dense_results", "task_results")
