@@ -213,6 +213,25 @@ def test_fences_are_found() -> None:
     assert list(blocks_of(text)) == [Block("a = 1\n", 2, True), Block("a = 2\n\nb = 3\n", 8, False)]
 
 
+def test_estimates_follow_from_their_formula() -> None:
+    """The times and costs in the table of docs/scale.md, which are rounded to two digits."""
+    page = (ROOT / "docs/scale.md").read_text("utf-8")
+    names: dict[str, Any] = {}
+    for block in blocks_of(page):
+        exec(block.source, names)
+    unit = {"min": 1 / 60, "h": 1.0, "days": 24.0}
+    table = page.partition("| | 16 GB, one pass on 8 × H200 |")[2].partition("\n\n")[0]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
+    assert [row[0] for row in rows] == [*names["shapes"]]
+    for model, *cells in rows:
+        small, large = (names["hours"](model, "H200", 8, size) for size in (16, 160))
+        on_pod = [names["hours"](model, "v5e", 256, size) for size in (16, 160)]
+        expected = [small / 40, small, 8 * 3.5 * small, on_pod[0], large, 8 * 3.5 * large, on_pod[1]]
+        for cell, value in zip(cells, expected, strict=True):
+            number, _, word = cell.lstrip("$").replace(",", "").partition(" ")
+            assert float(number) * unit.get(word, 1.0) == pytest.approx(value, rel=0.05), (model, cell)
+
+
 @pytest.mark.slow
 def test_the_senses_of_words(tmp_path, capsys):
     """`examples/word_senses.py` prints a gap for each layer, with random weights beside it, and draws them."""
