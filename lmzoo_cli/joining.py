@@ -6,13 +6,15 @@ import contextlib
 import os
 import sys
 from collections.abc import Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
 
 import keras
 import typer
 
 from lmzoo.parallel import initialize
 from lmzoo.parallel.process_group import run_together
-from lmzoo.parallel.processes import naming_lost_processes
+from lmzoo.parallel.processes import naming_lost_processes, process_index
 from lmzoo_cli.options import WorkerOptions
 from lmzoo_cli.output import say
 
@@ -37,7 +39,7 @@ def train_together(scale: WorkerOptions) -> Iterator[None]:
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
         initialize(timeout=_JOINING_SECONDS)
         keras.distribution.set_distribution(keras.distribution.DataParallel())
-        with naming_lost_processes():  # also while a model is built
+        with naming_lost_processes(), _heard_once():  # also while a model is built
             yield
         return
     if scale.workers is not None:
@@ -46,3 +48,13 @@ def train_together(scale: WorkerOptions) -> Iterator[None]:
         say(f"Starting {scale.workers} worker{'s' * (scale.workers > 1)} on Ray...")
         raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], scale.workers, scale.ray))
     yield
+
+
+@contextlib.contextmanager
+def _heard_once() -> Iterator[None]:
+    """Let only process 0 print in a `with` block: launchers show what all of them write."""
+    if process_index() == 0:
+        yield
+        return
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        yield
