@@ -44,7 +44,7 @@ from lmzoo.files.preset_files import (
 )
 from lmzoo.layers.finite import first_not_finite, warn_of_not_finite
 from lmzoo.registry.family import family_of
-from lmzoo.registry.head_kinds import HasHead
+from lmzoo.registry.head_kinds import HasHead, check_head_kind
 from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.version import __version__
 
@@ -272,6 +272,8 @@ def save_preset(
     """
     if preprocessor is not None:
         check_is_registered(preprocessor)
+    if isinstance(model, HasHead):
+        check_head_kind(type(model))
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         backbone = _backbone_of(model)
         write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))

@@ -21,7 +21,7 @@ from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.parallel.processes import check_same, several_processes
 from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import Source, open_source
-from lmzoo.registry.head_kinds import HasHead, task_name, task_of
+from lmzoo.registry.head_kinds import HasHead, check_head_kind, task_name, task_of
 from lmzoo.text import Preprocessor
 
 
@@ -78,8 +78,9 @@ def load_task(
 ) -> keras.Model:
     """Load a task, with the stored head if it is the task's; see `Task.from_preset`."""
     with contextlib.closing(open_source(preset, family)) as source:
-        if not cls.head_kind:  # the base of all tasks
+        if HasHead in cls.__bases__:  # the base of all tasks
             cls = _find_stored_task(source, preset)
+        check_head_kind(cls)
         backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
         if preprocessor is None:
             preprocessor = source.preprocessor()

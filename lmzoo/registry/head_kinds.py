@@ -11,9 +11,8 @@ class HasHead(keras.Model):
     """A model with a backbone and a head; the base of `Task`, whose subclasses are registered by kind of head.
 
     Attributes:
-        head_kind: the purpose of the head, in the terms of the formats' tables: "classification", "masked_lm". By
-            default that of the base class or, if that names none, the name of the class and its module. An instance may
-            set another.
+        head_kind: the purpose of the head, in the terms of the formats' tables: "classification", "masked_lm". A task
+            without one cannot be a preset. An instance may set another.
         other_head_kinds: kinds that `head_kind` may be in an instance, and that are no other task's.
         reads_heads: kinds of stored heads that hold the weights of this head, among others.
         predicts_tokens: whether the task predicts tokens of its texts. Its head comes from pre-training, and a new one,
@@ -31,7 +30,6 @@ class HasHead(keras.Model):
     reads_heads: ClassVar[tuple[str, ...]] = ()
     predicts_tokens: ClassVar[bool] = False
     replaceable: ClassVar[bool] = False
-    _has_own_kind: ClassVar[bool] = False
     labels: tuple[str, ...] | None = None
     num_classes: int = 0
     multi_label: bool = False
@@ -44,12 +42,7 @@ class HasHead(keras.Model):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if "head_kind" in cls.__dict__:
-            cls._has_own_kind = False
-        elif HasHead not in cls.__bases__ and (cls._has_own_kind or not cls.head_kind):
-            # Only a kind that was named is shared with subclasses: two tasks on one base have different heads.
-            cls.head_kind, cls._has_own_kind = f"{cls.__module__}.{cls.__qualname__}", True
-        if own := cls.__dict__.get("head_kind"):
+        if own := cls.__dict__.get("head_kind"):  # a subclass without one of its own has its base's kind of head
             for kind in (own, *cls.other_head_kinds):
                 known = _TASKS.setdefault(kind, cls)
                 if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
@@ -61,6 +54,20 @@ class HasHead(keras.Model):
 
 
 _TASKS: dict[str, type[HasHead]] = {}
+
+
+def check_head_kind(task_class: type[HasHead]) -> None:
+    """Check that a task says what kind of head it has, by which presets know it.
+
+    Raises:
+        ValueError: if it does not.
+    """
+    if not task_class.head_kind:
+        name = task_class.__name__
+        raise ValueError(
+            f"A preset knows a head by its kind, and {name} names none: add a `head_kind` to the class, a word such as "
+            f"{name.lower()!r} that is no other task's."
+        )
 
 
 def tasks() -> dict[str, type[HasHead]]:

@@ -32,6 +32,7 @@ class GaussianLoss(keras.losses.Loss):
 class GaussianRegressor(Task):
     """A number for each text, and how sure it is. The output is mean and log-variance, float32 (B, 2)."""
 
+    head_kind = "gaussian"
     served_outputs = ("mean", "deviation")
 
     def __init__(self, backbone, preprocessor=None, labels=None, name="gaussian_regressor"):

@@ -56,17 +56,20 @@ def test_a_kind_belongs_to_one_task():
     assert task_of(Sentiment.head_kind) is TextClassifier
 
 
-def test_a_task_that_names_no_kind():
-    class Toy(Task):
-        pass
+class Nameless(Length):
+    """A task that names no kind of head."""
 
-    class Other(Toy):
-        """On the same base, with a head of its own."""
+    head_kind = ""
 
-    assert Toy.head_kind.endswith(".Toy")
-    assert Other.head_kind.endswith(".Other")
-    assert Task.head_kind == ""
-    assert (task_of(Toy.head_kind), task_of(Other.head_kind)) == (Toy, Other)
+
+def test_a_task_that_names_no_kind_is_no_preset(tmp_path):
+    message = "Nameless names none: add a `head_kind` to the class, a word such as 'nameless'"
+    with pytest.raises(ValueError, match=message):
+        Nameless(tiny_backbone(FAMILY)).save_to_preset(tmp_path / "preset")
+    assert not (tmp_path / "preset").exists()
+    tiny_task(TextClassifier, FAMILY).save_to_preset(tmp_path / "preset")
+    with pytest.raises(ValueError, match=message):
+        Nameless.from_preset(tmp_path / "preset")
 
 
 def test_who_uses_a_head():
