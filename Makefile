@@ -169,6 +169,7 @@ docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 
 registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries of families and tasks
 	@$(BIN)/python .ci/write_registry.py
+	@$(BIN)/python .ci/write_public_names.py
 
 pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped presets; DATA=folder for all of them
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')

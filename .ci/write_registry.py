@@ -1,17 +1,15 @@
-"""Write what the registries and the API pages say: modules and files that list names, and tables of the pages.
+"""Write what the registries say: modules that list names, and tables and lists of the pages.
 
-`make registry` runs it; a test compares the files with what it would write. In a page a block stands between
-`<!-- make registry: NAME -->` and `<!-- end -->`.
+`make registry` runs it, and then `write_public_names.py`, which reads the pages; a test compares the files with what it
+would write. In a page a block stands between `<!-- make registry: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
 
-import functools
 import inspect
-import pydoc
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
 
@@ -178,41 +176,6 @@ def blocks() -> dict[str, dict[str, str]]:
     }
 
 
-def public_names() -> str:
-    """Return what the API pages document: every name, and the parameters and defaults of what is called."""
-    pages = "".join(path.read_text("utf-8") for path in sorted((ROOT / "docs/api").glob("*.md")))
-    entries = set(re.findall(r"^::: (\S+)$", pages, re.MULTILINE))
-    return "\n".join([*sorted({line for entry in entries for line in _signatures(entry, pydoc.locate(entry))}), ""])
-
-
-def _signatures(name: str, thing: object) -> Iterator[str]:
-    """Yield the lines of a module, a class with its own public methods, a function or anything else."""
-    if inspect.ismodule(thing):
-        for part, value in vars(thing).items():
-            if not part.startswith("_") and getattr(value, "__module__", None) == thing.__name__:
-                yield from _signatures(f"{name}.{part}", value)
-    elif inspect.isclass(thing):
-        yield name + _parameters(thing)
-        for part, value in vars(thing).items():
-            if not part.startswith("_"):
-                function = value.__func__ if isinstance(value, (classmethod, staticmethod)) else value
-                if inspect.isfunction(function):
-                    yield f"{name}.{part}{_parameters(function)}"
-                elif isinstance(function, (property, functools.cached_property)):
-                    yield f"{name}.{part}"
-    else:
-        yield name + (_parameters(thing) if callable(thing) else "")
-
-
-def _parameters(function: Callable[..., object]) -> str:
-    """Return the parameters of a function in parentheses, without their types, which mypy checks."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except ValueError:  # a class that takes what a built-in class takes
-        return ""
-    return str(inspect.Signature([parameter.replace(annotation=inspect.Parameter.empty) for parameter in parameters]))
-
-
 def fill(text: str, page: str, name: str, block: str) -> str:
     """Return a page with another content of one of its blocks.
 
@@ -230,7 +193,6 @@ def written_files() -> dict[str, str]:
     files = {
         "lmzoo_cli/registered.py": command_line_module(),
         "lmzoo/models.py": models_module(),
-        "tests/public_names.txt": public_names(),
     }
     for page, named in blocks().items():
         text = (ROOT / page).read_text("utf-8")

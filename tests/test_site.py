@@ -113,9 +113,10 @@ def test_what_api_pages_hide_is_on_the_page_for_extensions():
     assert listed <= known
 
 
-def test_what_the_registries_say_is_written():
-    """`make registry` writes `lmzoo/models.py`, and the tables of families and tasks in the pages."""
-    for name, text in runpy.run_path(str(ROOT / ".ci/write_registry.py"))["written_files"]().items():
+@pytest.mark.parametrize("script", ["write_registry.py", "write_public_names.py"])
+def test_what_the_registries_say_is_written(script):
+    """`make registry` writes `lmzoo/models.py`, the tables of families and tasks in the pages, and all public names."""
+    for name, text in runpy.run_path(str(ROOT / ".ci" / script))["written_files"]().items():
         assert (ROOT / name).read_text("utf-8") == text, f"{name} is not up to date: run `make registry`"
 
 
