@@ -54,13 +54,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def _is_about(item: pytest.Item, name: str) -> bool:
-    """Whether a family or a task is among the parameters of a test, or its file is named after it.
+    """Whether a family or a task is among the parameters of a test, its file is named after it, or a layer is its own.
 
     Slow tests are left out, unless they belong to the conformance suite.
     """
     if item.get_closest_marker("slow") and item.path.parent.name != "conformance":
         return False
     words = re.findall(r"\w+", item.name.partition("[")[2])
+    parameters = item.callspec.params if hasattr(item, "callspec") else {}
+    module = getattr(parameters.get("cls"), "__module__", "")  # of a layer
+    if item.name == "test_every_layer_is_a_case" or module.startswith(f"lmzoo.families.{name}."):
+        return True
     return name in words or item.path.stem == "test_" + re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
 
 

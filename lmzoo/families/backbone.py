@@ -19,7 +19,7 @@ from lmzoo.families.lora import LoraModel
 from lmzoo.families.resizing import copy_weights
 from lmzoo.layers.adapted import stores_updates
 from lmzoo.layers.finite import ReportsNotFinite
-from lmzoo.layers.heads import tied_logits
+from lmzoo.layers.heads import MaskedLMHead, tied_logits
 from lmzoo.layers.rows import at_positions
 from lmzoo.layers.sublayers import sublayers
 from lmzoo.presets.catalog import PresetInfo, list_presets
@@ -230,6 +230,19 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         """Compute `vectors_at` from the model's outputs."""
         return at_positions(outputs["sequence_output"], positions)
+
+    def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
+        """Return the layers of a masked-LM head between vectors of the backbone and `token_logits`.
+
+        Args:
+            activation: str, of the head.
+            layer_norm_epsilon: float, of the head.
+            **settings: other arguments of `lmzoo.layers.MaskedLMHead`.
+        """
+        table = self.embeddings.token_embedding
+        settings = {"dtype": self.dtype_policy, "initializer_range": self.config.initializer_range, **settings}
+        shape = (table.input_dim, table.output_dim)
+        return MaskedLMHead(None, activation, layer_norm_epsilon, table_shape=shape, **settings)
 
     def token_logits(self, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the logits of all tokens by the table of token embeddings, float32 (..., V).

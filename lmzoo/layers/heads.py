@@ -147,7 +147,8 @@ class MaskedLMHead(ConfiguredLayer):
         if self.transform:
             self.dense.build(input_shape)
             self.layer_norm.build((*input_shape[:-1], width))
-        self.output_bias = self.add_weight(shape=(count,), initializer="zeros", name="output_bias")
+        # It is added to logits in float32.
+        self.output_bias = self.add_weight(shape=(count,), initializer="zeros", autocast=False, name="output_bias")
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
         """Compute the logits, or the arguments of `tied_logits`."""
@@ -165,7 +166,7 @@ class MaskedLMHead(ConfiguredLayer):
         if self.token_embedding is not None:
             return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
         transformed = keras.KerasTensor((*vectors.shape[:-1], width), self.compute_dtype)
-        return transformed, keras.KerasTensor((count,), self.compute_dtype)
+        return transformed, keras.KerasTensor((count,), self.variable_dtype)
 
 
 def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:

@@ -17,14 +17,14 @@ FAMILIES = list(families().values())
 
 
 def parameters():
-    """Every check with every head; the variants of a configuration with no head and the first one.
+    """Every check with every head; the variants of a configuration with no head, the first one and that of masks.
 
     `make test` reads all hidden states and one head of each family, and writes the latter.
     """
     for family in FAMILIES:
         heads = peer_heads(family)
         for variant in range(1 + len(family.variants)):
-            for head in heads[: 2 if variant else None]:
+            for head in (head for head in heads if not variant or head in (*heads[:2], "masked_lm")):
                 for check in CHECKPOINT_CHECKS:
                     quick = head in heads[:2] and not (variant or (check is not check_peer_outputs and not head))
                     name = f"{family.name}-{head or 'backbone'}-{check.__name__.removeprefix('check_')}-{variant}"

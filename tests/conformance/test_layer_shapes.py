@@ -245,6 +245,14 @@ def test_outputs(cls, policy):
     check_layer_outputs(*CASES[cls], policies=[policy])
 
 
+@pytest.mark.parametrize("policy", DTYPE_POLICIES)
+def test_a_head_that_leaves_the_product_to_the_backbone(policy):
+    def build(policy):
+        return layers.MaskedLMHead(table_shape=(V, D), dtype=policy)
+
+    check_layer_outputs(build, lambda b: [floats(b, S, H)], policies=[policy])
+
+
 def parameters():
     """The other checks of every layer; on JAX `make test` leaves those to `make test-all` that compile a model."""
     on_jax = keras.backend.backend() == "jax"

@@ -18,7 +18,7 @@ from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.objectives.permutation_lm import QueryStream
-from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens, masked_lm_head
+from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
 from lmzoo.text.permutation import factorization_order
@@ -82,13 +82,13 @@ class MaskedTokensTask(Task):
             logits = found["masked_lm"]  # (B, M, V)
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
-            head = masked_lm_head(backbone, activation, epsilon, name="masked_lm_head", transform=False)
+            head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head", transform=False)
             stream = QueryStream(backbone, name="query_stream")
             arguments = (backbone.input, inputs["order"], positions)
             vectors, bias = head(stream(*arguments))  # (B, M, E), (V,)
             logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
         else:
-            head = masked_lm_head(backbone, activation, epsilon, name="masked_lm_head")
+            head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head")
             found = backbone(backbone.input)
             vectors, bias = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)

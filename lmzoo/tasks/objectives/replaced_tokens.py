@@ -13,17 +13,9 @@ from lmzoo.common.tensor_types import Features, Shape, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import inputs_of
-from lmzoo.layers import MaskedLMHead, ReplacedTokenHead
+from lmzoo.layers import ReplacedTokenHead
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import at_positions
-
-
-def masked_lm_head(backbone: Backbone, activation: str, epsilon: float, **settings: Any) -> MaskedLMHead:
-    """Return a head whose vectors are compared with the backbone's token embeddings; `settings` are its arguments."""
-    table = backbone.embeddings.token_embedding
-    spread, shape = backbone.config.initializer_range, (table.input_dim, table.output_dim)
-    settings = {"dtype": backbone.dtype_policy, **settings}
-    return MaskedLMHead(None, activation, epsilon, spread, table_shape=shape, **settings)
 
 
 def generator_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
@@ -76,7 +68,7 @@ class Generator(ConfiguredLayer):
         self.config = generator_config(backbone.config, width)
         layers = type(backbone).make_layers(self.config, self.dtype_policy)
         self.parts = {name: layer for name, layer in layers.items() if name not in ("embeddings", "pooler")}
-        self.head = masked_lm_head(backbone, activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
+        self.head = backbone.make_masked_lm_head(activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
         """Create the weights."""
