@@ -61,7 +61,7 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
         The exit code of process 0, or of the process that failed, whose messages are then also written here.
 
     Raises:
-        ImportError: if Ray is not installed.
+        ImportError: if Ray, or what Ray Train needs, is not installed.
         ConnectionError: if no cluster answers at the address.
         ValueError: if there are fewer processors or GPUs than workers.
         ChildProcessError: if a process dies after the last restart.
@@ -139,8 +139,11 @@ def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequenc
             _write(kind, content)
         elif kind == "stderr":
             messages[index] = (messages[index] + content)[-_MAX_MESSAGE_BYTES:]
-    if ray.get(training):
-        return os.EX_TEMPFAIL
+    try:
+        if ray.get(training):
+            return os.EX_TEMPFAIL
+    except ray.exceptions.RayTaskError as error:
+        raise error.cause from None
     raise ChildProcessError(
         f"{death or _LOST}, and all workers have been started again {_RESTARTS} times. Too little memory is the usual "
         "reason: try smaller batches, or a larger host."
