@@ -1,38 +1,43 @@
-"""A command in several processes that need one another, as for training: Ray starts them, and again if one dies."""
+"""A command in several processes that train one model: Ray Train starts them, and again if one dies."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
-import math
 import os
-import re
-import select
+import queue
 import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from lmzoo.parallel.workers import connected, worker_options
 
-_RESTARTS = 3  # times that all processes are started again after one has died
-_GRACE = 10.0  # seconds in which the others may end by themselves after one has failed
-_MOMENT = 0.2  # seconds between two looks at signals
-_KEPT = 1 << 16  # bytes of the messages of each process
-_NETWORK = re.compile(rb"\[Gloo\] Rank .*(\r?\n)+")  # what JAX's network adds to the output, from several threads
+_RESTARTS = 3  # of all processes, after one has died
+_POLL_SECONDS = 0.2
+_GRACE_SECONDS = 2.0  # in which process 0 may fail before another process is blamed: usually all say the same
+_MAX_MESSAGE_BYTES = 1 << 16  # of the last messages of a process
+_LOST = "A worker was lost, with its host or its process of Ray"
 
-# What each process runs: a module, as `python -m` does. It ends with its supervisor, whose end closes its input. Ray
-# blocks SIGINT in what it starts.
+# What each process runs: a module, as `python -m` does. Ray blocks SIGINT in what it starts. The end of a worker of Ray
+# closes the input of its process and so ends it. File 1 is left to C++: JAX's network would write between the results.
 _PROGRAM = """
-import os, runpy, signal, sys, threading
+import os, runpy, signal, socket, sys, threading
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
 threading.Thread(target=lambda: (os.read(0, 1), os._exit(1)), daemon=True).start()
+sys.stdout = os.fdopen(os.dup(1), "w", buffering=1)
+os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+directory = sys.argv.pop(1)
+if not os.path.isdir(directory):
+    sys.exit(f"Error: There is no {directory} on {socket.gethostname()}: all hosts need the same directories.")
+os.chdir(directory)
 runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
 
@@ -40,11 +45,11 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 def run_together(module: str, arguments: Sequence[str], workers: int, address: str | None = None) -> int:
     """Run a module of Python in several processes at the same time, until all have ended.
 
-    They are told the address of the first process, how many there are and which one each is in the environment
-    variables that `lmzoo.parallel.initialize` reads, and have a GPU each if there are any. What the first one
-    writes is written here, and signals to this process are passed on to all. If one dies (from a signal, or with its
-    host) the others are ended, and all start again, at most three times: they should continue from a state that they
-    have saved. If one ends with an error, so do the others.
+    Each process is a child of a worker of Ray Train. It reads the address of process 0, the number of processes and its
+    own index from the environment variables of `lmzoo.parallel.initialize`, and has a GPU to itself if there are
+    any. What Python writes in process 0 is written here, and signals to this process are passed on to process 0, which
+    tells the others. If a process dies (from a signal, or with its host), all start again, at most three times; they
+    should continue from a state that they have saved. After an error of a process all end.
 
     Args:
         module: what each process runs, as `python -m` does, in this working directory.
@@ -53,14 +58,14 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
         address: of a Ray cluster, see `lmzoo.parallel.workers.run_jobs`.
 
     Returns:
-        The exit code of the first process, or of the one that failed, whose messages are then written here, too.
+        The exit code of process 0, or of the process that failed, whose messages are then also written here.
 
     Raises:
-        ImportError: if Ray is not installed.
+        ImportError: if Ray, or what Ray Train needs, is not installed.
         ConnectionError: if no cluster answers at the address.
-        FileNotFoundError: if the working directory is not there on the host of a process.
         ValueError: if there are fewer processors or GPUs than workers.
-        ChildProcessError: naming a process that died after the last restart.
+        ChildProcessError: if a process dies after the last restart.
+        KeyboardInterrupt: after a second Ctrl-C, which ends all processes at once.
 
     Example:
 
@@ -70,205 +75,175 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
     run_together("lmzoo_cli", ["pretrain", "texts", "--output", "my_preset"], workers=4)
     ```
     """
-    with connected(workers, address) as ray, _signals() as heard:
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # supervisors need not import Keras
-        for restart in range(_RESTARTS + 1):
-            ended = _attempt(ray, [module, *arguments], workers, heard)
-            death = None if heard else ended.death()
-            if death is None:
-                break
-            if restart == _RESTARTS:
-                raise ChildProcessError(
-                    f"{death}, and all workers have been started again {_RESTARTS} times. Too little memory is the "
-                    "usual reason: try smaller batches, or a larger host."
-                )
-            warnings.warn(
-                f"{death}. All workers start again from the last saved state, or from scratch if there is none: "
-                f"restart {restart + 1} of at most {_RESTARTS}.",
-                stacklevel=2,
-            )
-    return ended.code(heard)
+    with connected(workers, address) as ray, _catch_signals() as signals:
+        from ray.util.queue import Queue
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-
-@dataclass
-class _Ended:
-    """How processes have ended, by their numbers and in the order of their ends.
-
-    Attributes:
-        codes: their exit codes, negative for a signal; None if the supervisor or the host died.
-        messages: the last of what they have written to standard error.
-    """
-
-    codes: dict[int, int | None] = field(default_factory=dict)
-    messages: dict[int, bytes] = field(default_factory=dict)
-
-    def errors(self) -> list[tuple[int, int]]:
-        """Return the processes that ended with an error of their own, and their codes; last those that blame others."""
-        found = [(index, code) for index, code in self.codes.items() if code is not None and code > 0]
-        return sorted(found, key=lambda one: one[1] == os.EX_TEMPFAIL)
-
-    def death(self) -> str | None:
-        """Which process died first, and of what; None if none did, or if one ended before with an error of its own."""
-        if self.codes.get(0) == 0 or any(code != os.EX_TEMPFAIL for _, code in self.errors()):
-            return None
-        for index, code in self.codes.items():
-            if code is None:
-                return f"Worker {index} was lost, with its host or its supervisor"
-            if code < 0:
-                return f"Worker {index} was ended by {signal.Signals(-code).name}"
-        return None
-
-    def code(self, heard: Sequence[int]) -> int:
-        """Return the exit code of all, and write the messages of the one whose error it is, unless the first has."""
-        first = self.codes.get(0)
-        if first == 0:
-            return 0
-        if heard:
-            return first if first is not None and first > 0 else 128 + heard[0]
-        index, code = self.errors()[0]
-        known = {line.strip() for line in self.messages.get(0, b"").splitlines()}
-        for line in self.messages.get(index, b"").splitlines():
-            if line.strip() not in known:
-                _write(2, line + b"\n")
-        return code
-
-
-def _attempt(ray: Any, command: list[str], workers: int, heard: list[int]) -> _Ended:
-    """Start all processes, wait for their ends, and end those that do not end in time."""
-    actor_class = ray.remote(**worker_options(ray, workers, accelerated=True), max_concurrency=2)(_Supervisor)
-    supervisors = [actor_class.remote() for _ in range(workers)]
-    ended, passed_on, deadline, held = _Ended(), False, math.inf, b""
-    try:
-        variables = {
-            "KERAS_DISTRIBUTION_JOB_ADDRESSES": ray.get(supervisors[0].free_address.remote()),
-            "KERAS_DISTRIBUTION_NUM_PROCESSES": str(workers),
-            "PYTHONUNBUFFERED": "1",
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers of Ray need not import Keras
+        options = worker_options(ray, workers, accelerated=True)
+        node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        here = {"num_cpus": 0, "scheduling_strategy": node}  # where no loss of another host ends it
+        config = {
+            "command": [os.getcwd(), module, *arguments],
+            "variables": {**options["runtime_env"]["env_vars"], "COLUMNS": str(shutil.get_terminal_size().columns)},
+            "terminals": [sys.stdout.isatty(), sys.stderr.isatty()],
+            "events": Queue(actor_options=here),
+            "signals": Queue(actor_options=here),
         }
-        streams = {}
-        for index, supervisor in enumerate(supervisors):
-            own = {**variables, "KERAS_DISTRIBUTION_PROCESS_ID": str(index)}
-            screens = [file.isatty() for file in (sys.stdout, sys.stderr)] if index == 0 else [False, False]
-            if any(screens):
-                columns, lines = shutil.get_terminal_size()
-                own |= {"COLUMNS": str(columns), "LINES": str(lines), "TERM": os.environ.get("TERM", "")}
-            run = supervisor.run.options(num_returns="streaming")
-            streams[run.remote(command, os.getcwd(), own, screens)] = index
-        while streams and time.monotonic() < deadline:
-            if heard and not passed_on:
-                passed_on = True
-                for supervisor in supervisors:
-                    supervisor.send.remote(heard[0])
-            for stream in ray.wait(list(streams), timeout=_MOMENT)[0]:
-                index, (number, content) = streams[stream], _next(ray, stream)
-                if number:
-                    if number == 2:
-                        ended.messages[index] = (ended.messages.get(index, b"") + content)[-_KEPT:]
-                    elif index == 0:
-                        content = _NETWORK.sub(b"", held + content)
-                        complete = content.find(b"[Gloo]") if b"[Gloo]" in content else len(content)
-                        content, held = content[:complete], content[complete:]
-                    if index == 0:
-                        _write(number, content)
-                    continue
-                del streams[stream]
-                ended.codes[index] = content
-                if content != 0:
-                    deadline = min(deadline, time.monotonic() + (math.inf if heard else _GRACE))
-    finally:
-        for supervisor in supervisors:
-            ray.kill(supervisor)
-    return ended
+        # Not in this process: Ray Train would answer Ctrl-C by killing the workers.
+        training = ray.remote(**here)(_train).remote(config, workers, bool(options["num_gpus"]))
+        try:
+            return _follow(ray, training, config, signals)
+        finally:
+            ray.cancel(training)  # Ray Train then ends all workers
 
 
-def _next(ray: Any, stream: Any) -> tuple[int, Any]:
-    """Return what `_Supervisor.run` yields; (0, None) if the supervisor has died."""
+def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
+    """Pass on signals and output until the result is known, and return the exit code."""
+    attempts = 0
+    passed_on = False
+    death: str | None = None
+    messages: dict[int, bytes] = collections.defaultdict(bytes)  # of the processes whose output is not shown
+    while True:
+        if signals and not attempts:
+            return 128 + signals[0]
+        if signals and not passed_on:
+            config["signals"].put(signals[0])
+            passed_on = True
+        try:
+            kind, index, content = config["events"].get(timeout=_POLL_SECONDS)
+        except queue.Empty:
+            if ray.wait([training], timeout=0)[0] and config["events"].empty():
+                break
+            continue
+        if kind == "begin":
+            if signals:
+                return 128 + signals[0]
+            attempts += 1
+            if attempts > 1:
+                warnings.warn(
+                    f"{death or _LOST}. All workers start again from the last saved state, or from scratch if there is "
+                    f"none: restart {attempts - 1} of at most {_RESTARTS}.",
+                    stacklevel=3,
+                )
+            death = None
+        elif kind == "end" and content < 0:
+            death = death or f"Worker {index} was ended by {signal.Signals(-content).name}"
+            if signals and index == 0:
+                return 128 - content
+        elif kind == "end":
+            if (index == 0 and (content == 0 or signals)) or content not in (0, os.EX_TEMPFAIL):
+                _write("stderr", messages[index])
+                return content
+        elif index == 0:
+            _write(kind, content)
+        elif kind == "stderr":
+            messages[index] = (messages[index] + content)[-_MAX_MESSAGE_BYTES:]
     try:
-        return ray.get(next(stream))
+        if ray.get(training):
+            return os.EX_TEMPFAIL
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
-    except (ray.exceptions.RayActorError, StopIteration):
-        return 0, None
+    raise ChildProcessError(
+        f"{death or _LOST}, and all workers have been started again {_RESTARTS} times. Too little memory is the usual "
+        "reason: try smaller batches, or a larger host."
+    )
 
 
-def _write(number: int, content: bytes) -> None:
-    """Write to standard output (1) or standard error (2)."""
-    file = (sys.stdout if number == 1 else sys.stderr).buffer
+def _write(kind: str, content: bytes) -> None:
+    """Write to the stream "stdout" or "stderr" of this process."""
+    file = (sys.stdout if kind == "stdout" else sys.stderr).buffer
     file.write(content)
     file.flush()
 
 
-@contextlib.contextmanager
-def _signals() -> Iterator[list[int]]:
-    """Yield a list of the signals that a `with` block hears; Ctrl-C interrupts it only if it comes again."""
-    heard: list[int] = []
+def _train(config: dict[str, Any], workers: int, use_gpu: bool) -> bool:
+    """Run the command in workers of Ray Train and return whether no process has died in the last attempt."""
+    from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-    def hear(number: int, frame: object) -> None:
-        if heard and number == signal.SIGINT:
-            raise KeyboardInterrupt
-        heard.append(number)
-
-    former = {number: signal.signal(number, hear) for number in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield heard
-    finally:
-        for number, handler in former.items():
-            signal.signal(number, handler)
-
-
-class _Supervisor:
-    """A thread that runs a process on its host, passes on what it writes and how it ends, and sends it signals."""
-
-    def __init__(self) -> None:
-        self._started = threading.Event()
-        self._process: subprocess.Popen[bytes]
-
-    def free_address(self) -> str:
-        """Return an address of this host, with a port on which nobody listens."""
-        import ray
-
-        with socket.socket() as found:
-            found.bind(("", 0))
-            return f"{ray.util.get_node_ip_address()}:{found.getsockname()[1]}"
-
-    def run(
-        self, command: list[str], folder: str, variables: dict[str, str], screens: list[bool]
-    ) -> Iterator[tuple[int, Any]]:
-        """Yield 1 or 2 and what the process writes to standard output or error, at the end 0 and its exit code.
-
-        `screens` says which of both it is to take for a terminal.
-        """
-        if not os.path.isdir(folder):
-            raise FileNotFoundError(f"There is no {folder} on {socket.gethostname()}: all hosts need the same folders.")
-        ends = [os.openpty() if screen else os.pipe() for screen in screens]  # what we read, what the process writes
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", _PROGRAM, *command],
-            stdin=subprocess.PIPE,
-            stdout=ends[0][1],
-            stderr=ends[1][1],
-            cwd=folder,
-            env={**os.environ, **variables},
-            start_new_session=True,  # Ctrl-C reaches it once: through `send`
+    with tempfile.TemporaryDirectory() as folder:
+        # No checkpoints of Ray's: states of `ResumableCheckpoint` can also be continued without Ray.
+        run_config = RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=_RESTARTS))
+        scaling_config = ScalingConfig(num_workers=workers, use_gpu=use_gpu)
+        trainer = DataParallelTrainer(
+            _run_command, train_loop_config=config, run_config=run_config, scaling_config=scaling_config
         )
-        self._started.set()
-        for _, end in ends:
-            os.close(end)
-        numbers = {end: number for number, (end, _) in enumerate(ends, 1)}
-        while numbers:
-            ready = select.select(list(numbers), [], [], _MOMENT)[0]
-            if not ready and self._process.poll() is not None:
-                break  # what it has started may still hold the other end
-            for end in ready:
-                try:
-                    content = os.read(end, 1 << 16)
-                except OSError:  # how a terminal says that its other end is closed
-                    content = b""
-                if content:
-                    yield numbers[end], content
-                else:
-                    del numbers[end]
-        yield 0, self._process.wait()
+        try:
+            trainer.fit()
+        except WorkerGroupError:
+            return False
+    return True
 
-    def send(self, number: int) -> None:
-        """Send a signal to the process."""
-        self._started.wait()
-        self._process.send_signal(number)
+
+def _run_command(config: Mapping[str, Any]) -> None:
+    """Run the command in a child process of a worker of Ray Train, which runs this in a thread that hears no signals.
+
+    Raises:
+        ChildProcessError: if the process dies. Ray Train then starts all workers again.
+    """
+    import ray.train
+    from ray.train.collective import broadcast_from_rank_zero
+
+    index = ray.train.get_context().get_world_rank()
+    events = config["events"]
+    if index == 0:
+        events.put(("begin", 0, None))
+    with socket.create_server(("", 0)) as server:
+        address = f"{ray.util.get_node_ip_address()}:{server.getsockname()[1]}"
+    variables = {
+        "KERAS_DISTRIBUTION_JOB_ADDRESSES": broadcast_from_rank_zero(address),
+        "KERAS_DISTRIBUTION_NUM_PROCESSES": str(ray.train.get_context().get_world_size()),
+        "KERAS_DISTRIBUTION_PROCESS_ID": str(index),
+    }
+    pipes = [os.openpty() if terminal and index == 0 else os.pipe() for terminal in config["terminals"]]
+    process = subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *config["command"]],
+        stdin=subprocess.PIPE,
+        stdout=pipes[0][1],
+        stderr=pipes[1][1],
+        env={**os.environ, **config["variables"], **variables},
+        start_new_session=True,  # Ctrl-C reaches it once: passed on by the process that started all
+    )
+    readers = []
+    for kind, (source, target) in zip(("stdout", "stderr"), pipes, strict=True):
+        os.close(target)
+        readers.append(threading.Thread(target=_forward, args=(source, events, kind, index), daemon=True))
+        readers[-1].start()
+    while process.poll() is None:
+        time.sleep(_POLL_SECONDS)
+        if index == 0 and not config["signals"].empty():  # process 0 tells the others
+            process.send_signal(config["signals"].get())
+    for reader in readers:
+        reader.join(1)  # what the process has started may still hold the other end
+    if index != 0 and process.returncode > 0:
+        time.sleep(_GRACE_SECONDS)
+    events.put(("end", index, process.returncode))
+    if process.returncode < 0:
+        raise ChildProcessError(process.returncode)
+
+
+def _forward(source: int, events: Any, kind: str, index: int) -> None:
+    """Pass on all that a process writes."""
+    with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+        while content := os.read(source, 1 << 16):
+            events.put((kind, index, content))
+
+
+@contextlib.contextmanager
+def _catch_signals() -> Iterator[list[int]]:
+    """Yield a list to which SIGINT and SIGTERM are added during the block; the same signal again interrupts it."""
+    signals: list[int] = []
+
+    def catch(number: int, frame: object) -> None:
+        signals.append(number)
+        signal.signal(number, handlers[number])
+
+    handlers: dict[int, Any] = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in handlers:
+        signal.signal(number, catch)
+    try:
+        yield signals
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

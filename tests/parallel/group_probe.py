@@ -26,9 +26,8 @@ wait_for_others()
 if what == "finish":
     screens = [file.isatty() for file in (sys.stdout, sys.stderr)]
     print(f"{INDEX} of {COUNT} meet at {os.environ['KERAS_DISTRIBUTION_JOB_ADDRESSES']}")
-    print("[Gloo] Rank 0 is ", end="", flush=True)
-    time.sleep(0.5)
-    print(f"connected\n\nterminals: {screens}")
+    os.write(1, b"[Gloo] Rank 0 is connected\n")  # as JAX's network does, in C++
+    print(f"terminals: {screens}")
     (folder / f"GPU {INDEX}").write_text(os.environ.get("CUDA_VISIBLE_DEVICES", "none"))
     print(f"{INDEX} says", file=sys.stderr)
 if what == "die always" or (what in ("die once", "be lost once") and mine.read_text() == "begun\n"):
@@ -37,9 +36,13 @@ if what == "die always" or (what in ("die once", "be lost once") and mine.read_t
         os.kill(os.getppid() if what == "be lost once" else os.getpid(), signal.SIGKILL)
     time.sleep(600)  # until the supervisor ends
 if what == "fail":
-    print("both say" if INDEX == 0 else "both say\n1 has failed", file=sys.stderr)
+    print("0 ends because of another" if INDEX == 0 else "1 has failed", file=sys.stderr)
     sys.exit(os.EX_TEMPFAIL if INDEX == 0 else 3)
+if what == "fail together":
+    print("all say", file=sys.stderr)
+    sys.exit(3)
 if what == "be stopped":
-    signal.signal(signal.SIGINT, lambda *_: sys.exit(100 + INDEX))
-    (folder / f"waiting {INDEX}").touch()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit(100 + INDEX))
+    (folder / f"waiting {INDEX}").write_text(str(os.getpid()))
     time.sleep(600)

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 import ray
 
-from lmzoo.parallel import process_group
 from lmzoo.parallel.process_group import run_together
 
 PROBE = "tests.parallel.group_probe"
@@ -34,22 +33,10 @@ def _ray(root):
 @pytest.fixture(autouse=True)
 def _here(root, monkeypatch):
     monkeypatch.chdir(root)
-    monkeypatch.setattr(process_group, "_GRACE", 1.0)
 
 
 def begun(folder, what):
     return [(folder / f"{what} {index}").read_text().count("begun") for index in range(2)]
-
-
-def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    assert run_together(PROBE, ["finish", str(tmp_path)], 2) == 0
-    found = capsys.readouterr()
-    first, second = found.out.splitlines()
-    assert first.startswith("0 of 2 meet at ")
-    assert second == "terminals: [False, True]"
-    assert found.err.split() == ["0", "says"]  # the other processes are not heard
-    assert sorted((tmp_path / f"GPU {index}").read_text() for index in range(2)) == ["0", "1"]
 
 
 def wait_for_end(process):
@@ -61,11 +48,26 @@ def wait_for_end(process):
             time.sleep(0.05)
 
 
+def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert run_together(PROBE, ["finish", str(tmp_path)], 2) == 0
+    found = capsys.readouterr()
+    first, second = found.out.splitlines()  # without what C++ writes
+    assert first.startswith("0 of 2 meet at ")
+    assert second == "terminals: [False, True]"
+    assert found.err.split() == ["0", "says"]  # the other processes are not heard
+    assert sorted((tmp_path / f"GPU {index}").read_text() for index in range(2)) == ["0", "1"]
+
+
 @pytest.mark.parametrize(
-    ("what", "death"), [("die once", "ended by SIGKILL"), ("be lost once", "lost, with its host or its supervisor")]
+    ("what", "death"),
+    [
+        pytest.param("die once", "Worker 1 was ended by SIGKILL", id="killed"),
+        pytest.param("be lost once", "A worker was lost, with its host or its process of Ray", id="lost"),
+    ],
 )
 def test_all_start_again_if_one_dies(tmp_path, what, death):
-    with pytest.warns(UserWarning, match=rf"Worker 1 was {death}\. All workers start again.*restart 1 of at most 3"):
+    with pytest.warns(UserWarning, match=rf"{death}\. All workers start again.*restart 1 of at most 3"):
         assert run_together(PROBE, [what, str(tmp_path)], 2) == 0
     assert begun(tmp_path, what) == [2, 2]
     for index in range(2):  # nothing of the first attempt goes on
@@ -84,35 +86,46 @@ def test_a_process_that_is_killed_each_time(tmp_path):
 
 def test_an_error_of_one_is_shown_once(tmp_path, capfd):
     assert run_together(PROBE, ["fail", str(tmp_path)], 2) == 3
-    assert capfd.readouterr().err.splitlines() == ["both say", "1 has failed"]
+    assert capfd.readouterr().err.splitlines() == ["0 ends because of another", "1 has failed"]
     assert begun(tmp_path, "fail") == [1, 1]
 
 
+def test_the_same_error_of_all_is_shown_once(tmp_path, capfd):
+    assert run_together(PROBE, ["fail together", str(tmp_path)], 2) == 3
+    assert capfd.readouterr().err.splitlines() == ["all say"]
+    assert begun(tmp_path, "fail together") == [1, 1]
+
+
 @pytest.mark.slow
-def test_signals_are_passed_on(tmp_path):
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_is_passed_on(tmp_path, number):
+    """To process 0; the other process, which has not heard of it, is ended."""
+    sent = []
+
     def stop():
         while not all((tmp_path / f"waiting {index}").exists() for index in range(2)):
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        sent.append(time.monotonic())
+        os.kill(os.getpid(), number)
 
-    former = signal.getsignal(signal.SIGINT)
+    former = signal.getsignal(number)
     thread = threading.Thread(target=stop)
     thread.start()
     assert run_together(PROBE, ["be stopped", str(tmp_path)], 2) == 100
+    assert signal.getsignal(number) is former
     thread.join()
-    assert signal.getsignal(signal.SIGINT) is former
+    for index in range(2):
+        wait_for_end((tmp_path / f"waiting {index}").read_text())
+    assert time.monotonic() - sent[0] < 10
 
 
 @pytest.mark.slow
-def test_what_is_missing(tmp_path, monkeypatch):
+def test_what_is_missing(tmp_path, monkeypatch, capfd):
     with pytest.raises(ValueError, match="3 workers need a GPU each, and there are 2"):
         run_together(PROBE, ["finish", str(tmp_path)], 3)
-    (tmp_path / "gone").mkdir()
-    monkeypatch.chdir(tmp_path / "gone")
-    (tmp_path / "gone").rename(tmp_path / "moved")
     monkeypatch.setattr(os, "getcwd", lambda: str(tmp_path / "gone"))
-    with pytest.raises(FileNotFoundError, match=r"There is no .*gone on .*: all hosts need the same folders"):
-        run_together(PROBE, ["finish", str(tmp_path)], 1)
+    assert run_together(PROBE, ["finish", str(tmp_path)], 1) == 1
+    assert f"Error: There is no {tmp_path / 'gone'} on " in capfd.readouterr().err
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match="pip install 'lmzoo"):
         run_together(PROBE, [], 1)

@@ -17,8 +17,12 @@ from typer.testing import CliRunner
 
 from lmzoo import models
 from lmzoo.families.bert import FAMILY
+from lmzoo.parallel.process_group import run_together
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
+from lmzoo_cli.joining import train_together
 from lmzoo_cli.main import app
+from lmzoo_cli.options import WorkerOptions
+from tests.parallel import gradient_probe
 from tests.parallel.killing import is_second, kill_a_worker
 from tests.parallel.processes_probe import LINES
 from tests.tensorflow_lines import without_tensorflow_lines
@@ -91,6 +95,25 @@ def test_two_workers_fit_what_one_process_fits(fit, root, tmp_path):
     assert_same(weights(tmp_path / "two.keras"), weights(tmp_path / "one.keras"))
 
 
+@on_jax
+@pytest.mark.slow
+def test_two_workers_share_one_gradient(root, tmp_path, monkeypatch):
+    """Each computes two of four rows; another label of any row changes the weights of both in the same way."""
+    monkeypatch.setenv("PYTHONPATH", str(root), os.pathsep)
+    monkeypatch.chdir(root)
+    assert run_together("tests.parallel.gradient_probe", [str(tmp_path)], 2) == 0
+
+    def weights_of(row, index):
+        with np.load(tmp_path / f"{row} {index}.npz") as file:
+            return list(file.values())
+
+    assert_same(weights_of(None, 0), gradient_probe.train_on(gradient_probe.LABELS))
+    for row in range(4):
+        assert_same(weights_of(row, 1), weights_of(row, 0))
+        changes = [np.abs(a - b).max() for a, b in zip(weights_of(row, 0), weights_of(None, 0), strict=True)]
+        assert max(changes) > 1e-3
+
+
 def test_what_is_refused(fit, tmp_path, monkeypatch):
     command = [*fit, tmp_path / "model.keras"]
     monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
@@ -102,6 +125,9 @@ def test_what_is_refused(fit, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     for some in (command, pretrain):
         assert "pip install 'lmzoo[scale]'" in run(*some, "--workers", 2, code=1).stderr
+    monkeypatch.delenv("KERAS_DISTRIBUTION_NUM_PROCESSES", raising=False)
+    with train_together(WorkerOptions()):  # a run in one process needs nothing of Ray
+        pass
 
 
 @on_jax
