@@ -1,7 +1,7 @@
 """Write what the registries say: modules that list names, and tables and lists of the pages.
 
 `make registry` runs it, and then `write_public_names.py`, which reads the pages; a test compares the files with what it
-would write. In a page a block stands between `<!-- make registry: NAME -->` and `<!-- end -->`.
+would write. In a page a block stands between `<!-- written by make registry: NAME -->` and `<!-- end -->`.
 """
 
 from __future__ import annotations
@@ -182,9 +182,9 @@ def fill(text: str, page: str, name: str, block: str) -> str:
     Raises:
         ValueError: If the page has no such block.
     """
-    pattern = re.compile(rf"(<!-- make registry: {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
+    pattern = re.compile(rf"(<!-- written by make registry: {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"{page} has no block `<!-- make registry: {name} -->` that ends with `<!-- end -->`.")
+        raise ValueError(f"{page} has no block `<!-- written by make registry: {name} -->` that ends with `<!-- end -->`.")
     return pattern.sub(lambda match: f"{match[1]}\n{block}\n{match[2]}", text)
 
 

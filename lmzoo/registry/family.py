@@ -55,7 +55,7 @@ class Family:
         special_tokens: the tokenizer's special tokens, if they are not those of its class.
         title: the name for readers, such as "GPT-2"; by default `name`.
         like: the name of a family that computes the same but for sizes, embeddings or names: tests check it less often.
-            Empty for a family with layers of its own.
+            Empty for a family with layers of its own or another place of its norms.
         variants: changes of `tiny` with which `lmzoo.testing.CHECKPOINT_CHECKS` run as well.
         guide: the page about the family, a path below `docs/`, or empty.
         layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis

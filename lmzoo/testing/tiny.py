@@ -12,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo import models
+from lmzoo.common.arguments import require
 from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks import (
@@ -50,6 +51,7 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
     It sets the random seed, so that all calls return the same weights. `overrides` are constructor arguments to change.
     """
+    require(isinstance(family, Family), "family", "a record of a family, such as `families()['bert']`", family)
     keras.utils.set_random_seed(SEED)
     backbone = family.backbone(**{**dataclasses.asdict(family.tiny), "dropout": 0.0, **overrides})
     randomize(backbone)
