@@ -184,7 +184,9 @@ def fill(text: str, page: str, name: str, block: str) -> str:
     """
     pattern = re.compile(rf"(<!-- written by make registry: {re.escape(name)} -->\n).*?(\n<!-- end -->)", re.DOTALL)
     if not pattern.search(text):
-        raise ValueError(f"{page} has no block `<!-- written by make registry: {name} -->` that ends with `<!-- end -->`.")
+        raise ValueError(
+            f"{page} has no block `<!-- written by make registry: {name} -->` that ends with `<!-- end -->`."
+        )
     return pattern.sub(lambda match: f"{match[1]}\n{block}\n{match[2]}", text)
 
 
