@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS = Path(__file__).with_name("results")
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
 TENSORFLOW = {"KERAS_BACKEND": "tensorflow"}
-JAX = {"KERAS_BACKEND": "jax"}
+JAX = {"KERAS_BACKEND": "jax", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}  # peers share a GPU
 TORCH = {"KERAS_BACKEND": "torch"}
 PACKAGES = (
     "keras",

@@ -93,8 +93,8 @@ def _transformers(options: dict[str, Any]) -> Callable[[], object]:
     names = ("n_layer", "n_head", "n_embd", "n_inner")
     shape = dict(zip(names, SIZES[options["size"]], strict=True))
     model = GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY, n_positions=POSITIONS, **shape)).eval()
-    model = model.to(getattr(torch, _dtype(options)))
-    ids = torch.tensor(_prompts(options), dtype=torch.long)
+    model = model.to(options["device"], getattr(torch, _dtype(options)))
+    ids = torch.tensor(_prompts(options), dtype=torch.long, device=options["device"])
     new = options["new"]
 
     def generate() -> object:
@@ -122,6 +122,7 @@ def main() -> None:
     parser.add_argument("--precision", nargs="+", choices=("fp32", "bf16"), default=["fp32", "bf16"])
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--device", default="cpu", help="of torch")
     parser.add_argument("--name", default="generation", help="name of the result file")
     options = vars(parser.parse_args())
     warn_if_busy()

@@ -1,12 +1,13 @@
-"""(w) A training step of a BERT classifier on one GPU, in bfloat16, and how much of the GPU it uses.
+"""(w) A training step of a BERT classifier on one GPU, and how much of the GPU it uses.
 
-    python -m benchmarks.gpu_step [--cases base:128:256 base:512:64 large:512:32] [--dropout 0]
+    python -m benchmarks.gpu_step [--cases nano:128:256 base:128:256 base:512:64 large:512:32] [--precision bf16 fp32]
 
 A case is a size, tokens of a sequence and sequences of a batch. Every peer has a process and the step that its library
 compiles by itself (transformers: `torch.compile`, fused attention); they start together and then take turns. Batches
-have no padding. The results so far are written after each case. FLOPs are those of the matrix products forward and
-backward, 6 for each weight of the blocks and token, and 12·T·H for each layer and token for attention; the peak is that
-of an H100 or H200 for dense bfloat16.
+have no padding. "First fit" is the time of a first `fit` on two batches, which compiles; of transformers, of two steps.
+The results so far are written after each case. FLOPs are those of the matrix products forward and backward, 6 for each
+weight of the blocks and token, and 12·T·H for each layer and token for attention; the peaks are those of an H100 or
+H200 for dense bfloat16 and, for fp32, TF32.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ import numpy as np
 from benchmarks.common import JAX, TORCH, Rows, Worker, console, save, show, timed
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier, transformers_classifier
 
-VOCABULARY, PEAK = 30_522, 989e12
-SHARED_GPU = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "KERAS_HOME": "/tmp/keras"}
-PEERS = {"lmzoo-jax": JAX | SHARED_GPU, "kerashub-jax": JAX | SHARED_GPU, "transformers-torch": TORCH}
+VOCABULARY = 30_522
+PEAKS = {"bf16": 989e12, "fp32": 494.5e12}
+KERAS_DTYPES = {"bf16": "mixed_bfloat16", "fp32": "float32"}
+PEERS = {"lmzoo-jax": JAX, "kerashub-jax": JAX, "transformers-torch": TORCH}
 Step = Callable[[], object]
 
 
@@ -42,26 +44,50 @@ def arrays(length: int, batch_size: int) -> tuple[dict[str, np.ndarray], np.ndar
     return features, rng.integers(2, size=batch_size).astype("int32")
 
 
-def keras_step(peer: str, size: str, length: int, batch_size: int, dropout: float) -> Step:
-    """Return a step of lmzoo or KerasHub."""
+def keras_model(peer: str, size: str, dropout: float, precision: str) -> Any:
+    """Return a compiled classifier of lmzoo or KerasHub."""
     import keras
 
-    features, labels = arrays(length, batch_size)
     if peer.startswith("lmzoo"):
         from lmzoo.training import AdamW
 
-        model = lmzoo_classifier(size, VOCABULARY, "mixed_bfloat16", dropout=dropout)
+        model = lmzoo_classifier(size, VOCABULARY, KERAS_DTYPES[precision], dropout=dropout)
         model.compile(optimizer=AdamW(5e-5))
     else:
-        features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
-        model = keras_hub_classifier(size, VOCABULARY, "mixed_bfloat16", dropout=dropout)
+        model = keras_hub_classifier(size, VOCABULARY, KERAS_DTYPES[precision], dropout=dropout)
         model.compile(optimizer=keras.optimizers.AdamW(5e-5, weight_decay=0.01))
-    return lambda: model.train_on_batch(features, labels)
+    return model
 
 
-def torch_step(size: str, length: int, batch_size: int, dropout: float, device: str) -> Step:
+def keras_steps(peer: str, options: dict[str, Any]) -> tuple[Step, Step]:
+    """Return a first `fit` of lmzoo or KerasHub on two batches, and a step."""
+    size, length, batch_size = read_case(options)
+    model = keras_model(peer, size, options["dropout"], options["precision"])
+    features, labels = arrays(length, batch_size)
+    if not peer.startswith("lmzoo"):
+        features = {**features, "padding_mask": features["padding_mask"].astype(bool)}
+    twice = {name: np.concatenate([values, values]) for name, values in features.items()}
+
+    def fit() -> object:
+        return model.fit(twice, np.concatenate([labels, labels]), batch_size=batch_size, verbose=0)
+
+    return fit, lambda: model.train_on_batch(features, labels)
+
+
+def read_case(options: dict[str, Any]) -> tuple[str, int, int]:
+    """Return the size, the tokens of a sequence and the sequences of a batch."""
+    size, length, batch_size = options["case"].split(":")
+    return size, int(length), int(batch_size)
+
+
+def torch_step(options: dict[str, Any]) -> Step:
     """Return a step of transformers."""
     import torch
+
+    size, length, batch_size = read_case(options)
+    device, dropout = options["device"], options["dropout"]
+    if options["precision"] == "fp32":
+        torch.set_float32_matmul_precision("high")  # TF32, as XLA's default on GPUs
 
     model = transformers_classifier(size, VOCABULARY, dropout).to(device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=5e-5, weight_decay=0.01, fused=True)
@@ -75,7 +101,7 @@ def torch_step(size: str, length: int, batch_size: int, dropout: float, device: 
             for name, key in names.items()
         }
         targets = torch.tensor(labels, dtype=torch.long).to(device)
-        with torch.autocast(device, torch.bfloat16):
+        with torch.autocast(device, torch.bfloat16, enabled=options["precision"] == "bf16"):
             loss = compiled(**batch, labels=targets).loss
         loss.backward()
         optimizer.step()
@@ -86,11 +112,14 @@ def torch_step(size: str, length: int, batch_size: int, dropout: float, device: 
 
 
 def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]]:
-    """Build the model, run three steps, which compile, and return the round."""
-    size, length, batch_size = options["case"].split(":")
-    shape = (size, int(length), int(batch_size), options["dropout"])
-    step = torch_step(*shape, options["device"]) if peer == "transformers-torch" else keras_step(peer, *shape)
-    first = timed(step)
+    """Build the model, fit it for two steps, run two more, and return the round."""
+    shape = read_case(options)
+    if peer == "transformers-torch":
+        step = torch_step(options)
+        first = timed(lambda: [step() for _ in range(2)])
+    else:
+        fit, step = keras_steps(peer, options)
+        first = timed(fit)
     for _ in range(2):
         step()
 
@@ -98,9 +127,9 @@ def prepare(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, float]
         seconds = timed(lambda: [step() for _ in range(options["steps"])]) / options["steps"]
         return {
             "ms": 1000 * seconds,
-            "% of the peak": 100 * flops(*shape[:3]) / seconds / PEAK,
+            "% of the peak": 100 * flops(*shape) / seconds / PEAKS[options["precision"]],
             "tokens/s": shape[1] * shape[2] / seconds,
-            "first step s": first,
+            "first fit s": first,
         }
 
     return round
@@ -126,7 +155,8 @@ def measure(options: dict[str, Any]) -> Rows:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", nargs="+", default=["base:128:256", "base:512:64", "large:512:32"])
+    parser.add_argument("--cases", nargs="+", default=["nano:128:256", "base:128:256", "base:512:64", "large:512:32"])
+    parser.add_argument("--precision", nargs="+", choices=PEAKS, default=["bf16"])
     parser.add_argument("--dropout", type=float, default=0.0)
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--rounds", type=int, default=5)
@@ -135,10 +165,12 @@ def main() -> None:
     parser.add_argument("--name", default="gpu_step", help="name of the result file")
     options = vars(parser.parse_args())
     rows, summary = {}, {}
-    for case in options["cases"]:
-        rows[case] = measure({**options, "case": case})
-        summary[case] = show(f"training step, {case}", rows[case], ("ms", "% of the peak", "first step s"))
-        save(options["name"], options, rows=rows, summary=summary)
+    for precision in options["precision"]:
+        for case in options["cases"]:
+            key = f"{case}, {precision}"
+            rows[key] = measure({**options, "case": case, "precision": precision})
+            summary[key] = show(f"training step, {key}", rows[key], ("ms", "% of the peak", "first fit s"))
+            save(options["name"], options, rows=rows, summary=summary)
 
 
 if __name__ == "__main__":
