@@ -719,4 +719,22 @@ FAULTS = (
         "if kind in PREDICTING_TOKENS and layout.head_activation is not None:",
         "if False:",
     ),
+    Fault(
+        "the last norm of a pre-norm model decays",
+        "training/optimizers.py",
+        '("bias", "layer_norm", "final_norm")',
+        '("bias", "layer_norm")',
+    ),
+    Fault(
+        "the bias of masked tokens is rounded on one backend",
+        "layers/heads.py",
+        'initializer="zeros", autocast=False, name="output_bias"',
+        'initializer="zeros", name="output_bias"',
+    ),
+    Fault(
+        "several devices get batches that they cannot split",
+        "parallel/several_devices.py",
+        "return _whole_layout(data_shape)",
+        "return self.distribution.get_data_layout(data_shape)",
+    ),
 )
