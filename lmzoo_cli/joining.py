@@ -15,14 +15,14 @@ import typer
 from lmzoo.parallel import initialize
 from lmzoo.parallel.process_group import run_together
 from lmzoo.parallel.processes import naming_lost_processes, process_index
-from lmzoo_cli.options import WorkerOptions
+from lmzoo_cli.options import TrainingWorkerOptions
 from lmzoo_cli.output import say
 
 _JOINING_SECONDS = 300.0  # until all processes must have met: hosts do not start equally fast
 
 
 @contextlib.contextmanager
-def train_together(scale: WorkerOptions) -> Iterator[None]:
+def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
     """Start workers that run this command, or join the other workers and train one model with them in the block.
 
     Without workers it does nothing. A process is one of several workers if the environment says so, in the variables
@@ -46,7 +46,7 @@ def train_together(scale: WorkerOptions) -> Iterator[None]:
         if keras.backend.backend() != "jax":
             raise ValueError("Several workers train one model on the JAX backend: set KERAS_BACKEND=jax.")
         say(f"Starting {scale.workers} worker{'s' * (scale.workers > 1)} on Ray...")
-        raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], scale.workers, scale.ray))
+        raise typer.Exit(run_together("lmzoo_cli", sys.argv[1:], scale.workers, scale.ray, scale.min_workers))
     yield
 
 

@@ -37,6 +37,7 @@ _FORMAT = (
 )
 _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
 _WORKERS = "Number of worker processes, which Ray starts: pip install 'lmzoo\\[scale]'. Default: no workers."
+_MIN_WORKERS = "Number of workers that are enough to go on where a host has been lost. Default: all of them."
 _RAY = "Address of the Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)]
@@ -96,6 +97,22 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         if self.ray and not self.workers:
             raise ValueError("--ray needs the number of workers: give --workers, too.")
+
+
+@dataclass(frozen=True)
+class TrainingWorkerOptions(WorkerOptions):
+    """Options for worker processes that train one model.
+
+    Raises:
+        ValueError: if there are to be more workers after a loss than before.
+    """
+
+    min_workers: Annotated[int | None, typer.Option(min=1, help=_MIN_WORKERS, rich_help_panel="Scale")] = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if (self.min_workers or 0) > (self.workers or 0):
+            raise ValueError("--min-workers must not be more than --workers.")
 
 
 # === Training ===

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from lmzoo_cli.messages import exit_when_stopped
-from lmzoo_cli.options import DOCUMENTS, Field, Split, WorkerOptions, expand_options
+from lmzoo_cli.options import DOCUMENTS, Field, Split, TrainingWorkerOptions, expand_options
 from lmzoo_cli.output import say
 from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
@@ -109,7 +109,7 @@ def pretrain(
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Start trainings of more than an hour without asking.")
     ] = False,
-    scale: WorkerOptions,
+    scale: TrainingWorkerOptions,
 ) -> None:
     """Train a vocabulary and a model on text, and write them as a preset with a model card.
 

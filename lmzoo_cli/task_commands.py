@@ -20,6 +20,7 @@ from lmzoo_cli.options import (
     LabeledColumns,
     Model,
     Overwrite,
+    TrainingWorkerOptions,
     WorkerOptions,
     expand_options,
 )
@@ -27,7 +28,7 @@ from lmzoo_cli.output import check_output, show_status
 
 
 @expand_options
-def fit(options: FitOptions, columns: LabeledColumns, scale: WorkerOptions) -> None:
+def fit(options: FitOptions, columns: LabeledColumns, scale: TrainingWorkerOptions) -> None:
     """Train a task on a file of examples and write it as a .keras file.
 
     The classes are the labels in DATA. If there are validation examples, their scores are printed after training. With

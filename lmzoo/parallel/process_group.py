@@ -42,20 +42,24 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 """
 
 
-def run_together(module: str, arguments: Sequence[str], workers: int, address: str | None = None) -> int:
+def run_together(
+    module: str, arguments: Sequence[str], workers: int, address: str | None = None, min_workers: int | None = None
+) -> int:
     """Run a module of Python in several processes at the same time, until all have ended.
 
     Each process is a child of a worker of Ray Train. It reads the address of process 0, the number of processes and its
     own index from the environment variables of `lmzoo.parallel.initialize`, and has a GPU to itself if there are
     any. What Python writes in process 0 is written here, and signals to this process are passed on to process 0, which
     tells the others. If a process dies (from a signal, or with its host), all start again, at most three times; they
-    should continue from a state that they have saved. After an error of a process all end.
+    should continue from a state that they have saved. With `min_workers`, fewer start where a host is gone, and more
+    when there is another one. After an error of a process all end.
 
     Args:
         module: what each process runs, as `python -m` does, in this working directory.
         arguments: of the module.
         workers: int, number of processes.
         address: of a Ray cluster, see `lmzoo.parallel.workers.run_jobs`.
+        min_workers: int, number of processes that are enough after a loss; by default all.
 
     Returns:
         The exit code of process 0, or of the process that failed, whose messages are then also written here.
@@ -91,7 +95,9 @@ def run_together(module: str, arguments: Sequence[str], workers: int, address: s
             "signals": Queue(actor_options=here),
         }
         # Not in this process: Ray Train would answer Ctrl-C by killing the workers.
-        training = ray.remote(**here)(_train).remote(config, workers, bool(options["num_gpus"]))
+        training = ray.remote(**here)(_train).remote(
+            config, (min_workers or workers, workers), bool(options["num_gpus"])
+        )
         try:
             return _follow(ray, training, config, signals)
         finally:
@@ -157,7 +163,7 @@ def _write(kind: str, content: bytes) -> None:
     file.flush()
 
 
-def _train(config: dict[str, Any], workers: int, use_gpu: bool) -> bool:
+def _train(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool) -> bool:
     """Run the command in workers of Ray Train and return whether no process has died in the last attempt."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
@@ -165,7 +171,8 @@ def _train(config: dict[str, Any], workers: int, use_gpu: bool) -> bool:
     with tempfile.TemporaryDirectory() as folder:
         # No checkpoints of Ray's: states of `ResumableCheckpoint` can also be continued without Ray.
         run_config = RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=_RESTARTS))
-        scaling_config = ScalingConfig(num_workers=workers, use_gpu=use_gpu)
+        fixed = workers[0] == workers[1]
+        scaling_config = ScalingConfig(num_workers=workers[0] if fixed else workers, use_gpu=use_gpu)
         trainer = DataParallelTrainer(
             _run_command, train_loop_config=config, run_config=run_config, scaling_config=scaling_config
         )
