@@ -39,7 +39,7 @@ PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(filter-out $(PART_1) $(PART_2) $
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
 JAX_TESTS ?= tests/conformance tests/layers tests/families/test_remat.py tests/tasks/test_resuming.py \
-	$(patsubst %,tests/parallel/test_%.py,collectives layouts meshes processes several_devices training_workers) \
+	$(patsubst %,tests/parallel/test_%.py,clusters collectives layouts meshes processes several_devices training_workers) \
 	tests/tasks/test_shared_models.py \
 	tests/tasks/test_generation.py::test_no_column_is_joined_to_a_matrix \
 	tests/tasks/test_row_streams.py::test_interrupted_runs_go_on tests/training/test_accumulation.py tests/training/test_optimizers.py
