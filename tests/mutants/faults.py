@@ -731,10 +731,4 @@ FAULTS = (
         'initializer="zeros", autocast=False, name="output_bias"',
         'initializer="zeros", name="output_bias"',
     ),
-    Fault(
-        "several devices get batches that they cannot split",
-        "parallel/several_devices.py",
-        "return _whole_layout(data_shape)",
-        "return self.distribution.get_data_layout(data_shape)",
-    ),
 )
