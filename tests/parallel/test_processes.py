@@ -103,7 +103,7 @@ def test_what_differs_between_processes_is_named(root, tmp_path):
         backbone.save_to_preset(tmp_path / str(index))
     for index, found in enumerate(results(run_processes(root, tmp_path / "two", 2, "refusals", tmp_path))):
         assert found["other_data"].startswith("Process 1 differs from process 0 in texts (")
-        assert found["other_features"].startswith("Process 1 differs from process 0 in token_ids (")
+        assert found["other_features"].startswith("Process 1 differs from process 0 in content of the batches (")
         assert found["other_preset"].startswith("Process 1 differs from process 0 in ")
         assert "model.weights.h5 of the preset (" in found["other_preset"]
         assert found["first_fails"] == ("Process 0 has failed, and says why." if index else "no text")
