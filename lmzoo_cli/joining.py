@@ -39,7 +39,7 @@ def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
         initialize(timeout=_JOINING_SECONDS)
         keras.distribution.set_distribution(keras.distribution.DataParallel())
-        with naming_lost_processes(), _heard_once():  # also while a model is built
+        with naming_lost_processes(), _first_prints():  # also while a model is built
             yield
         return
     if scale.workers is not None:
@@ -51,7 +51,7 @@ def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _heard_once() -> Iterator[None]:
+def _first_prints() -> Iterator[None]:
     """Let only process 0 print in a `with` block: launchers show what all of them write."""
     if process_index() == 0:
         yield

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -55,6 +56,15 @@ def run_processes(
     finally:
         for process, _ in processes:
             process.kill()
+
+
+def copy_vocabulary(source: Path, target: Path) -> None:
+    """Copies the vocabulary of a run into another: which of equally frequent tokens are learned differs."""
+    target.mkdir(exist_ok=True)
+    if (source / "tokenizer").is_dir():
+        shutil.copytree(source / "tokenizer", target / "tokenizer")
+    if (source / "words.txt").exists():
+        shutil.copy(source / "words.txt", target)
 
 
 def _ended(process: subprocess.Popen[bytes], output: Path) -> Ended:

@@ -24,7 +24,7 @@ _RESTARTS = 3  # of all processes, after one has died
 _POLL_SECONDS = 0.2
 _GRACE_SECONDS = 2.0  # in which process 0 may fail before another process is blamed: usually all say the same
 _MAX_MESSAGE_BYTES = 1 << 16  # of the last messages of a process
-_LOST = "A worker was lost, with its host or its process of Ray"
+_LOST = "A worker was lost, with its host or its Ray process"
 
 # What each process runs: a module, as `python -m` does. Ray blocks SIGINT in what it starts. The end of a worker of Ray
 # closes the input of its process and so ends it. File 1 is left to C++: JAX's network would write between the results.
@@ -106,12 +106,13 @@ def run_together(
 
 def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
     """Pass on signals and output until the result is known, and return the exit code."""
-    attempts = 0
+    size = 0  # of the group that runs, before it starts
+    restarts = 0
     passed_on = False
     death: str | None = None
     messages: dict[int, bytes] = collections.defaultdict(bytes)  # of the processes whose output is not shown
     while True:
-        if signals and not attempts:
+        if signals and not size:
             return 128 + signals[0]
         if signals and not passed_on:
             config["signals"].put(signals[0])
@@ -125,13 +126,10 @@ def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequenc
         if kind == "begin":
             if signals:
                 return 128 + signals[0]
-            attempts += 1
-            if attempts > 1:
-                warnings.warn(
-                    f"{death or _LOST}. All workers start again from the last saved state, or from scratch if there is "
-                    f"none: restart {attempts - 1} of at most {_RESTARTS}.",
-                    stacklevel=3,
-                )
+            if size:
+                restarts += content <= size
+                warnings.warn(describe_restart(death, size, content, restarts), stacklevel=3)
+            size = content
             death = None
         elif kind == "end" and content < 0:
             death = death or f"Worker {index} was ended by {signal.Signals(-content).name}"
@@ -154,6 +152,15 @@ def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequenc
         f"{death or _LOST}, and all workers have been started again {_RESTARTS} times. Too little memory is the usual "
         "reason: try smaller batches, or a larger host."
     )
+
+
+def describe_restart(death: str | None, before: int, now: int, restarts: int) -> str:
+    """Say why a group of processes starts again, with how many, and from where."""
+    start = "All workers start again from the last saved state, or from scratch if there is none"
+    if now > before:
+        return f"There is room for {now} workers now, instead of {before}. {start}."
+    fewer = f" Now there are {now}." if now < before else ""
+    return f"{death or _LOST}.{fewer} {start}: restart {restarts} of at most {_RESTARTS}."
 
 
 def _write(kind: str, content: bytes) -> None:
@@ -195,7 +202,7 @@ def _run_command(config: Mapping[str, Any]) -> None:
     index = ray.train.get_context().get_world_rank()
     events = config["events"]
     if index == 0:
-        events.put(("begin", 0, None))
+        events.put(("begin", 0, ray.train.get_context().get_world_size()))
     with socket.create_server(("", 0)) as server:
         address = f"{ray.util.get_node_ip_address()}:{server.getsockname()[1]}"
     variables = {

@@ -24,32 +24,29 @@ class SeveralDevicesModel(keras.Model):
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
-        """See `keras.Model.fit`."""
         with whole_batches(), kept_weights(self):
             return super().fit(*args, **_shown_once(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
-        """See `keras.Model.evaluate`."""
         with one_thread(), whole_batches(), kept_weights(self):
             return super().evaluate(*args, **_shown_once(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
-        """See `keras.Model.predict`."""
         with one_thread(), whole_batches(), kept_weights(self):
             return super().predict(*args, **_shown_once(kwargs))
 
     # On JAX, steps also take the state of the training, before the batch.
 
     def train_step(self, *args: Any) -> Any:
-        """See `keras.Model.train_step`."""
+        """Train on a batch, of which each device computes a part."""
         return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
-        """See `keras.Model.test_step`."""
+        """Evaluate a batch, of which each device computes a part."""
         return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
-        """See `keras.Model.predict_step`."""
+        """Predict for a batch, of which each device computes a part; every process gets the whole."""
         predicted = super().predict_step(*args[:-1], split_evenly(args[-1]))
         if not several_processes():
             return predicted

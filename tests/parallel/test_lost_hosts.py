@@ -40,7 +40,7 @@ def test_fewer_workers_go_on(cluster, tmp_path, capsys):
 
     thread = threading.Thread(target=lose)
     thread.start()
-    with pytest.warns(UserWarning, match="All workers start again"):
+    with pytest.warns(UserWarning, match=r"Ray process\. Now there are 1\. All workers start again"):
         assert run_together("tests.parallel.group_probe", ["outlive others", str(tmp_path)], 2, min_workers=1) == 0
     thread.join()
     assert "0 of 1 is left" in capsys.readouterr().out.splitlines()  # Ray prints the log of a host that it stops

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import ray
 
+from lmzoo.parallel import process_group
 from lmzoo.parallel.process_group import run_together
 
 PROBE = "tests.parallel.group_probe"
@@ -63,7 +64,7 @@ def test_all_run_at_the_same_time(tmp_path, capsys, monkeypatch):
     ("what", "death"),
     [
         pytest.param("die once", "Worker 1 was ended by SIGKILL", id="killed"),
-        pytest.param("be lost once", "A worker was lost, with its host or its process of Ray", id="lost"),
+        pytest.param("be lost once", "A worker was lost, with its host or its Ray process", id="lost"),
     ],
 )
 def test_all_start_again_if_one_dies(tmp_path, what, death):
@@ -72,6 +73,20 @@ def test_all_start_again_if_one_dies(tmp_path, what, death):
     assert begun(tmp_path, what) == [2, 2]
     for index in range(2):  # nothing of the first attempt goes on
         wait_for_end((tmp_path / f"process {index}").read_text())
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "words"),
+    [
+        (3, 3, "was lost, with its host or its Ray process. All workers start again from the last saved state"),
+        (3, 2, "Ray process. Now there are 2. All workers start again"),
+        (2, 3, "There is room for 3 workers now, instead of 2. All workers start again"),
+    ],
+)
+def test_why_all_start_again(before, now, words):
+    message = process_group.describe_restart(None, before, now, 1)
+    assert words in message
+    assert ("restart 1 of at most 3" in message) == (now <= before)
 
 
 @pytest.mark.slow

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +20,11 @@ from lmzoo.parallel.process_group import run_together
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo_cli.joining import train_together
 from lmzoo_cli.main import app
-from lmzoo_cli.options import WorkerOptions
+from lmzoo_cli.options import TrainingWorkerOptions
 from tests.parallel import gradient_probe
 from tests.parallel.killing import is_second, kill_a_worker
 from tests.parallel.processes_probe import LINES
+from tests.processes import copy_vocabulary
 from tests.tensorflow_lines import without_tensorflow_lines
 
 BACKEND = keras.backend.backend()
@@ -121,12 +121,14 @@ def test_what_is_refused(fit, tmp_path, monkeypatch):
     for some in (command, pretrain):
         assert "on the JAX backend: set KERAS_BACKEND=jax" in run(*some, "--workers", 2, code=1).stderr
         assert "--ray needs the number of workers" in run(*some, "--ray", "auto", code=1).stderr
+        more = run(*some, "--workers", 2, "--min-workers", 3, code=1).stderr
+        assert "--min-workers must not be more than --workers" in more
     monkeypatch.setattr(keras.backend, "backend", lambda: "jax")
     monkeypatch.setitem(sys.modules, "ray", None)
     for some in (command, pretrain):
         assert "pip install 'lmzoo[scale]'" in run(*some, "--workers", 2, code=1).stderr
     monkeypatch.delenv("KERAS_DISTRIBUTION_NUM_PROCESSES", raising=False)
-    with train_together(WorkerOptions()):  # a run in one process needs nothing of Ray
+    with train_together(TrainingWorkerOptions()):  # a run in one process needs nothing of Ray
         pass
 
 
@@ -180,13 +182,7 @@ def test_two_workers_pretrain_what_one_process_pretrains(root, tmp_path, family)
     command = ["pretrain", tmp_path / "sea.txt", "--family", family, "--tokens", 2000, "--vocabulary-size", 61]
     command += ["--sequence-length", 16, "--batch-size", 8, "--weights-dtype", "float32", "--output"]
     one, _ = finish(start(root, *command, tmp_path / "one"))
-    for name in ("tokenizer", "words.txt"):  # which of equally frequent tokens are learned differs between runs
-        source, target = tmp_path / "one.work" / name, tmp_path / "two.work" / name
-        target.parent.mkdir(exist_ok=True)
-        if source.is_dir():
-            shutil.copytree(source, target)
-        elif source.exists():
-            shutil.copy(source, target)
+    copy_vocabulary(tmp_path / "one.work", tmp_path / "two.work")
     running = start(root, *command, tmp_path / "two", "--workers", 2)
     while not (tmp_path / "two.work" / "log.csv").exists():
         time.sleep(0.01)
