@@ -103,3 +103,10 @@ def test_another_method_under_the_name_of_the_answers_is_found():
 
     with pytest.raises(AssertionError, match="Shifted has another `estimate`: `answers = estimate`"):
         check_task_predictions(Shifted, families()["bert"])
+
+
+def test_tiny_models_need_a_record():
+    with pytest.raises(
+        ValueError, match=r"`family` must be a record of a family, such as `families\(\)\['bert'\]`, got 'bert'"
+    ):
+        tiny_task(GaussianRegressor, "bert")
