@@ -17,7 +17,8 @@ class LayerNorm(keras.layers.LayerNormalization):
     """`keras.layers.LayerNormalization` (Ba et al., 2016), computed in float32 at least.
 
     The arguments and values are Keras'. On TensorFlow, which does not fuse the gradient it derives, forward and
-    backward pass take three quarters of the time if the last axis is normalized, with a scale and a center.
+    backward pass take three quarters of the time if the last axis is normalized, with a scale. With `center=False`
+    there is no bias, `beta`.
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
@@ -25,18 +26,19 @@ class LayerNorm(keras.layers.LayerNormalization):
     def call(self, inputs: Tensor) -> Tensor:
         """Normalize `inputs`."""
         last = self.axis in ([-1], [len(inputs.shape) - 1])
-        plain = last and self.scale and self.center and not self.rms_scaling
+        plain = last and self.scale and not self.rms_scaling
         if keras.backend.backend() != "tensorflow" or not plain:
             return super().call(inputs)
         import tensorflow as tf
 
-        x, gamma, beta = tf.convert_to_tensor(inputs), tf.convert_to_tensor(self.gamma), tf.convert_to_tensor(self.beta)
+        weights = [self.gamma, self.beta] if self.center else [self.gamma]
+        x, *weights = (tf.convert_to_tensor(t) for t in (inputs, *weights))
         wide = tf.float64 if x.dtype == tf.float64 else tf.float32
-        y = tf.custom_gradient(self._normalize)(*(tf.cast(t, wide) for t in (x, gamma, beta)))
+        y = tf.custom_gradient(self._normalize)(*(tf.cast(t, wide) for t in (x, *weights)))
         return tf.cast(y, self.compute_dtype)
 
     def _normalize(
-        self, x: Tensor, gamma: Tensor, beta: Tensor
+        self, x: Tensor, gamma: Tensor, beta: Tensor | None = None
     ) -> tuple[Tensor, Callable[[Tensor], tuple[Tensor, ...]]]:
         import tensorflow as tf
 
@@ -51,9 +53,11 @@ class LayerNorm(keras.layers.LayerNormalization):
             scaled = upstream * gamma  # (..., H)
             dx = inverse * (scaled - mean(scaled) - normal * mean(scaled * normal))
             axes = list(range(x.shape.rank - 1))
-            return dx, tf.reduce_sum(upstream * normal, axes), tf.reduce_sum(upstream, axes)
+            dgamma = tf.reduce_sum(upstream * normal, axes)  # (H,)
+            return (dx, dgamma) if beta is None else (dx, dgamma, tf.reduce_sum(upstream, axes))
 
-        return normal * gamma + beta, gradient
+        scaled = normal * gamma  # (..., H)
+        return scaled if beta is None else scaled + beta, gradient
 
 
 def unit_vectors(x: Tensor) -> Tensor:

@@ -13,20 +13,24 @@ from tests.reference.weights import difference, to_numpy
 SHAPE = (3, 5, 7)
 
 
-def layers(dtype):
+CENTERED = pytest.mark.parametrize("center", [True, False], ids=["bias", "no-bias"])
+
+
+def layers(dtype, center):
     rng = np.random.default_rng(0)
     values = rng.normal(1, 0.5, (2, SHAPE[-1])).astype("float32")
-    made = [kind(epsilon=1e-12, dtype=dtype) for kind in (LayerNorm, keras.layers.LayerNormalization)]
+    made = [kind(epsilon=1e-12, center=center, dtype=dtype) for kind in (LayerNorm, keras.layers.LayerNormalization)]
     for layer in made:
         layer.build((None, None, SHAPE[-1]))
-        layer.set_weights(list(values))
+        layer.set_weights(list(values[: 1 + center]))
     return made
 
 
+@CENTERED
 @pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 0.02)])
-def test_layer_norm_is_that_of_keras(dtype, tolerance):
+def test_layer_norm_is_that_of_keras(dtype, tolerance, center):
     x = np.random.default_rng(1).normal(3, 2, SHAPE).astype("float32")
-    ours, theirs = (layer(x) for layer in layers(dtype))
+    ours, theirs = (layer(x) for layer in layers(dtype, center))
     assert ours.dtype == theirs.dtype
     assert difference(to_numpy(ours), to_numpy(theirs)) <= tolerance
 
@@ -56,9 +60,10 @@ def slopes(layer):
     return list(gradients(model, lambda y: keras.ops.sum(keras.ops.square(y - target)), x).values())
 
 
-def test_layer_norm_has_the_gradients_of_keras():
-    ours, theirs = (slopes(layer) for layer in layers("float32"))
-    assert len(ours) == 4
+@CENTERED
+def test_layer_norm_has_the_gradients_of_keras(center):
+    ours, theirs = (slopes(layer) for layer in layers("float32", center))
+    assert len(ours) == 3 + center
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 
