@@ -1,4 +1,4 @@
-"""Multi-head self-attention over right-padded batches, bidirectional or causal, optionally with a cache.
+"""Multi-head self-attention over right-padded batches: bidirectional, local or causal, optionally with a cache.
 
 Letters in shape comments: B batch, T positions of the keys, S positions of the queries, N heads, D width of a
 head, H = N·D hidden width.
@@ -19,16 +19,13 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.local_attention import MASKED, OUT_OF_SIGHT, attention_in_blocks, prefers_blocks
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
+from lmzoo.layers.rotary import rotate
 from lmzoo.layers.rows import as_rows
 from lmzoo.layers.temporary import temporary_attributes
 
-# Large enough that exp() of a masked score is exactly 0 next to any real one, small enough that a sequence without real
-# keys stays finite (its softmax is then uniform).
-MASKED = -1e9
-# Lower than the scores of padding, so that a position with nothing but padding before it does not see later ones.
-_LATER = 2 * MASKED
 WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
 
 # Keys and values of a sequence's positions: two float (B, N, T, D).
@@ -40,7 +37,7 @@ class JoinedKernels:
     """Kernels and biases that were joined for an export; see `joined_projections`.
 
     Attributes:
-        by_layers: the joined kernel and bias of projections that are computed together.
+        by_layers: the joined kernel, and the joined bias if there is one, of projections that are computed together.
     """
 
     by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
@@ -97,7 +94,7 @@ def attention_by_length(
 
 
 def attention_probabilities(
-    query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None = None
+    query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None = None, reach: int | None = None
 ) -> Tensor:
     """softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
@@ -105,20 +102,24 @@ def attention_probabilities(
         query: float tensor (B, N, S, D).
         key: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
-        positions: int tensor (S,), for causal attention: the position of each query among the T; it does not see later
-            ones. None for attention in both directions.
+        positions: int tensor (S,), for causal or local attention: the position of each query among the T, or (B, S) if
+            they differ. In causal attention, a query does not see later ones. None for attention to all keys.
+        reach: for local attention: how far from its position a query sees, in both directions. None for causal
+            attention, if there are `positions`.
 
     Returns:
-        Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias and causality as an (S, T)
-        bias, so no tensor of shape (B, S, T) is made.
+        Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias and what is out of sight as an
+        (S, T) bias, so no tensor of shape (B, S, T) is made, unless the positions differ.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
     bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
     scores = scores + ops.cast(bias, "float32")
     if positions is not None:
-        later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)  # (S, T)
-        scores = scores + ops.cast(ops.where(later, _LATER, 0.0), "float32")
+        keys, queries = ops.arange(ops.shape(key)[2]), ops.expand_dims(positions, -1)  # (T,), (S, 1) or (B, S, 1)
+        hidden = keys > queries if reach is None else ops.abs(keys - queries) > reach  # (S, T) or (B, S, T)
+        bias = ops.cast(ops.where(hidden, OUT_OF_SIGHT, 0.0), "float32")
+        scores = scores + (bias if len(bias.shape) == 2 else ops.expand_dims(bias, 1))
     # Keras' softmax warns if there is only one key.
     probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
     return ops.cast(probabilities, query.dtype)
@@ -135,12 +136,17 @@ class SelfAttention(ConfiguredLayer):
         initializer_range: float, standard deviation of the kernels' truncated normal initializer.
         mask: what is hidden from a position. `"padding"`: only padding, as in an encoder. `"causal"`: padding and all
             later positions, as in a decoder (Radford et al., 2018).
+        use_bias: bool, whether the projections have biases.
+        rotary_wavelength: float, the longest wavelength of rotary positions, see `lmzoo.layers.rotary`; None for none.
+        window: int, for local attention: a position sees half of this number of positions on each side, and itself.
+            Time and memory grow with the length of the sequences, not with its square. None to see all.
 
     Call arguments:
         inputs: float (B, T, H).
         padding_mask: bool (B, T), True at real tokens.
-        queries: optional float (B, S, H), the vectors of `inputs` whose results are wanted; not in causal attention,
-            which would have to know their positions.
+        queries: optional float (B, S, H), the vectors of `inputs` whose results are wanted; not in causal attention.
+        positions: int (B, S), the positions of the queries, by default the first ones. They matter with rotary
+            positions and in local attention.
         cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int or int
             tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H) with S new positions.
             Their keys and values are put into the cache, and they see what it holds before them.
@@ -171,6 +177,9 @@ class SelfAttention(ConfiguredLayer):
         dropout: float = 0.0,
         initializer_range: float = 0.02,
         mask: str = "padding",
+        use_bias: bool = True,
+        rotary_wavelength: float | None = None,
+        window: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -178,12 +187,20 @@ class SelfAttention(ConfiguredLayer):
             raise ValueError(f'`mask` must be "padding" or "causal", got {mask!r}.')
         if hidden_dim % num_heads:
             raise ValueError(f"`hidden_dim` ({hidden_dim}) must be a multiple of `num_heads` ({num_heads}).")
+        if rotary_wavelength is not None and hidden_dim // num_heads % 2:
+            raise ValueError(f"Rotary positions need heads of an even width, got {hidden_dim // num_heads}.")
+        if window is not None and (mask != "padding" or window < 2):
+            raise ValueError(f'`window` must be at least 2, and `mask` then "padding", got {window!r} and {mask!r}.')
         self.num_heads = num_heads
         self.hidden_dim = hidden_dim
         self.initializer_range = initializer_range
         self.mask = mask
+        self.use_bias = use_bias
+        self.rotary_wavelength = rotary_wavelength
+        self.window = window
+        self.reach = None if window is None else window // 2
         self.query, self.key, self.value, self.output_dense = (
-            normal_dense(hidden_dim, initializer_range, dtype=self.dtype_policy, name=name)
+            normal_dense(hidden_dim, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
             for name in ("query", "key", "value", "output_dense")
         )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -203,19 +220,22 @@ class SelfAttention(ConfiguredLayer):
         heads = self.num_heads, self.hidden_dim // self.num_heads
         joined = self.joined_kernels.by_layers.get(layers) if self.joined_kernels else None
         if joined:
-            kernel, bias = joined  # (H, layers·H), (layers·H,)
-            projected = matmul(rows, kernel) + bias  # (B·T, layers·H)
+            projected = matmul(rows, joined[0])  # (B·T, layers·H)
+            projected = projected + joined[1] if self.use_bias else projected
         elif not join or self.hidden_dim > WIDEST_JOINED or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *heads)
             return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
             # Devices that split the last axis would send each other their parts if it was joined.
             kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
-            projected = ops.tensordot(rows, kernel, 1) + ops.stack([layer.bias for layer in layers])  # (B·T, layers, H)
+            projected = ops.tensordot(rows, kernel, 1)  # (B·T, layers, H)
+            projected = projected + ops.stack([layer.bias for layer in layers]) if self.use_bias else projected
         else:
             # One wide product is faster than several narrow ones, until copying the kernels costs more than it saves.
             kernel = ops.concatenate([layer.kernel for layer in layers], axis=1)  # (H, layers·H)
-            projected = matmul(rows, kernel) + ops.concatenate([layer.bias for layer in layers], axis=0)
+            projected = matmul(rows, kernel)
+            if self.use_bias:
+                projected = projected + ops.concatenate([layer.bias for layer in layers], axis=0)
         shape = (*ops.shape(x)[:2], len(layers), *heads)
         split = self._transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
         return ops.unstack(split, len(layers), axis=0)
@@ -235,6 +255,7 @@ class SelfAttention(ConfiguredLayer):
         queries: Tensor | None = None,
         cache: Cache | None = None,
         index: int | Tensor | None = None,
+        positions: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Attend from every position, or from `queries`, to what it may see.
@@ -246,33 +267,60 @@ class SelfAttention(ConfiguredLayer):
         """
         if cache is not None:
             self._check_cache(inputs, cache, index)
-        positions = None
-        if self.mask == "causal":
-            if queries is not None:
-                raise ValueError("Causal attention takes no `queries`: it would not know which positions follow them.")
-            positions = ops.arange(ops.shape(inputs)[1])  # (S,)
-            if cache is not None:
-                positions = positions + index  # (S,)
-        if queries is None:
-            queries = inputs
-            projections = self.query, self.key, self.value
-            query, key, value = self._heads(inputs, *projections, join=cache is None)  # (B, N, T, D)
-        else:
-            (query,) = self._heads(queries, self.query)  # (B, N, S, D)
-            key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
+        if self.mask == "causal" and queries is not None:
+            raise ValueError("Causal attention takes no `queries`: it would not know which positions follow them.")
+        positions = self._positions_of(inputs if queries is None else queries, positions, index)  # (S,) or (B, S)
+        query, key, value = self._project(inputs, queries, positions, join=cache is None)
         if cache is not None:
             assert index is not None  # `_check_cache` raises an error
             key = with_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
             value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
             cache = key, value
-        if cache is None and not (training and self.dropout.rate) and _is_fused(query, key):
+        drops = bool(training and self.dropout.rate)
+        if self.reach is not None and queries is None and prefers_blocks(ops.shape(inputs)[1], self.reach):
+            context = attention_in_blocks(
+                query, key, value, padding_mask, self.reach, lambda x: self.dropout(x, training=training)
+            )
+        elif cache is None and self.reach is None and not drops and _is_fused(query, key):
             context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn")
         else:
-            probabilities = attention_probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
+            probabilities = self._probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
-        output = self._joined_heads(context, ops.shape(queries))  # (B, S, H)
+        output = self._joined_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
         return output if cache is None else (output, cache)
+
+    def _positions_of(self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None) -> Tensor | None:
+        """Return the positions of the queries, int (S,) or (B, S), or None if they do not matter."""
+        if self.mask != "causal" and self.rotary_wavelength is None and self.reach is None:
+            return None
+        if positions is not None:
+            return ops.cast(positions, "int32")
+        first = ops.arange(ops.shape(queries)[1])  # (S,)
+        return first if index is None else first + index
+
+    def _project(
+        self, inputs: Tensor, queries: Tensor | None, positions: Tensor | None, join: bool = True
+    ) -> list[Tensor]:
+        """Return queries (B, N, S, D), keys and values (B, N, T, D), the first two with rotary positions."""
+        if queries is None:
+            query, key, value = self._heads(inputs, self.query, self.key, self.value, join=join)
+        else:
+            (query,) = self._heads(queries, self.query)  # (B, N, S, D)
+            key, value = self._heads(inputs, self.key, self.value)  # (B, N, T, D)
+        return [*self._rotate(query, key, positions, queries is None), value]
+
+    def _rotate(self, query: Tensor, key: Tensor, positions: Tensor | None, same: bool) -> tuple[Tensor, Tensor]:
+        """Give queries and keys their rotary positions, if the layer has them; with `same` both are at `positions`."""
+        if self.rotary_wavelength is None:
+            return query, key
+        of_keys = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
+        return rotate(query, positions, self.rotary_wavelength), rotate(key, of_keys, self.rotary_wavelength)
+
+    def _probabilities(self, query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None) -> Tensor:
+        """Return the attention probabilities, (B, N, S, T), of queries at some positions."""
+        hides = self.mask == "causal" or self.reach is not None
+        return attention_probabilities(query, key, padding_mask, positions if hides else None, self.reach)
 
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
         """Return the output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
@@ -309,14 +357,17 @@ class SelfAttention(ConfiguredLayer):
         shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def scores(self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None) -> Tensor:
+    def scores(
+        self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None, positions: Tensor | None = None
+    ) -> Tensor:
         """Return the attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
-        if queries is not None:
+        if queries is None:
+            query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
+        else:
             (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
-            return attention_probabilities(query, key, padding_mask)
-        query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
-        positions = ops.arange(ops.shape(inputs)[1]) if self.mask == "causal" else None
-        return attention_probabilities(query, key, padding_mask, positions)
+        positions = self._positions_of(inputs if queries is None else queries, positions, None)  # (S,) or (B, S)
+        query, key = self._rotate(query, key, positions, queries is None)
+        return self._probabilities(query, key, padding_mask, positions)
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, queries: Any = None, cache: Any = None, *_: Any, **__: Any
@@ -350,7 +401,9 @@ def _join_kernels(layer: SelfAttention) -> JoinedKernels:
     by_layers = {}
     for projections in ((layer.query, layer.key, layer.value), (layer.key, layer.value)):
         if all(part.quantization_mode is None for part in projections):
-            weights = [[ops.convert_to_numpy(w) for w in (part.kernel, part.bias)] for part in projections]
+            weights = [
+                [ops.convert_to_numpy(w) for w in (part.kernel, part.bias) if w is not None] for part in projections
+            ]
             by_layers[projections] = [
                 tf.Variable(np.concatenate(parts, axis=-1), trainable=False, dtype=layer.compute_dtype)
                 for parts in zip(*weights, strict=True)

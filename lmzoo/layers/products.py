@@ -35,14 +35,15 @@ def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
-    """`layer(x)` for a matrix `x` (n, k) and a layer with a bias, by `matmul` or with its `longer_kernel`."""
+    """`layer(x)` for a matrix `x` (n, k), by `matmul` or, if the layer has a bias, with its `longer_kernel`."""
     if (longer := getattr(layer, "longer_kernel", None)) is not None:
         # The slice comes last: TensorFlow computes a product and a bias as one operation.
         x = ops.add(ops.matmul(x, longer), ops.pad(layer.bias, ((0, _APART),)))
         return layer.activation(x[:, : layer.units])
     if not is_plain(layer) or not _uses_instructions(x, layer.compute_dtype):
         return layer(x)
-    return layer.activation(matmul(x, ops.cast(layer.kernel, x.dtype)) + ops.cast(layer.bias, x.dtype))
+    x = matmul(x, ops.cast(layer.kernel, x.dtype))
+    return layer.activation(x if layer.bias is None else x + ops.cast(layer.bias, x.dtype))
 
 
 def is_aliased(kernel: Tensor) -> bool:
