@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 import keras
@@ -14,6 +15,7 @@ from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import Dense, FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.attention import Cache
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
 
 
@@ -28,11 +30,18 @@ class TransformerBackbone(Backbone):
       `"pre"` one more LayerNorm follows the last block; its result is the last hidden state.
     * `embedding_norm`: whether the embeddings have a LayerNorm.
     * `has_pooler`: whether a dense layer computes `pooled_output`. Causal models have none.
+    * `use_bias`: whether dense layers and LayerNorms have biases.
+    * `position_table`: whether there is a table of learned positions, next to other tables of embeddings.
+    * `scales_outputs`: whether the kernels whose outputs are added to the residual stream are small at first: their
+      deviation is divided by the square root of their number (Radford et al., 2019, section 2.3).
     """
 
     norm: ClassVar[str] = "post"
     embedding_norm: ClassVar[bool] = True
     has_pooler: ClassVar[bool] = True
+    use_bias: ClassVar[bool] = True
+    position_table: ClassVar[bool] = True
+    scales_outputs: ClassVar[bool] = False
 
     @property
     def id_counts(self) -> dict[str, int]:
@@ -69,9 +78,13 @@ class TransformerBackbone(Backbone):
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
         """Return the layers by the names of the backbone's attributes."""
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype)}
-        layers["blocks"] = [cls.make_block(config, dtype, f"block_{i}") for i in range(config.num_layers)]
+        numbers = range(config.num_layers)
+        layers["blocks"] = [
+            cls.make_block(config, dtype, f"block_{i}", **cls.block_options(config, i)) for i in numbers
+        ]
         if cls.norm == "pre":
-            layers["final_norm"] = LayerNorm(epsilon=config.layer_norm_epsilon, dtype=dtype, name="final_norm")
+            epsilon = config.layer_norm_epsilon
+            layers["final_norm"] = LayerNorm(epsilon=epsilon, center=cls.use_bias, dtype=dtype, name="final_norm")
         if cls.has_pooler and not cls.causal:
             layers["pooler"] = FirstTokenPooler(config.hidden_dim, config.initializer_range, dtype=dtype, name="pooler")
         return layers
@@ -116,6 +129,8 @@ class TransformerBackbone(Backbone):
             layer_norm_epsilon=config.layer_norm_epsilon,
             first_position=config.first_position,
             normalize=cls.embedding_norm,
+            position_table=cls.position_table,
+            use_bias=cls.use_bias,
         )
 
     @classmethod
@@ -124,15 +139,27 @@ class TransformerBackbone(Backbone):
         return normal_dense(config.hidden_dim, config.initializer_range, dtype=dtype, name="embedding_projection")
 
     @classmethod
-    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
-        """Return a block."""
-        return TransformerBlock(
+    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> TransformerBlock:
+        """Return a block, with the options that `block_options` returned for it."""
+        block = TransformerBlock(
             *config.block_arguments,
             mask="causal" if cls.causal else "padding",
             norm=cls.norm,
+            use_bias=cls.use_bias,
             dtype=dtype,
             name=name,
+            **options,
         )
+        if cls.scales_outputs:
+            deviation = config.initializer_range / math.sqrt(2 * config.num_layers)
+            for dense in (block.attention.output_dense, block.output_dense):
+                dense.kernel_initializer = TruncatedNormal(stddev=deviation)
+        return block
+
+    @classmethod
+    def block_options(cls, config: Any, index: int) -> dict[str, Any]:
+        """Return arguments of the block with a number, from 0, that not all blocks have in common."""
+        return {}
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of every block, outside of training.
@@ -207,7 +234,8 @@ class TransformerBackbone(Backbone):
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         before = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        vectors = self.blocks[-1](before, mask, at_positions(before, positions))  # (B, M, H)
+        chosen = at_positions(before, positions)  # (B, M, H)
+        vectors = self.blocks[-1](before, mask, chosen, positions=positions)  # (B, M, H)
         return self.final_norm(vectors) if self.norm == "pre" else vectors
 
 

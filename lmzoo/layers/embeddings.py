@@ -33,7 +33,8 @@ class TransformerEmbedding(ConfiguredLayer):
     Args:
         vocabulary_size: int, V.
         hidden_dim: int, H.
-        max_sequence_length: int, longest sequence in tokens; None for a model without positions.
+        max_sequence_length: int, longest sequence in tokens; None for a model without positions and without such a
+            limit.
         num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
         dropout: float, rate after the normalization.
         layer_norm_epsilon: float.
@@ -43,6 +44,8 @@ class TransformerEmbedding(ConfiguredLayer):
         normalize: bool, whether LayerNorm is applied to the sum. (GPT does without: Radford et al., 2018.)
         sinusoidal: bool, whether positions have fixed vectors, see `sinusoids`, rather than a table of learned ones.
         scale: float, what the word embeddings are multiplied by.
+        position_table: bool, whether there is a table of learned positions. Models with rotary positions have none.
+        use_bias: bool, whether LayerNorm has a bias.
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
     (B, T) if `first_position` is not 0. With `index`, an int or int tensor (), the tokens are those of the sequences
@@ -62,6 +65,8 @@ class TransformerEmbedding(ConfiguredLayer):
         normalize: bool = True,
         sinusoidal: bool = False,
         scale: float = 1.0,
+        position_table: bool = True,
+        use_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -74,16 +79,19 @@ class TransformerEmbedding(ConfiguredLayer):
         self.layer_norm_epsilon = layer_norm_epsilon
         self.normalize = normalize
         self.sinusoidal, self.scale = sinusoidal, scale
+        self.position_table = position_table
+        self.use_bias = use_bias
         # Reversible: a masked-LM head projects back through the same table.
         self.token_embedding = self._table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = None
-        if max_sequence_length and not sinusoidal:
+        if max_sequence_length and position_table and not sinusoidal:
             rows = max_sequence_length + first_position
             self.position_embedding = self._table(Embedding, rows, "position_embedding")
         self.segment_embedding = self._table(Embedding, num_segments, "segment_embedding") if num_segments else None
-        self.layer_norm = (
-            LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm") if normalize else None
-        )
+        self.layer_norm = None
+        if normalize:
+            norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=self.dtype_policy, name="layer_norm")
+            self.layer_norm = norm
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def _table(self, kind: type[keras.layers.Embedding], rows: int, name: str) -> keras.layers.Embedding:
@@ -111,8 +119,9 @@ class TransformerEmbedding(ConfiguredLayer):
         """Embed `token_ids`.
 
         Raises:
-            ValueError: if sequences are longer than the position table. (JAX would return NaN. TensorFlow's graphs of
-                unknown shape raise an error of their own, and so does torch, whose symbolic shapes are made up.)
+            ValueError: if sequences are longer than `max_sequence_length`. (With a table of positions, JAX would return
+                NaN. TensorFlow's graphs of unknown shape raise an error of their own, and so does torch, whose symbolic
+                shapes are made up. Without a table, they do not look.)
         """
         length = ops.shape(token_ids)[1]
         known = isinstance(length, int) and keras.backend.backend() != "torch"

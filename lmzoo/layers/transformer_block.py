@@ -9,7 +9,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.activations import get_activation
-from lmzoo.layers.adapted import normal_dense
+from lmzoo.layers.adapted import Dense, normal_dense
 from lmzoo.layers.attention import Cache, SelfAttention
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
@@ -44,6 +44,13 @@ class TransformerBlock(ConfiguredLayer):
         norm: `"post"` or `"pre"`, the place of LayerNorm.
         attention_dropout: float, rate for the attention probabilities if it is another one.
         reads_source: whether the block also attends to a source; only with `norm="post"`.
+        use_bias: bool, whether dense layers and LayerNorms have biases.
+        gated: bool, whether the feed-forward network is W₂·(act(W₁·a) * V·a), a gated linear unit (Shazeer, 2020,
+            https://arxiv.org/abs/2002.05202); V is `gate_dense`.
+        attention_norm: bool, whether there is LN₁. With `norm="pre"`, the first block of a model whose embeddings are
+            normalized may do without.
+        rotary_wavelength: float, see `SelfAttention`.
+        window: int, see `SelfAttention`.
 
     Call arguments and shapes of the results are those of `SelfAttention`. With `queries`, the last block of an encoder
     computes only the vectors that are wanted. A block that `reads_source` also takes `source_mask`, bool (B, U), and
@@ -70,49 +77,73 @@ class TransformerBlock(ConfiguredLayer):
         norm: str = "post",
         attention_dropout: float | None = None,
         reads_source: bool = False,
+        use_bias: bool = True,
+        gated: bool = False,
+        attention_norm: bool = True,
+        rotary_wavelength: float | None = None,
+        window: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if reads_source and norm != "post":
             raise ValueError('A block that `reads_source` has `norm="post"`.')
+        if norm == "post" and not attention_norm:
+            raise ValueError('A block without `attention_norm` has `norm="pre"`.')
         if norm not in ("post", "pre"):
             raise ValueError(f'`norm` must be "post" or "pre", got {norm!r}.')
         self.norm, self.mask = norm, mask
         self.num_heads, self.hidden_dim, self.intermediate_dim = num_heads, hidden_dim, intermediate_dim
         self.activation = activation
         self.layer_norm_epsilon, self.initializer_range = layer_norm_epsilon, initializer_range
-        policy = self.dtype_policy
+        self.use_bias = use_bias
+        self.gated = gated
+        self.attention_norm = attention_norm
+        self.rotary_wavelength = rotary_wavelength
+        self.window = window
 
         def layer_norm(name: str) -> LayerNorm:
-            return LayerNorm(epsilon=layer_norm_epsilon, dtype=policy, name=name)
+            return LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=self.dtype_policy, name=name)
+
+        def dense(units: int, name: str) -> Dense:
+            return normal_dense(units, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
 
         self.attention_dropout, self.reads_source = attention_dropout, reads_source
         rate = dropout if attention_dropout is None else attention_dropout
         self.attention = self.make_attention(rate)
-        self.attention_layer_norm = layer_norm("attention_layer_norm")
+        self.attention_layer_norm = layer_norm("attention_layer_norm") if attention_norm else None
         self.source_attention = self._self_attention(rate, "padding", "source_attention") if reads_source else None
         self.source_layer_norm = layer_norm("source_layer_norm") if reads_source else None
-        self.intermediate_dense = normal_dense(
-            intermediate_dim, initializer_range, dtype=policy, name="intermediate_dense"
-        )
-        self.output_dense = normal_dense(hidden_dim, initializer_range, dtype=policy, name="output_dense")
+        self.intermediate_dense = dense(intermediate_dim, "intermediate_dense")
+        self.gate_dense = dense(intermediate_dim, "gate_dense") if gated else None
+        self.output_dense = dense(hidden_dim, "output_dense")
         self.output_layer_norm = layer_norm("output_layer_norm")
-        self.dropout = Dropout(dropout, dtype=policy, name="dropout")
+        self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
         """Return the attention layer."""
         return self._self_attention(dropout, self.mask, "attention")
 
     def _self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
-        sizes = self.num_heads, self.hidden_dim
-        return SelfAttention(*sizes, dropout, self.initializer_range, mask, dtype=self.dtype_policy, name=name)
+        return SelfAttention(
+            self.num_heads,
+            self.hidden_dim,
+            dropout,
+            self.initializer_range,
+            mask,
+            use_bias=self.use_bias,
+            rotary_wavelength=self.rotary_wavelength,
+            window=self.window,
+            dtype=self.dtype_policy,
+            name=name,
+        )
 
     def build(self, input_shape: Shape) -> None:
         """Create the sublayers' weights."""
         source = [self.source_attention, self.source_layer_norm] if self.reads_source else []
         first = [self.attention, self.attention_layer_norm, *source]
-        for layer in (*first, self.intermediate_dense, self.output_layer_norm):
-            layer.build(input_shape)
+        for layer in (*first, self.intermediate_dense, self.gate_dense, self.output_layer_norm):
+            if layer is not None:
+                layer.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
 
     def call(
@@ -124,6 +155,7 @@ class TransformerBlock(ConfiguredLayer):
         index: int | Tensor | None = None,
         source: Tensor | Cache | None = None,
         source_mask: Tensor | None = None,
+        positions: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Apply the block.
@@ -138,10 +170,11 @@ class TransformerBlock(ConfiguredLayer):
             now: dict[str, Any] = {"queries": None, "source": source, **dict(zip(given, others, strict=True))}
             queries = now["queries"]
             residual = inputs if queries is None else queries
-            if self.norm == "pre":
+            if self.norm == "pre" and self.attention_layer_norm is not None:
                 inputs = self.attention_layer_norm(inputs)  # (B, T, H)
                 queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
-            x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
+            places = {"cache": cache, "index": index, "positions": positions}
+            x = self.attention(inputs, padding_mask, queries, **places, training=training)  # (B, S, H)
             x, after = (x, None) if cache is None else x
             x = self.add_feed_forward(residual, x, training, now["source"], source_mask)  # (B, S, H)
             return x if cache is None else (x, after)
@@ -160,20 +193,26 @@ class TransformerBlock(ConfiguredLayer):
     ) -> Tensor:
         """Return the block's result, (B, S, H), from its input and what the attention found, before dropout."""
         x = residual + self.dropout(attended, training=training)
-        if self.norm == "post":
+        if self.norm == "post" and self.attention_layer_norm is not None:
             x = self.attention_layer_norm(x)
         if self.source_layer_norm is not None:
             y = self._attend_to_source(x, source, source_mask, training)  # (B, S, H)
             x = self.source_layer_norm(x + self.dropout(y, training=training))
         y = self.output_layer_norm(x) if self.norm == "pre" else x
-        y = get_activation(self.activation)(apply_dense(self.intermediate_dense, as_rows(y)))  # (B·S, I)
+        y = self._intermediate(as_rows(y))  # (B·S, I)
         y = self.dropout(y, training=training) if self.activation_dropout else y
         y = ops.reshape(apply_dense(self.output_dense, y), ops.shape(x))  # (B, S, H)
         x = x + self.dropout(y, training=training)
         return self.output_layer_norm(x) if self.norm == "post" else x
 
+    def _intermediate(self, rows: Tensor) -> Tensor:
+        """Return the hidden layer of the feed-forward network, (B·S, I), for its inputs, (B·S, H)."""
+        x = get_activation(self.activation)(apply_dense(self.intermediate_dense, rows))
+        return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)
+
     def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
         """Return what the block attends to its source with, float (B, T, H), outside of training."""
+        assert self.attention_layer_norm is not None
         return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
 
     def _attend_to_source(
@@ -190,7 +229,7 @@ class TransformerBlock(ConfiguredLayer):
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
-        if self.norm == "pre":
+        if self.norm == "pre" and self.attention_layer_norm is not None:
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
         return self.attention.scores(inputs, padding_mask)
 

@@ -106,3 +106,63 @@ def test_a_source_and_its_mask_belong_together(given):
     arguments = {name: {"source": x, "source_mask": RIGHT_PADDED}[name] for name in given}
     with pytest.raises(ValueError, match="reads a source needs `source` and `source_mask`"):
         block(x, RIGHT_PADDED, **arguments)
+
+
+@pytest.mark.parametrize("attention_norm", [True, False])
+def test_a_gated_block_without_biases(attention_norm):
+    block, x = block_and_input(norm="pre", use_bias=False, gated=True, attention_norm=attention_norm)
+    names = {weight.name for weight in block.weights}
+    assert names == {"kernel", "gamma"}
+    assert len(block.weights) == 8 + attention_norm
+    plain = [to_numpy(layer.kernel) for layer in (block.intermediate_dense, block.gate_dense, block.output_dense)]
+
+    def scaled(layer, x):
+        centered = x - x.mean(-1, keepdims=True)
+        return centered / np.sqrt((centered**2).mean(-1, keepdims=True) + 1e-5) * to_numpy(layer.gamma)
+
+    first = scaled(block.attention_layer_norm, x) if attention_norm else x
+    a = x + to_numpy(block.attention(first, RIGHT_PADDED))
+    y = scaled(block.output_layer_norm, a)
+    hidden = to_numpy(keras.ops.gelu(y @ plain[0], approximate=False)) * (y @ plain[1])
+    assert difference(to_numpy(block(x, RIGHT_PADDED)), a + hidden @ plain[2]) <= 1e-4
+    assert (
+        difference(
+            to_numpy(block.attention_scores(x, RIGHT_PADDED)), to_numpy(block.attention.scores(first, RIGHT_PADDED))
+        )
+        <= 1e-6
+    )
+    assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
+
+
+def test_a_block_with_norms_after_has_both():
+    with pytest.raises(ValueError, match='without `attention_norm` has `norm="pre"`'):
+        TransformerBlock(N, H, I, attention_norm=False)
+
+
+@pytest.mark.parametrize("remat", [False, True])
+def test_queries_of_a_local_block_have_positions(remat):
+    block, x = block_and_input(norm="pre", window=5)
+    block.remat = remat
+    positions = np.array([[7, 1], [5, 5], [0, 3]], "int32")
+    chosen = np.take_along_axis(x, positions[:, :, None], axis=1)
+    got = to_numpy(block(x, RIGHT_PADDED, chosen, positions=positions, training=True))
+    expected = np.take_along_axis(to_numpy(block(x, RIGHT_PADDED)), positions[:, :, None], axis=1)
+    assert difference(got, expected) <= 1e-5
+    assert block(
+        keras.KerasTensor((B, T, H)), keras.KerasTensor((B, T), "bool"), keras.KerasTensor((B, 2, H))
+    ).shape == (B, 2, H)
+
+
+def test_embeddings_without_a_table_of_positions_have_a_limit():
+    layer = TransformerEmbedding(V, H, T, num_segments=0, position_table=False, use_bias=False)
+    layer.build((None, None))
+    assert [weight.path.partition("/")[2] for weight in layer.weights] == [
+        "token_embedding/embeddings",
+        "layer_norm/gamma",
+    ]
+    ids = np.arange(B * T).reshape(B, T) % V
+    got = to_numpy(layer(ids))
+    assert difference(got, to_numpy(layer.layer_norm(layer.token_embedding(ids)))) <= 1e-6
+    with pytest.raises(ValueError, match=f"{T + 1} tokens long, but the model has positions for {T}"):
+        layer(np.zeros((B, T + 1), "int32"))
+    assert TransformerEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()

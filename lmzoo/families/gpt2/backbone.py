@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import keras
 
-from lmzoo.families.encoder_config import DecoderConfig, EncoderConfig
+from lmzoo.families.encoder_config import DecoderConfig
 from lmzoo.families.transformer import TransformerBackbone
-from lmzoo.layers import TransformerBlock
-from lmzoo.layers.initializers import TruncatedNormal
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,12 +71,4 @@ class Gpt2Backbone(TransformerBackbone):
     norm = "pre"
     embedding_norm = False
     has_pooler = False
-
-    @classmethod
-    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> TransformerBlock:
-        """Return a block whose outputs are small at first (Radford et al., 2019, section 2.3)."""
-        block = super().make_block(config, dtype, name)
-        deviation = config.initializer_range / math.sqrt(2 * config.num_layers)
-        for dense in (block.attention.output_dense, block.output_dense):
-            dense.kernel_initializer = TruncatedNormal(stddev=deviation)
-        return block
+    scales_outputs = True
