@@ -312,7 +312,7 @@ class SelfAttention(ConfiguredLayer):
 
     def _rotate(self, query: Tensor, key: Tensor, positions: Tensor | None, same: bool) -> tuple[Tensor, Tensor]:
         """Give queries and keys their rotary positions, if the layer has them; with `same` both are at `positions`."""
-        if self.rotary_wavelength is None:
+        if self.rotary_wavelength is None or positions is None:
             return query, key
         of_keys = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
         return rotate(query, positions, self.rotary_wavelength), rotate(key, of_keys, self.rotary_wavelength)

@@ -15,10 +15,10 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import EinsumDense
-from lmzoo.layers.attention import MASKED
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
+from lmzoo.layers.local_attention import MASKED
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

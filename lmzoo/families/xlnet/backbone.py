@@ -115,9 +115,9 @@ class XlnetBackbone(TransformerBackbone):
         return layers, inputs, _outputs(parts, inputs, _streams(parts, inputs)[0])
 
     @classmethod
-    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> RelativeBlock:
+    def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> RelativeBlock:
         """Return a block."""
-        return RelativeBlock(*config.block_arguments, dtype=dtype, name=name)
+        return RelativeBlock(*config.block_arguments, dtype=dtype, name=name, **options)
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of every block, outside of training: see `TransformerBackbone`."""
