@@ -15,6 +15,7 @@ from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.layers import Dense, FirstTokenPooler, GatherPositions, LayerNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.attention import Cache
+from lmzoo.layers.heads import MaskedLMHead
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
 
@@ -160,6 +161,9 @@ class TransformerBackbone(Backbone):
     def block_options(cls, config: Any, index: int) -> dict[str, Any]:
         """Return arguments of the block with a number, from 0, that not all blocks have in common."""
         return {}
+
+    def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
+        return super().make_masked_lm_head(activation, layer_norm_epsilon, **{"use_bias": self.use_bias, **settings})
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of every block, outside of training.

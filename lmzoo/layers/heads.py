@@ -42,8 +42,52 @@ class OutputBias(ConfiguredLayer):
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
+class TransformingHead(ConfiguredLayer):
+    """The base of heads that may transform vectors before their linear layer: dense (H, H), activation, LayerNorm.
+
+    Args:
+        initializer_range: float, standard deviation of the truncated normal initializer.
+        activation: str, see `lmzoo.layers.get_activation`; None to take the vectors as they are.
+        use_bias: bool, whether the dense layer and the LayerNorm have biases.
+        layer_norm_epsilon: float, of the LayerNorm after the activation; None for no LayerNorm.
+    """
+
+    def __init__(
+        self,
+        initializer_range: float = 0.02,
+        activation: str | None = None,
+        use_bias: bool = True,
+        layer_norm_epsilon: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.initializer_range = initializer_range
+        self.activation = activation
+        self.use_bias = use_bias
+        self.layer_norm_epsilon = layer_norm_epsilon
+
+    def build_transform(self, input_shape: Shape) -> None:
+        """Create the dense layer and the LayerNorm, if the head has them."""
+        if not self.activation:
+            return
+        width, policy = width_of(input_shape), self.dtype_policy
+        self.dense = normal_dense(width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense")
+        self.dense.build(input_shape)
+        if self.layer_norm_epsilon is not None:
+            epsilon = self.layer_norm_epsilon
+            self.layer_norm = LayerNorm(epsilon=epsilon, center=self.use_bias, dtype=policy, name="layer_norm")
+            self.layer_norm.build(input_shape)
+
+    def transform(self, vectors: Tensor) -> Tensor:
+        """Return the transformed vectors, float (..., H)."""
+        if not self.activation:
+            return vectors
+        x = get_activation(self.activation)(self.dense(vectors))  # (..., H)
+        return x if self.layer_norm_epsilon is None else self.layer_norm(x)
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
-class ClassificationHead(ConfiguredLayer):
+class ClassificationHead(TransformingHead):
     """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
 
     With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). The dense layer
@@ -55,6 +99,8 @@ class ClassificationHead(ConfiguredLayer):
         initializer_range: float, standard deviation of the truncated normal initializer.
         activation: str, of the dense layer, see `lmzoo.layers.get_activation`; None for no such layer.
         input_dropout: bool, whether dropout is applied to the pooled vector, too (not in DistilBERT).
+        use_bias: bool, whether the dense layer and the LayerNorm have biases.
+        layer_norm_epsilon: float, of a LayerNorm after the activation; None for no such layer.
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
@@ -66,29 +112,26 @@ class ClassificationHead(ConfiguredLayer):
         initializer_range: float = 0.02,
         activation: str | None = None,
         input_dropout: bool = True,
+        use_bias: bool = True,
+        layer_norm_epsilon: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(**kwargs)
+        super().__init__(initializer_range, activation, use_bias, layer_norm_epsilon, **kwargs)
         self.num_classes = num_classes
-        self.initializer_range = initializer_range
-        self.activation = activation
         self.input_dropout = input_dropout
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.logits = normal_dense(num_classes, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, input_shape: Shape) -> None:
         """Create the dense layers."""
-        if self.activation:
-            width = width_of(input_shape)
-            self.dense = normal_dense(width, self.initializer_range, dtype=self.dtype_policy, name="dense")
-            self.dense.build(input_shape)
+        self.build_transform(input_shape)
         self.logits.build(input_shape)
 
     def call(self, pooled: Tensor, training: bool = False) -> Tensor:
         """Compute the logits."""
         x = self.dropout(pooled, training=training) if self.input_dropout else pooled  # (B, H)
         if self.activation:
-            x = self.dropout(get_activation(self.activation)(self.dense(x)), training=training)  # (B, H)
+            x = self.dropout(self.transform(x), training=training)  # (B, H)
         return ops.cast(self.logits(x), "float32")
 
     def compute_output_spec(self, pooled: Tensor, training: bool = False) -> keras.KerasTensor:
@@ -110,6 +153,7 @@ class MaskedLMHead(ConfiguredLayer):
         initializer_range: float, standard deviation of the truncated normal initializer.
         transform: bool, whether the vectors are transformed first: dense, activation and LayerNorm.
         table_shape: (V, E), needed without `token_embedding`.
+        use_bias: bool, whether the dense layer and LayerNorm have biases; the logits always have one.
 
     Call argument: `vectors` float (B, M, H), those of the masked positions. Returns float32 logits (B, M, V). Without
     `token_embedding` it returns what `tied_logits` takes: the transformed vectors, float (B, M, E), and the bias (V,).
@@ -123,6 +167,7 @@ class MaskedLMHead(ConfiguredLayer):
         initializer_range: float = 0.02,
         transform: bool = True,
         table_shape: tuple[int, int] | None = None,
+        use_bias: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -136,10 +181,12 @@ class MaskedLMHead(ConfiguredLayer):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.initializer_range = initializer_range
+        self.use_bias = use_bias
         if not transform:
             return
-        self.dense = normal_dense(self.table_shape[1], initializer_range, dtype=self.dtype_policy, name="dense")
-        self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, dtype=self.dtype_policy, name="layer_norm")
+        width, policy = self.table_shape[1], self.dtype_policy
+        self.dense = normal_dense(width, initializer_range, use_bias=use_bias, dtype=policy, name="dense")
+        self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=policy, name="layer_norm")
 
     def build(self, input_shape: Shape) -> None:
         """Create the transform and the output bias."""
@@ -220,29 +267,39 @@ class ReplacedTokenHead(ConfiguredLayer):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class SpanHead(ConfiguredLayer):
+class SpanHead(TransformingHead):
     """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
+        activation: str, of a dense layer before the linear one, see `ClassificationHead`; None for no such layer.
+        use_bias: bool, whether that layer and the LayerNorm have biases.
+        layer_norm_epsilon: float, of a LayerNorm after the activation; None for no such layer.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
     starts and ends. At padding they are -1e9, so that a softmax over the positions does not depend on the amount
     of padding.
     """
 
-    def __init__(self, initializer_range: float = 0.02, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.initializer_range = initializer_range
+    def __init__(
+        self,
+        initializer_range: float = 0.02,
+        activation: str | None = None,
+        use_bias: bool = True,
+        layer_norm_epsilon: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(initializer_range, activation, use_bias, layer_norm_epsilon, **kwargs)
         self.logits = normal_dense(2, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
-        """Create the linear layer."""
+        """Create the layers."""
+        self.build_transform((None, sequence_shape[-1]))
         self.logits.build((None, sequence_shape[-1]))
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Compute the logits."""
-        logits = ops.cast(self.logits(as_rows(sequence)), "float32")  # (B·T, 2)
+        logits = ops.cast(self.logits(self.transform(as_rows(sequence))), "float32")  # (B·T, 2)
         logits = ops.reshape(logits, (*ops.shape(sequence)[:2], 2))  # (B, T, 2)
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
 

@@ -46,6 +46,8 @@ class Family:
             the family.
         packing: how segments become one sequence of token ids; by default as in BERT.
         classifier: arguments of `lmzoo.layers.ClassificationHead` that only this family sets.
+        head_norm: whether a LayerNorm, with the backbone's epsilon, follows the dense layer of `classifier`.
+        token_heads: whether heads that classify tokens, or find answers, have the layers of `classifier`, too.
         checkpoints: by format, the `lmzoo.checkpoints.engine.Layout` of its files.
         masking: how texts were masked in pre-training; the default of `MaskedLM`.
         objective: of pre-training, next to masked tokens "nsp" or "sop", or instead of them "plm"; the default of
@@ -68,6 +70,8 @@ class Family:
     tiny: Any
     packing: Packing = field(default_factory=lambda: Packing("[CLS]", "[SEP]", ("[SEP]",), segments=True))
     classifier: Mapping[str, Any] = field(default_factory=dict)
+    head_norm: bool = False
+    token_heads: bool = False
     checkpoints: Mapping[str, Any] = field(default_factory=dict)
     masking: Masking = field(default_factory=Masking)
     objective: str | None = None

@@ -21,13 +21,13 @@ from lmzoo.evaluation.squad import (
 )
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import SpanHead
-from lmzoo.registry.family import family_of
 from lmzoo.serving.export import signature, strings, tokens_signature
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Examples, FeatureArrays, Labels, Texts, Weights, example_weights
 from lmzoo.tasks.base.labels import as_labels
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.base.task_encoders import head_options
 from lmzoo.text import Encoded, EncodedWindows, Preprocessor
 from lmzoo.text.answer_ranking import Answer, null_scores, rank_answers, with_null
 from lmzoo.text.probabilities import softmax
@@ -122,9 +122,10 @@ class QuestionAnswerer(Task):
     ) -> None:
         allowed = null_score_threshold is None or is_number(null_score_threshold)
         require(allowed, "null_score_threshold", "a number or None", null_score_threshold)
-        family_of(backbone)  # an error for anything else
+        own = head_options(backbone, of_tokens=True)  # an error for anything but a backbone
+        own = {name: own[name] for name in ("activation", "use_bias", "layer_norm_epsilon") if name in own}
         inputs = backbone.input
-        head = SpanHead(dtype=backbone.dtype_policy, name="span_head")
+        head = SpanHead(dtype=backbone.dtype_policy, name="span_head", **own)
         outputs = head(backbone(inputs)["sequence_output"], backbone.padding_mask(inputs))  # (B, T, 2)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.head = head

@@ -24,7 +24,7 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, EncodedInputs, Examples, Labels, Texts, Weights
 from lmzoo.tasks.base.labels import as_labels, check_classes, check_listed, encode_classes
 from lmzoo.tasks.base.task import Task
-from lmzoo.tasks.base.task_encoders import TokenVectors
+from lmzoo.tasks.base.task_encoders import TokenVectors, head_options
 from lmzoo.tasks.inputs import list_rows
 from lmzoo.tasks.word_labels import check_possible, decode_words, labels_of_spans, warn_about_others
 from lmzoo.tasks.word_weights import join_weights, read_weights, weights_in_batch
@@ -123,7 +123,8 @@ class TokenClassifier(Task):
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_others(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
-        head = ClassificationHead(num_classes, vectors.rate(backbone), dtype=backbone.dtype_policy, name="classifier")
+        rate, own = vectors.rate(backbone), head_options(backbone, of_tokens=True)
+        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **own)
         inputs = backbone.input
         outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
         if crf:

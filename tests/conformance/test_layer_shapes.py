@@ -23,7 +23,7 @@ from lmzoo.layers.carried_state import CarriesState, StreamedBackbone
 from lmzoo.layers.character_encoder import CharacterEncoder, Highway
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.heads import OutputBias
+from lmzoo.layers.heads import OutputBias, TransformingHead
 from lmzoo.layers.lstm import BidirectionalLSTM
 from lmzoo.layers.stateful_bilm import StreamedBiLM
 from lmzoo.tasks.objectives.permutation_lm import QueryStream
@@ -206,7 +206,7 @@ CASES = {
 
 
 # Layers that do nothing themselves.
-BASES = {AdaptedLayer, CarriesState, ConfiguredLayer}
+BASES = {AdaptedLayer, CarriesState, ConfiguredLayer, TransformingHead}
 # Layers of Keras, which declares their outputs.
 OF_KERAS = {Dense, EinsumDense, Embedding, ReversibleEmbedding}
 # Layers that consist of others that are checked, or of whole models, and the checks that take longest of these.

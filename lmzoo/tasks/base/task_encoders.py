@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from lmzoo.common.arguments import is_integer, require, require_share
 from lmzoo.common.tensor_types import Features, Tensor
@@ -12,6 +13,20 @@ from lmzoo.layers import BiLSTMEncoder, ClassificationHead, MeanPooler
 from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import Preprocessor
+
+
+def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
+    """Return the arguments of the family's heads on a backbone, see `lmzoo.layers.ClassificationHead`.
+
+    Args:
+        backbone: the backbone.
+        of_tokens: whether the head reads each token, and not one vector for a text.
+    """
+    family = family_of(backbone)
+    if of_tokens and not family.token_heads:
+        return {}
+    epsilon = {"layer_norm_epsilon": backbone.config.layer_norm_epsilon} if family.head_norm else {}
+    return {**family.classifier, **epsilon}
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,7 @@ class TextVector(TokenVectors):
 
     def head(self, backbone: Backbone, outputs: int) -> ClassificationHead:
         """Return the family's layers on top of the vectors, with `outputs` logits."""
-        own = family_of(backbone).classifier
+        own = head_options(backbone)
         return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)
 
 
