@@ -30,12 +30,15 @@ class Names:
         model_type: its name in `config.json`.
         base: prefix of the backbone's tensors in a model with a head.
         architectures: kind of head, or "" for none -> name of the class, where it is not formed as usual.
+        tokenizer: the class of its tokenizers, where it is not formed as usual; "" if they have none of their own, and
+            `tokenizer.json` says all.
     """
 
     prefix: str
     model_type: str
     base: str
     architectures: Mapping[str, str] = field(default_factory=dict)
+    tokenizer: str | None = None
 
     def architecture(self, kind: str | None) -> str:
         """Return the name of the class of models with a kind of head, or without one."""

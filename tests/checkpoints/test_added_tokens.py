@@ -21,6 +21,7 @@ from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
     CharacterTokenizer,
+    NormalizedBytePairTokenizer,
     Preprocessor,
     SentencePieceTokenizer,
     Tokenizer,
@@ -60,6 +61,8 @@ def make(name: str) -> Tokenizer:
         return WordPieceTokenizer([*WordPieceTokenizer.special_tokens, *"aCc+Éé1", "CoVid", "##x"], lowercase=False)
     if name == "bytes":
         return BytePairTokenizer.of_words(WORDS, 293)
+    if name == "normalized":
+        return NormalizedBytePairTokenizer.of_words(WORDS, 293)
     if name == "gpt2":
         return BytePairTokenizer.of_words(WORDS, 293, **ONLY_END_OF_TEXT)
     if name == "characters":
@@ -69,7 +72,7 @@ def make(name: str) -> Tokenizer:
 
 PEERS = {"gpt2": "GPT2Tokenizer"}  # classes of transformers, where they are not those of the first family
 TIES = {"sentencepiece": 0.1}  # texts in which another segmentation has the same score
-NAMES = ["wordpiece", "cased", "bytes", "gpt2", "characters", "sentencepiece"]
+NAMES = ["wordpiece", "cased", "bytes", "normalized", "gpt2", "characters", "sentencepiece"]
 
 
 @pytest.fixture(scope="module", params=sizes(10_000))

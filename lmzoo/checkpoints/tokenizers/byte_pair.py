@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
-from lmzoo.checkpoints.tokenizers.format import KERAS_HUB_IGNORED, T, TokenizerFormat, require
+from lmzoo.checkpoints.tokenizers.format import (
+    KERAS_HUB_IGNORED,
+    T,
+    TokenizerFormat,
+    require,
+    segmented_packing,
+    template_of,
+)
 from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
-from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, Tokenizer
+from lmzoo.text import BytePairTokenizer, CharacterPairTokenizer, NormalizedBytePairTokenizer, Packing, Tokenizer
 from lmzoo.text.tokenizers.character_pairs import END_OF_WORD
 from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers.processors import PostProcessor
 
 
 _MERGING = {
@@ -68,8 +77,27 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
     )
 
+    normalizes: ClassVar[bool] = False  # to the form NFC
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        """Read vocabulary and merges, and the added tokens up to the last special one, if that comes after them."""
+        found = super().vocabulary_of_pipeline(pipeline, special_tokens)
+        tokens = [*found["vocabulary"]]
+        missing = {*special_tokens} - {*tokens}
+        added = pipeline.get("added_tokens") or []
+        last = max((token["id"] for token in added if token["content"] in missing), default=-1)
+        ids = {token["id"]: token["content"] for token in added if len(tokens) <= token["id"] <= last}
+        tokens += [ids.get(number, "") for number in range(len(tokens), last + 1)]
+        return {**found, "vocabulary": tokens}
+
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        require(file, "", pipeline, {"normalizer": (None,)})
+        if self.normalizes:
+            require(file, "normalizer.", pipeline.get("normalizer"), {"type": ("NFC",)})
+        else:
+            require(file, "", pipeline, {"normalizer": (None,)})
         splitting = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), splitting)
         require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
@@ -99,6 +127,27 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         config, _ = super().to_keras_hub(tokenizer, name)
         whole = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
         return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, whole
+
+
+class NormalizedBytePairFormat(BytePairFormat):
+    """The same for texts in the form NFC. Their class in transformers does what `tokenizer.json` says."""
+
+    tokenizer = NormalizedBytePairTokenizer
+    normalizes = True
+
+    def pipeline(self, tokenizer: BytePairTokenizer) -> tokenizers.Tokenizer:
+        backend = super().pipeline(tokenizer)
+        if tokenizer.start_token and tokenizer.end_token:
+            packing = replace(segmented_packing(tokenizer), segments=False)
+            backend.post_processor = self.processor(packing, tokenizer)
+        return backend
+
+    def processor(self, packing: Packing, tokenizer: BytePairTokenizer) -> PostProcessor:
+        """Return a step that also trims the offsets, as ours are."""
+        from tokenizers import processors
+
+        trimming = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
+        return processors.Sequence([trimming, template_of(packing, tokenizer)])
 
 
 class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):

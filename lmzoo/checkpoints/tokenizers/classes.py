@@ -49,9 +49,12 @@ class TokenizerClass:
 
 
 def class_of_family(family: Family) -> TokenizerClass:
-    """Return the class of the tokenizers that transformers has for a family; it has no name without Hugging Face's."""
+    """Return the class of the tokenizers that transformers has for a family; it has no name if there is none."""
     is_decoder = bool(getattr(family.backbone, "causal", False))  # their tokenizers add nothing
-    name = f"{names_in_transformers(family).prefix}Tokenizer" if "hf" in family.checkpoints else ""
+    name = ""
+    if "hf" in family.checkpoints:
+        names = names_in_transformers(family)
+        name = f"{names.prefix}Tokenizer" if names.tokenizer is None else names.tokenizer
     packing = NO_PACKING if is_decoder else family.packing
     packs = not (is_decoder or name in _READING_PACKING)
     return TokenizerClass(name, family.tokenizer, family.special_tokens, packing, packs)
@@ -59,11 +62,17 @@ def class_of_family(family: Family) -> TokenizerClass:
 
 def tokenizer_classes() -> dict[str, TokenizerClass]:
     """Return the supported classes by name, first those of families with the special tokens of our class."""
-    families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
     classes: dict[str, TokenizerClass] = {}
-    for tokenizer_class in map(class_of_family, families):
-        classes.setdefault(tokenizer_class.name, tokenizer_class)
+    for tokenizer_class in _classes_of_families():
+        if tokenizer_class.name:
+            classes.setdefault(tokenizer_class.name, tokenizer_class)
     return classes
+
+
+def _classes_of_families() -> list[TokenizerClass]:
+    """Return the classes of all families, also those without a name, in the order of `tokenizer_classes`."""
+    families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
+    return [class_of_family(family) for family in families]
 
 
 def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
@@ -104,7 +113,8 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
             )
         return named
     alternatives = [peer for peer in classes.values() if peer.tokenizer is own_format.alternative]
-    candidates = [own, *alternatives, *(peer for peer in classes.values() if peer is not own)]
+    unnamed = [peer for peer in _classes_of_families() if not peer.name]
+    candidates = [own, *alternatives, *(peer for peer in classes.values() if peer is not own), *unnamed]
     if pipeline is None:
         return _find_by_files(directory, candidates) or own
     model_type = format_in(pipeline, directory, own_format).model_type
@@ -138,7 +148,7 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
     family without them.
     """
     own = class_of_family(family)
-    if own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
+    if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
         return own
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
     return next((peer for peer in classes_of_tokenizer(tokenizer) if peer.packing in packings), None)

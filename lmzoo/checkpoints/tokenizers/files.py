@@ -22,7 +22,7 @@ from lmzoo.checkpoints.tokenizers.classes import (
     tokenizer_classes,
 )
 from lmzoo.checkpoints.tokenizers.config import file_that_adds, read_settings, read_tokens
-from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, template_of
+from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.keras_hub import read_keras_hub_tokenizer
 from lmzoo.checkpoints.tokenizers.packing import read_packing
@@ -36,6 +36,7 @@ from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE, WordLevelTokenizer
 
 # Tables of embeddings are padded to a multiple of some number, by fewer rows than this.
 _PADDING = 128
+_ANY_CLASS = f"{ANY_CLASS[0]}Fast"
 _FAIRSEQ = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
 
 
@@ -142,7 +143,8 @@ def write_tokenizer(
         tokenizer: The tokenizer.
         directory: Where to write.
         sequence_length: The most tokens of a sequence.
-        peer_class: The class in transformers, by default that of the first family with such a tokenizer.
+        peer_class: The class in transformers, by default that of the first family with such a tokenizer or, if there is
+            none, the one that does what tokenizer.json says.
         packing: How texts are packed, if not as that class does. The class is then one that does what tokenizer.json
             says.
 
@@ -169,7 +171,7 @@ def write_tokenizer(
     config = tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
     settings = {
-        "tokenizer_class": peer_class or classes_of_tokenizer(tokenizer)[0].name,
+        "tokenizer_class": peer_class or next((peer.name for peer in classes_of_tokenizer(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
         **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
@@ -181,8 +183,8 @@ def write_tokenizer(
         settings["additional_special_tokens"] = more
     pipeline = format.pipeline(tokenizer)
     if packing is not None and pipeline is not None:
-        settings["tokenizer_class"] = f"{ANY_CLASS[0]}Fast"
-        pipeline.post_processor = template_of(packing, tokenizer)
+        settings["tokenizer_class"] = _ANY_CLASS
+        pipeline.post_processor = format.processor(packing, tokenizer)
     write_json(directory, SETTINGS_FILE, settings)
     if pipeline is not None:
         pipeline.save(str(directory / PIPELINE_FILE))

@@ -17,7 +17,7 @@ from lmzoo.text.tokenizers.added_tokens import special_token
 
 if TYPE_CHECKING:
     import tokenizers
-    from tokenizers.processors import TemplateProcessing
+    from tokenizers.processors import PostProcessor, TemplateProcessing
 
 T = TypeVar("T", bound=Tokenizer)
 PIPELINE_FILE = "tokenizer.json"  # a whole tokenizer, as Hugging Face's `tokenizers` writes it
@@ -111,6 +111,10 @@ class TokenizerFormat(ABC, Generic[T]):
     @abstractmethod
     def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer | None:
         """Return the tokenizer to write into `tokenizer.json`, or None if no such file can hold it."""
+
+    def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:
+        """Return the step of `tokenizer.json` that packs texts in a way."""
+        return template_of(packing, tokenizer)
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
         """Describe what is unusual in a file that holds a vocabulary, and how it was read."""

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.config_table import JsonObject
-from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPairFormat
+from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPairFormat, NormalizedBytePairFormat
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
 from lmzoo.checkpoints.tokenizers.sentencepiece import MarianFormat, SentencePieceFormat, XlmRobertaFormat, XlnetFormat
 from lmzoo.checkpoints.tokenizers.wordpiece import WordPieceFormat
@@ -18,6 +18,7 @@ from lmzoo.text import Tokenizer
 _CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
     WordPieceFormat,
     BytePairFormat,
+    NormalizedBytePairFormat,
     CharacterPairFormat,
     SentencePieceFormat,
     XlnetFormat,

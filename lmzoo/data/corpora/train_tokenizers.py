@@ -20,6 +20,7 @@ from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
     MarianTokenizer,
+    NormalizedBytePairTokenizer,
     SentencePieceTokenizer,
     TextWordTokenizer,
     Tokenizer,
@@ -52,9 +53,9 @@ def train_tokenizer(
 
     Args:
         documents: strings or lists of sentences, of any length.
-        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `CharacterPairTokenizer`, `SentencePieceTokenizer`,
-            `XlmRobertaTokenizer`, `XlnetTokenizer` or `TextWordTokenizer`; that of a family is
-            `families()["albert"].tokenizer`.
+        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `NormalizedBytePairTokenizer`, `CharacterPairTokenizer`,
+            `SentencePieceTokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer` or `TextWordTokenizer`; that of a family
+            is `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
         **options: arguments of the function that trains this kind, such as `train_wordpiece`, including special tokens,
             such as a family's `special_tokens`.
@@ -168,6 +169,7 @@ def train_byte_pairs(
     vocabulary_size: int,
     min_frequency: int = 2,
     verbose: bool = True,
+    kind: type[BytePairTokenizer] = BytePairTokenizer,
     **special: Unpack[SpecialTokens],
 ) -> BytePairTokenizer:
     """Train a byte-level BPE tokenizer with Hugging Face's trainer; the result is the same in every run.
@@ -177,11 +179,12 @@ def train_byte_pairs(
         vocabulary_size: int, number of tokens, including special tokens and the 256 bytes.
         min_frequency: int, rarer pairs are not merged.
         verbose: whether to show progress.
-        **special: special tokens that differ from RoBERTa's; the last one gets the last id.
+        kind: `BytePairTokenizer`, or a subclass of it, whose normalization the texts then get.
+        **special: special tokens that differ from those of the class; the last one gets the last id.
 
     Returns:
         The tokenizer. Special tokens have RoBERTa's ids: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and `<mask>` is
-        the last.
+        the last. Those of another class are in the order of its roles, the last of them again at the end.
 
     Raises:
         ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and the bytes.
@@ -196,9 +199,11 @@ def train_byte_pairs(
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    *first, last = BytePairTokenizer(**special).special_tokens
+    *first, last = kind(**special).special_tokens
     _check_size(vocabulary_size, len(first) + len(BYTE_TOKENS) + 1, "bytes")
     learner = Tokenizer(models.BPE())
+    if (normalizer := kind.normalizer()) is not None:
+        learner.normalizer = normalizer
     learner.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size - 1,
@@ -209,7 +214,7 @@ def train_byte_pairs(
     )
     with _learning(texts, vocabulary_size, verbose) as checked:
         tokens, merges = _learn_merges(learner, trainer, checked)
-    return BytePairTokenizer([*tokens, last], merges, **special)
+    return kind([*tokens, last], merges, **special)
 
 
 def train_character_pairs(
@@ -426,6 +431,7 @@ def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool 
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     WordPieceTokenizer: train_wordpiece,
     BytePairTokenizer: train_byte_pairs,
+    NormalizedBytePairTokenizer: functools.partial(train_byte_pairs, kind=NormalizedBytePairTokenizer),
     CharacterPairTokenizer: train_character_pairs,
     SentencePieceTokenizer: train_sentencepiece,
     TextWordTokenizer: _train_text_words,

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
+from lmzoo.text.graphs.composition import Composition
 from lmzoo.text.graphs.merges import MergesGraph
 from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, indices_in_rows, join_letters, repeat, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
+from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
 from lmzoo.text.tokenizers.token_lists import ids_of
 
 # Kinds of characters. OUTSIDE are the edges of texts, which are in no word.
@@ -63,8 +66,8 @@ def _split(codes: np.ndarray) -> np.ndarray:
 class BytePairGraph(CutTextsGraph):
     """See `lmzoo.text.graphs.graph_tokenizer`. Needs only TensorFlow's own ops."""
 
-    def __init__(self, tokenizer: BytePairTokenizer) -> None:
-        super().__init__(tokenizer, trims=True)
+    def __init__(self, tokenizer: BytePairTokenizer, **settings: Any) -> None:
+        super().__init__(tokenizer, trims=True, **settings)
         ids = ids_of(tokenizer.base_vocabulary)
         self._starts, self._kinds = character_kinds()
 
@@ -171,4 +174,35 @@ def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
     return spaces | begins | shift(short, 2, False) | shift(long, 3, False)
 
 
+class NormalizedBytePairGraph(BytePairGraph):
+    """The same for texts that are normalized first."""
+
+    def __init__(self, tokenizer: NormalizedBytePairTokenizer) -> None:
+        super().__init__(tokenizer, normalize_token=tokenizer.backend.normalizer.normalize_str)
+        self._composition = Composition()
+
+    def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        return self._composition(codes)
+
+    def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
+        return super().plain_ids(self._normal_form(texts)[0])
+
+    def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+        texts, codes, source = self._normal_form(texts)
+        ids, spans = super().plain_spans(texts)
+        begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,), in the normalized text of the part
+        start = tf.gather(codes.row_starts(), rows_of(spans))  # (p,)
+        # A token of a part has at least one character.
+        begin, last = (tf.gather(source, start + tf.cast(x, tf.int64)) for x in (begin, end - 1))
+        return ids, spans.with_values(tf.stack([begin, last + 1], axis=1))
+
+    def _normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
+        """Return the texts, their code points, and the place in its text that each character came from, int32."""
+        before = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
+        codes, source = self.normalize(before)
+        starts = tf.gather(before.row_starts(), rows_of(codes))
+        return tf.strings.unicode_encode(codes, "UTF-8"), codes, source - tf.cast(starts, tf.int32)
+
+
 graph_tokenizer.register(BytePairTokenizer, BytePairGraph)
+graph_tokenizer.register(NormalizedBytePairTokenizer, NormalizedBytePairGraph)

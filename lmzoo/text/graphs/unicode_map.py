@@ -61,7 +61,7 @@ def character_map(
     normalize, split = tokenizer.normalizer.normalize_str, tokenizer.pre_tokenizer.pre_tokenize_str
 
     codes = code_points()  # (N,)
-    after = _codes(normalize(to_text(_rows(codes, _SEPARATOR))))
+    after = to_codes(normalize(to_text(_rows(codes, _SEPARATOR))))
     seen = np.flatnonzero(np.bincount(after))
     pieces = {piece for piece, _ in split("0".join(map(chr, seen)))}
     punctuation = [ord(piece) for piece in pieces if len(piece) == 1 and piece != "0"]
@@ -81,12 +81,12 @@ def character_map(
         table[there, column] = values[index[there] + column]
 
     if normalize("é") != "é":  # accents are stripped: the normalizer decomposes characters and sorts marks
-        marks, ranks = _ranked_marks(seen)
+        marks, ranks = ranked_marks(seen)
         is_mark = np.isin(table, marks)
         table[is_mark] += ranks[np.searchsorted(marks, table[is_mark])] * RANK_UNIT
         low, high = marks[ranks.argmin()], marks[ranks.argmax()]
         gone = np.flatnonzero(lengths == 0)
-        probe = _codes(normalize(to_text(_rows(_SEPARATOR, high, codes[gone], low)))).reshape(-1, 3)
+        probe = to_codes(normalize(to_text(_rows(_SEPARATOR, high, codes[gone], low)))).reshape(-1, 3)
         table[gone[probe[:, 1] == high], 0] = BLOCKER
     return _runs(codes, table)
 
@@ -108,11 +108,12 @@ def to_text(codes: np.ndarray) -> str:
     return codes.astype("<u4").tobytes().decode("utf-32-le")
 
 
-def _codes(text: str) -> np.ndarray:
+def to_codes(text: str) -> np.ndarray:
+    """Return the code points of a text, int64 (c,)."""
     return np.frombuffer(text.encode("utf-32-le"), "<u4").astype("int64")
 
 
-def _ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return combining marks that survive accent stripping, and the order in which normalization sorts adjacent ones.
 
     Returns:
@@ -122,11 +123,11 @@ def _ranked_marks(seen: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
     sort = normalizers.NFD().normalize_str
     # Every character that moves in front of the mark that sorts last is a mark.
-    after = _codes(sort(to_text(_rows(_SEPARATOR, _LAST_MARK, seen)))).reshape(-1, 3)
+    after = to_codes(sort(to_text(_rows(_SEPARATOR, _LAST_MARK, seen)))).reshape(-1, 3)
     marks = after[after[:, 2] == _LAST_MARK, 1]
-    in_order = _codes(sort(to_text(marks)))
+    in_order = to_codes(sort(to_text(marks)))
     swapped = _rows(_SEPARATOR, in_order[1:], in_order[:-1])
-    differ = (_codes(sort(to_text(swapped))).reshape(-1, 3) != swapped)[:, 1]
+    differ = (to_codes(sort(to_text(swapped))).reshape(-1, 3) != swapped)[:, 1]
     ranks = 1 + np.concatenate([[0], np.cumsum(differ)])
     return marks, ranks[np.argsort(in_order)]
 

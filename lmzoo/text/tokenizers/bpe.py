@@ -20,6 +20,7 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers.normalizers import Normalizer
 
 VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files
@@ -136,11 +137,18 @@ class BytePairTokenizer(MergesTokenizer):
         if missing := [token for token in BYTE_TOKENS if token not in self._ids]:
             raise ValueError(f"The vocabulary lacks {len(missing)} of the 256 byte tokens, such as {missing[0]!r}.")
 
+    @classmethod
+    def normalizer(cls) -> Normalizer | None:
+        """Return what normalizes texts before they are split into words, or None to leave them as they are."""
+        return None
+
     def _make_backend(self) -> tokenizers.Tokenizer:
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
         backend = Tokenizer(models.BPE(entries_of(self.base_vocabulary), self._pairs))
+        if (normalizer := self.normalizer()) is not None:
+            backend.normalizer = normalizer
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.add_prefix_space)
         # It only trims offsets.
         backend.post_processor = processors.ByteLevel(add_prefix_space=self.add_prefix_space, trim_offsets=True)

@@ -1,0 +1,231 @@
+"""Unicode's normalization form C as TensorFlow ops.
+
+The tables are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode:
+TensorFlow Text's own, another one, sorts marks that this version does not know.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from lmzoo.text.graphs.token_ops import EDGE, rows_of
+from lmzoo.text.graphs.unicode_map import code_points, ranked_marks, to_codes, to_text
+
+_SEPARATOR = 0x30  # "0", which no character becomes
+_NO_CHARACTER = -1
+_UNIT = 1 << 21  # more than any code point
+
+
+class CompositionTables(NamedTuple):
+    """What the normalization does to single characters and to pairs of them.
+
+    Attributes:
+        characters: int32 (d,), rising, the code points that are decomposed.
+        parts: int32 (d, W), what they become, with -1 at the end.
+        marks: int32 (m,), rising, the combining marks.
+        ranks: int32 (m,), from 1: the order in which marks behind the same character are sorted.
+        pairs: int64 (p,), rising: two code points that are composed, the first one times 2^21.
+        composed: int32 (p,), what they become.
+        seconds: int32 (s,), rising, the characters other than marks that are the second one of a pair.
+    """
+
+    characters: np.ndarray
+    parts: np.ndarray
+    marks: np.ndarray
+    ranks: np.ndarray
+    pairs: np.ndarray
+    composed: np.ndarray
+    seconds: np.ndarray
+
+
+@functools.lru_cache(maxsize=1)
+def composition_tables() -> CompositionTables:
+    """Return the tables of the installed `tokenizers`, which takes about a second; the result is cached.
+
+    Example:
+
+    ```python
+    from lmzoo.text.graphs.composition import composition_tables
+
+    tables = composition_tables()
+    row = tables.characters.searchsorted(ord("é"))
+    tables.parts[row, :2]  # [101, 769]: "e" and an accent
+    ```
+    """
+    from tokenizers import normalizers
+
+    decompose = normalizers.NFD().normalize_str
+    compose = normalizers.NFC().normalize_str
+    codes = code_points()
+    codes = codes[codes != _SEPARATOR]
+    after = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
+    ends = np.flatnonzero(after == _SEPARATOR)
+    lengths = np.diff(ends, prepend=-1) - 1
+    changed = np.flatnonzero((lengths != 1) | (after[ends - lengths] != codes))
+    characters = [(codes[i], after[ends[i] - lengths[i] : ends[i]]) for i in changed]
+    width = max(len(parts) for _, parts in characters)
+    table = np.full((len(characters), width), _NO_CHARACTER, "int32")
+    for row, (_, parts) in enumerate(characters):
+        table[row, : len(parts)] = parts
+    marks, ranks = ranked_marks(np.setdiff1d(codes, [code for code, _ in characters]))
+    pairs = _pairs([parts for _, parts in characters if len(parts) > 1], compose)
+    seconds = np.setdiff1d(np.array(list(pairs)) % _UNIT, marks)
+    keys = np.array(sorted(pairs), "int64")
+    return CompositionTables(
+        np.array([code for code, _ in characters], "int32"),
+        table,
+        marks.astype("int32"),
+        ranks.astype("int32"),
+        keys,
+        np.array([pairs[key] for key in keys], "int32"),
+        seconds.astype("int32"),
+    )
+
+
+def _split(text: str) -> list[np.ndarray]:
+    """Return the code points before each separator."""
+    codes = to_codes(text)
+    ends = np.flatnonzero(codes == _SEPARATOR)
+    return [part[part != _SEPARATOR] for part in np.split(codes, ends)[:-1]]
+
+
+def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
+    """Return the composed pairs, from decompositions: all but the last character of one, composed, and the last."""
+    text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
+    pairs = {}
+    firsts = _split(compose(text))
+    wholes = _split(compose("0".join(map(to_text, decomposed)) + "0"))
+    for parts, first, whole in zip(decomposed, firsts, wholes, strict=True):
+        if len(first) == len(whole) == 1:
+            pairs[int(first[0]) * _UNIT + int(parts[-1])] = int(whole[0])
+    return pairs
+
+
+class Composition(tf.Module):
+    """Unicode's normalization form C: decompose, sort marks, compose (Unicode Standard Annex 15)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tables = composition_tables()
+
+    def __call__(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        """Normalize texts.
+
+        Args:
+            codes: int32 (n, None), the code points of the texts.
+
+        Returns:
+            Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32, as
+            `tokenizers` counts: what is composed came from the first of its parts.
+        """
+        # Nothing below U+0300 changes or is composed with what precedes it.
+        return tf.cond(
+            tf.reduce_any(codes.values >= 0x300),
+            lambda: self._normalize(codes),
+            lambda: (codes, tf.range(tf.size(codes.values))),
+        )
+
+    def _normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
+        row = rows_of(codes)  # (c,)
+        values, row, consumed = self._decompose(codes.values, row)  # (d,)
+        ranks = self._ranks(values)
+        # A character and the marks behind it; marks do not leave their text.
+        begins = (ranks == 0) | (row != tf.concat([[-1], row[:-1]], axis=0))
+        order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
+        values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
+        values, consumed, kept = self._compose(values, ranks, row, consumed)
+        values, consumed, row = (tf.boolean_mask(x, kept) for x in (values, consumed, row))
+        before = tf.cumsum(consumed, exclusive=True)  # characters of all texts before this one's
+        source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
+        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
+
+    def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Return the characters' parts, int32 (d,), their rows, and how many characters end with each part, 1 or 0."""
+        tables = self._tables
+        place = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
+        known = tf.gather(tables.characters, place) == values
+        own = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
+        parts = tf.where(known[:, None], tf.gather(tables.parts, place), own)  # (c, W)
+        there = parts != _NO_CHARACTER
+        first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
+        spread = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], first[None]))
+        return tf.boolean_mask(parts, there), *(tf.boolean_mask(x, there) for x in spread)
+
+    def _ranks(self, values: tf.Tensor) -> tf.Tensor:
+        """Return the ranks of marks, int32 (d,), 0 for other characters."""
+        marks, ranks = self._tables.marks, self._tables.ranks
+        place = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
+        return tf.where(tf.gather(marks, place) == values, tf.gather(ranks, place), 0)
+
+    def _compose(
+        self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Compose decomposed texts, and return characters, what they consumed, and which of them, bool (d,), are left.
+
+        A chain is a character and all behind it that might become a part of it. Chains do not depend on each other:
+        the k-th characters of all are composed in step k.
+        """
+        seconds = self._tables.seconds
+        place = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
+        joins = (ranks > 0) | (tf.gather(seconds, place) == values)
+        joins &= row == tf.concat([[-1], row[:-1]], axis=0)
+        starts = tf.where(~joins)[:, 0]  # (k,)
+        ends = tf.concat([starts[1:], [tf.size(values, tf.int64)]], axis=0)
+        longer = ends - starts > 1
+        starts, ends = tf.boolean_mask(starts, longer), tf.boolean_mask(ends, longer)
+
+        # Of each chain: the last character that is no mark, its place, and the rank of the last mark kept behind it.
+        last = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
+        state = (
+            tf.constant(1, tf.int64),
+            values,
+            consumed,
+            tf.ones_like(row, tf.bool),
+            starts,
+            last,
+            tf.zeros_like(last),
+        )
+
+        def goes_on(step: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
+            return tf.reduce_any(starts + step < ends)
+
+        def compose(
+            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, kept: tf.Tensor, at: tf.Tensor, last: tf.Tensor,
+            rank: tf.Tensor,
+        ) -> tuple[tf.Tensor, ...]:  # fmt: skip
+            there = starts + step < ends  # (k,)
+            this = tf.where(there, starts + step, starts)
+            code, own = tf.gather(values, this), tf.gather(ranks, this)
+            found, whole = self._find(last, code)
+            merges = there & found & ((rank == 0) | (rank < own))
+            values = tf.tensor_scatter_nd_update(
+                values, tf.boolean_mask(at, merges)[:, None], tf.boolean_mask(whole, merges)
+            )
+            consumed = tf.tensor_scatter_nd_add(
+                consumed,
+                tf.boolean_mask(at, merges)[:, None],
+                tf.boolean_mask(tf.gather(consumed, this), merges),
+            )
+            gone = tf.boolean_mask(this, merges)[:, None]
+            kept = tf.tensor_scatter_nd_update(kept, gone, tf.zeros_like(gone[:, 0], tf.bool))
+            begins = there & ~merges & (own == 0)
+            stays = there & ~merges & (own > 0)
+            at = tf.where(begins, this, at)
+            last = tf.where(merges, whole, tf.where(begins, code, last))
+            rank = tf.where(begins, 0, tf.where(stays, own, rank))
+            return step + 1, values, consumed, kept, at, last, rank
+
+        _, values, consumed, kept, *_ = tf.while_loop(goes_on, compose, state)
+        return values, consumed, kept
+
+    def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Return whether pairs of characters are composed, bool (k,), and what they become, int32 (k,)."""
+        keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
+        pairs = self._tables.pairs
+        place = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
+        return tf.gather(pairs, place) == keys, tf.gather(self._tables.composed, place)
