@@ -21,7 +21,7 @@ from lmzoo.checkpoints.formats.safetensors import write_safetensors
 from lmzoo.checkpoints.formats.tensor_file import Arrays
 from lmzoo.checkpoints.formats.tensorflow import write_tensorflow_checkpoint
 from lmzoo.checkpoints.google import google_files
-from lmzoo.checkpoints.hugging_face.checkpoint import PREDICTING_TOKENS
+from lmzoo.checkpoints.hugging_face.checkpoint import POOLING_TOKENS, POOLINGS, PREDICTING_TOKENS
 from lmzoo.checkpoints.keras_hub.checkpoint import to_keras_hub
 from lmzoo.checkpoints.keras_hub.heads import embedder_config, write_embedder_preprocessor
 from lmzoo.checkpoints.sentence_transformers.modules import MODULES_FILE
@@ -34,6 +34,7 @@ from lmzoo.checkpoints.sentence_transformers.writer import (
 )
 from lmzoo.checkpoints.tokenizers.classes import class_with_packing
 from lmzoo.checkpoints.tokenizers.files import write_tokenizer
+from lmzoo.checkpoints.tokenizers.formats import format_of
 from lmzoo.checkpoints.tokenizers.keras_hub import write_keras_hub_tokenizer
 from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
@@ -49,7 +50,7 @@ from lmzoo.files.preset_files import (
 )
 from lmzoo.registry.family import Family, family_of
 from lmzoo.registry.head_kinds import HasHead, task_name
-from lmzoo.text import Preprocessor
+from lmzoo.text import Preprocessor, Tokenizer
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
@@ -89,7 +90,7 @@ def write_checkpoint(
         if embedder:
             check_embedder(task, preprocessor, to)
         else:
-            _check_head(task, to, getattr(layout, "head_activation", None))
+            _check_head(task, to, layout)
         if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, head)
@@ -128,10 +129,13 @@ def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
     return float(np.abs(one - two).max()), float(one.std())
 
 
-def _check_head(task: HasHead, to: str, activation: str | None) -> None:
+def _check_head(task: HasHead, to: str, layout: Layout) -> None:
     """Check that the head's arguments are those that other libraries always use: their files cannot hold others."""
     given, model = task.get_config(), task.backbone.config
-    fixed = {"pooling": "first", "objective": task.family.objective}
+    activation = getattr(layout, "head_activation", None)
+    fixed = {"objective": task.family.objective}
+    if getattr(layout, "pooling", None) is None:
+        fixed["pooling"] = "first"
     if to != "hf":
         fixed |= {"multi_label": False, "output_activation": "linear"}
     fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
@@ -176,6 +180,8 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
         bases = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
         tensors = ((bases.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
         classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
+        if (key := family.checkpoints["hf"].pooling) and head in POOLING_TOKENS:
+            config[key] = next(theirs for theirs, ours in POOLINGS.items() if ours == model.pooling)
         if classes:
             config["id2label"] = {str(i): name for i, name in enumerate(classes)}
             config["label2id"] = {name: i for i, name in enumerate(classes)}
@@ -186,12 +192,22 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
             config["sentence_transformers"] = {"activation_fn": write_activation(model.output_activation)}
         if head == "seq2seq_lm" and model.preprocessor is not None:
             config |= _write_generation(target, model)
+    if head is not None and model.preprocessor is not None:
+        config |= _token_ids(config, model.preprocessor.tokenizer)
     architecture = names.architecture(None if is_embedder else head)
     config = {"architectures": [architecture], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
     if is_embedder:
         write_modules(target, model, modules)
+
+
+def _token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
+    """Return the ids of special tokens that a configuration has keys for, but no values."""
+    keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
+    roles = format_of(type(tokenizer)).tokens if keys else {}
+    tokens = {key: getattr(tokenizer, roles[key.removesuffix("_id")]) for key in keys}
+    return {key: tokenizer.token_to_id(token) for key, token in tokens.items() if token is not None}
 
 
 def _write_generation(target: Path, model: Any) -> Arguments:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -35,6 +35,9 @@ class ConfigTable:
         omitted: Our arguments that the file need not contain: the weights give them, or predictions do not depend on
             them.
         written: Keys to write in addition to `keys`, with their values.
+        rewrite: Turns a file's content into that of the version of the format that is written, where others say the
+            same with other keys. It gets the file, too, for messages.
+        rewritten: The keys that `rewrite` always returns -> our arguments. They are written like `keys`.
     """
 
     keys: Mapping[str, str]
@@ -48,10 +51,20 @@ class ConfigTable:
     ignored: Collection[str] = ()
     omitted: Collection[str] = ()
     written: Mapping[str, object] = field(default_factory=dict)
+    rewrite: Callable[[JsonObject, Path | str], JsonObject] = lambda stored, file: stored
+    rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def unknown(self, stored: JsonObject) -> Arguments:
         """Return the keys of a file's content, `stored`, that the table does not list, with their values."""
-        known = {*self.keys, *self.aliases, *self.allowed, *self.training, *self.ignored, *self.written}
+        known = {
+            *self.keys,
+            *self.rewritten,
+            *self.aliases,
+            *self.allowed,
+            *self.training,
+            *self.ignored,
+            *self.written,
+        }
         return {key: stored[key] for key in sorted(stored.keys() - known)}
 
     def read(self, stored: JsonObject, file: Path | str, ignore_unknown: bool = False) -> Arguments:
@@ -74,9 +87,9 @@ class ConfigTable:
         for key, values in self.allowed.items():
             if key in stored:
                 require_value(stored[key] in values, file, key, " or ".join(map(repr, values)), stored[key])
-        stored = self._resolve_aliases(stored, file)
+        stored = self.rewrite(self._resolve_aliases(stored, file), file)
         config: Arguments = dict(self.constants)
-        for key, argument in self.keys.items():
+        for key, argument in self._all_keys.items():
             if key not in stored and key not in self.defaults:
                 raise PresetError(f"{file} lacks the key {key!r}.")
             value = stored.get(key, self.defaults.get(key))
@@ -113,9 +126,13 @@ class ConfigTable:
         return resolved
 
     @property
+    def _all_keys(self) -> dict[str, str]:
+        return {**self.keys, **self.rewritten}
+
+    @property
     def stored_keys(self) -> dict[str, str]:
         """Our arguments -> what messages call them, the file's keys in backquotes."""
-        keys = {argument: f"`{key}`" for key, argument in self.keys.items()}
+        keys = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
         return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
@@ -125,7 +142,7 @@ class ConfigTable:
             PresetError: Naming the argument whose value the format cannot express.
         """
         stored = dict(self.written)
-        for key, argument in self.keys.items():
+        for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
                 spellings = [theirs for theirs, ours in self.values[argument].items() if ours == value]

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_checkpoint
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, JsonObject, require_value
 from lmzoo.checkpoints.engine import Layout, Row, Table, canonical_names, torch_modules
 from lmzoo.checkpoints.family_names import Names, names_in_transformers
 from lmzoo.checkpoints.formats.safetensors import SafetensorsFiles
@@ -49,6 +49,8 @@ ACTIVATIONS = {
 }
 _WITH_CLASSES = ("classification", "token_classification")
 PREDICTING_TOKENS = ("masked_lm", "pretraining")
+POOLING_TOKENS = ("classification", "multiple_choice", "regression")
+POOLINGS = {"cls": "first", "mean": "mean"}  # their names of what heads of texts do -> ours
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -107,11 +109,13 @@ class HuggingFaceLayout(Layout):
         names: Names of the family's classes, if they are not as here.
         head_activation: Activation of heads that predict tokens, where it is not that of the configuration.
         parts: Names of the backbone's modules.
+        pooling: The key of `config.json` that says how the heads of texts pool the vectors of tokens, if there is one.
     """
 
     names: Names | None = None
     head_activation: str | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
+    pooling: str | None = None
 
     def __post_init__(self) -> None:
         """Add the head of embedders, whose modules are the same for every family."""
@@ -154,6 +158,8 @@ def hugging_face_layout(
     choice: Mapping[str, str] | None = None,
     sentence: str | None = None,
     detector: tuple[str, str] | None = None,
+    tokens: Mapping[str, str] | None = None,
+    answers: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
     """Return a `HuggingFaceLayout`, completed by what all families in transformers have in common.
@@ -166,6 +172,8 @@ def hugging_face_layout(
         sentence: The module of the head of next-sentence or sentence-order prediction, if the family has one.
         detector: The modules of both layers of the head that tells replaced tokens, for a family that is pre-trained
             so.
+        tokens: Our layers of the head for labels of tokens -> their modules, if there is more than `classifier`.
+        answers: The same for answers to questions, if there is more than `qa_outputs`.
         **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
@@ -176,8 +184,8 @@ def hugging_face_layout(
         "classification": torch_modules(classifier),
         "regression": torch_modules(classifier),
         "multiple_choice": torch_modules(choice or classifier),
-        "token_classification": torch_modules({"classifier/logits": "classifier"}),
-        "question_answering": torch_modules({"span_head/logits": "qa_outputs"}),
+        "token_classification": torch_modules(tokens or {"classifier/logits": "classifier"}),
+        "question_answering": torch_modules(answers or {"span_head/logits": "qa_outputs"}),
         "masked_lm": masked,
     }
     if detector is None:
@@ -273,6 +281,10 @@ def _head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str, coun
         arguments = _output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _read_beams(files)
+    if layout.pooling and kind in POOLING_TOKENS:
+        stored = config.get(layout.pooling, "cls")
+        require_value(stored in POOLINGS, file, layout.pooling, " or ".join(map(repr, POOLINGS)), stored)
+        arguments["pooling"] = POOLINGS[stored]
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
     rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
