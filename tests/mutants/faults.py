@@ -48,14 +48,38 @@ FAULTS = (
     Fault(
         "a position of a decoder sees the one after it",
         "layers/attention.py",
-        "later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)",
-        "later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1) + 1",
+        "hidden = keys > queries if",
+        "hidden = keys > queries + 1 if",
     ),
     Fault(
         "with a cache, positions are counted from each call's first",
         "layers/attention.py",
-        "positions = positions + index  # (S,)",
-        "positions = positions + 0 * index  # (S,)",
+        "else first + index",
+        "else first + 0 * index",
+    ),
+    Fault(
+        "a block of local attention sees one position too few",
+        "layers/local_attention.py",
+        "ops.abs(distance) > reach",
+        "ops.abs(distance) >= reach",
+    ),
+    Fault(
+        "chosen vectors are taken to be those of the first positions",
+        "families/transformer.py",
+        "mask, chosen, positions=positions)",
+        "mask, chosen)",
+    ),
+    Fault(
+        "local attention has the wavelength of global attention",
+        "families/modernbert/backbone.py",
+        "if is_global else config.local_rotary_max_wavelength",
+        "if is_global else config.rotary_max_wavelength",
+    ),
+    Fault(
+        "in a graph, a mark behind another of the same kind is composed",
+        "text/graphs/composition.py",
+        "((rank == 0) | (rank < own))",
+        "((rank == 0) | (rank <= own))",
     ),
     Fault(
         "a decoder computes its last block for chosen positions as if it were an encoder",

@@ -57,6 +57,12 @@ def albert(vocabulary, width):
     return embeddings + mapping + block(width, 4 * width) + pooler
 
 
+def modernbert(layers, width, intermediate):
+    """No biases and no positions; LayerNorms of embeddings, blocks but for one, and the end have scales alone."""
+    norms = 1 + 2 * layers - 1 + 1
+    return 50368 * width + layers * (4 * width**2 + 3 * width * intermediate) + norms * width
+
+
 def gpt2(layers, width):
     return (50257 + 1024 + 2) * width + layers * block(width, 4 * width)
 
@@ -143,6 +149,16 @@ SIZES = {
     "bge_reranker_base": xlm_roberta(*BASE),
     "bge_reranker_large": xlm_roberta(*LARGE),
     "bge_reranker_v2_m3": xlm_roberta(*LARGE, positions=8194),
+    "modernbert_base_en": modernbert(22, 768, 1152),
+    "modernbert_large_en": modernbert(28, 1024, 2624),
+    "modernbert_embed_base_en": modernbert(22, 768, 1152),
+    "gte_modernbert_base_en": modernbert(22, 768, 1152),
+    "ettin_encoder_17m_en": modernbert(7, 256, 384),
+    "ettin_encoder_32m_en": modernbert(10, 384, 576),
+    "ettin_encoder_68m_en": modernbert(19, 512, 768),
+    "ettin_encoder_150m_en": modernbert(22, 768, 1152),
+    "ettin_encoder_400m_en": modernbert(28, 1024, 2624),
+    "ettin_encoder_1b_en": modernbert(28, 1792, 3840),
     **{f"albert_{size}_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_v1_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_zh": albert(CHINESE, width) for size, (_, width) in ALBERT.items()},

@@ -1,0 +1,156 @@
+"""ModernBERT's checkpoints: the names of its weights, and of its settings, in transformers 4 and 5."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lmzoo.checkpoints.config_table import JsonObject, require_value
+from lmzoo.checkpoints.engine import TRANSPOSED, Row, torch_modules
+from lmzoo.checkpoints.family_names import Names
+from lmzoo.checkpoints.hugging_face.checkpoint import hugging_face_layout, own_config_table, under
+from lmzoo.common.arguments import is_integer
+
+_FULL = "full_attention"
+_LOCAL = "sliding_attention"
+_EVERY = "global_attn_every_n_layers"
+# Kind of attention -> the key of version 4 for the longest wavelength, and its default.
+_WAVELENGTHS = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
+_CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
+    "vocab_size": ("vocabulary_size", 50368),
+    "num_hidden_layers": ("num_layers", 22),
+    "num_attention_heads": ("num_heads", 12),
+    "hidden_size": ("hidden_dim", 768),
+    "intermediate_size": ("intermediate_dim", 1152),
+    "attention_dropout": ("dropout", 0.0),
+    "max_position_embeddings": ("max_sequence_length", 8192),
+    "hidden_activation": ("activation", "gelu"),
+    "norm_eps": ("layer_norm_epsilon", 1e-5),
+    "initializer_range": ("initializer_range", 0.02),
+    "local_attention": ("local_attention_window", 128),
+}
+_REWRITTEN = {
+    _EVERY: "global_attention_every",
+    "global_rope_theta": "rotary_max_wavelength",
+    "local_rope_theta": "local_rotary_max_wavelength",
+}
+_IGNORED = (
+    "classifier_pooling", "deterministic_flash_attn", "initializer_cutoff_factor", "layer_norm_eps",
+    "layer_types", "reference_compile", "repad_logits_with_grad", "rope_parameters", "sparse_pred_ignore_index",
+    "sparse_prediction",
+)  # fmt: skip
+# The defaults are those of the published vocabulary, which other models need not have.
+_TOKEN_IDS = ("bos_token_id", "cls_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
+_HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier"}
+
+
+def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
+    """Return a configuration with the keys of transformers 4, all of them, in place of those of version 5."""
+    every = _read_pattern(stored, file)
+    wavelengths = {key: _read_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
+    return {**stored, _EVERY: every, **wavelengths}
+
+
+def _read_pattern(stored: JsonObject, file: Path | str) -> Any:
+    """Return how many blocks there are for each one that attends to all positions.
+
+    Raises:
+        PresetError: If `layer_types` has no such number.
+    """
+    stated = stored.get(_EVERY, 3)
+    types = stored.get("layer_types")
+    if types is None:
+        return stated
+    allowed = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
+    count = stored.get("num_hidden_layers", 22)
+    require_value(isinstance(types, list) and len(types) == count and count > 0, file, "layer_types", allowed, types)
+    following = [index for index in range(1, count) if types[index] == _FULL]
+    candidates = [stated, *following[:1], count]
+    for every in (number for number in candidates if is_integer(number, 1)):
+        if types == [_LOCAL if index % every else _FULL for index in range(count)]:
+            return every
+    require_value(False, file, "layer_types", allowed, types)
+    return None
+
+
+def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
+    """Return the longest wavelength of a kind of attention.
+
+    Raises:
+        PresetError: If rotary positions are scaled.
+    """
+    key, default = _WAVELENGTHS[kind]
+    value = stored.get(key, default)
+    of_kinds = stored.get("rope_parameters")
+    if of_kinds is None:
+        return value
+    known = isinstance(of_kinds, dict) and of_kinds.keys() <= _WAVELENGTHS.keys()
+    require_value(known, file, "rope_parameters", f"an object with {_FULL!r} and {_LOCAL!r}", of_kinds)
+    settings = of_kinds.get(kind) or {}
+    plain = isinstance(settings, dict) and settings.keys() <= {"rope_theta", "rope_type", "type"}
+    plain = plain and all(settings.get(name, "default") == "default" for name in ("rope_type", "type"))
+    name = f"rope_parameters.{kind}"
+    require_value(plain, file, name, "an object with a `rope_theta` and the `rope_type` 'default'", settings)
+    return settings.get("rope_theta", value)
+
+
+def _parts(layer: str, module: str, names: tuple[str, ...]) -> dict[str, Row]:
+    """Return the rows of kernels that one tensor of a block holds together."""
+    rows = {name: Row(f"layers.{{i}}.{module}.weight", TRANSPOSED, part) for part, name in enumerate(names)}
+    return {f"block_{{i}}/{layer}{name}/kernel": row for name, row in rows.items()}
+
+
+def _head(layer: str) -> dict[str, str]:
+    return {f"{layer}/{ours}": theirs for ours, theirs in _HEAD.items()}
+
+
+HUGGING_FACE = hugging_face_layout(
+    names=Names("ModernBert", "modernbert", "model", tokenizer=""),
+    config=own_config_table(
+        _CONFIG,
+        rewrite=_as_version_4,
+        rewritten=_REWRITTEN,
+        training={"embedding_dropout": "dropout", "mlp_dropout": "dropout"},
+        allowed={
+            "attention_bias": (False,),
+            "causal_mask": (False,),
+            "classifier_activation": ("gelu",),
+            "classifier_bias": (False,),
+            "decoder_bias": (True,),
+            "mlp_bias": (False,),
+            "norm_bias": (False,),
+            "rope_scaling": (None,),
+        },
+        ignored=_IGNORED,
+        written=dict.fromkeys(_TOKEN_IDS),
+    ),
+    parts=("embeddings", "layers", "final_norm"),
+    backbone={
+        **torch_modules(
+            {
+                "embeddings/token_embedding": "embeddings.tok_embeddings",
+                "embeddings/layer_norm": "embeddings.norm",
+                **under(
+                    "block_{i}",
+                    "layers.{i}",
+                    {
+                        "attention/output_dense": "attn.Wo",
+                        "attention_layer_norm": "attn_norm",
+                        "output_dense": "mlp.Wo",
+                        "output_layer_norm": "mlp_norm",
+                    },
+                ),
+                "final_norm": "final_norm",
+            }
+        ),
+        **_parts("attention/", "attn.Wqkv", ("query", "key", "value")),
+        **_parts("", "mlp.Wi", ("intermediate_dense", "gate_dense")),
+    },
+    masked_lm=("head.dense", "head.norm", "decoder.bias"),
+    head_activation="gelu",
+    classifier=_head("classifier"),
+    tokens=_head("classifier"),
+    answers=_head("span_head"),
+    pooling="classifier_pooling",
+    copies={"decoder.weight": "embeddings.tok_embeddings.weight"},
+)

@@ -1,0 +1,240 @@
+"""ModernBERT against transformers: long sequences, configurations of both its versions, and how its heads pool."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.errors import PresetError
+from lmzoo.models import Backbone, ModernBertBackbone, TextClassifier
+from lmzoo.presets.converting import save_checkpoint
+from lmzoo.registry.family import families
+from lmzoo.testing import tiny_backbone, tiny_task
+from lmzoo.testing.tiny import tiny_preprocessor
+from tests.reference.weights import difference, to_numpy
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+FAMILY = families()["modernbert"]
+LENGTHS = np.array([61, 29, 8, 0])  # the windows are 7 wide; the last sequence is nothing but padding
+MASK = (np.arange(61) < LENGTHS[:, None]).astype("int32")
+# At padding, too, since nothing may depend on it.
+BATCH = {"token_ids": np.random.default_rng(3).integers(5, 317, MASK.shape, "int32"), "padding_mask": MASK}
+
+
+def write_peer(directory, **changes):
+    """A model of transformers with random weights, and its files."""
+    settings = {
+        "vocab_size": 317, "hidden_size": 70, "intermediate_size": 43, "num_hidden_layers": 5, "num_attention_heads": 5,
+        "max_position_embeddings": 71, "local_attention": 7, "pad_token_id": None, "attn_implementation": "eager",
+    }  # fmt: skip
+    config = transformers.ModernBertConfig(**{**settings, **changes})
+    torch.manual_seed(5)
+    peer = transformers.ModernBertModel(config).eval()
+    with torch.no_grad():
+        for parameter in peer.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    peer.save_pretrained(directory)
+    return peer
+
+
+def outputs_of(peer):
+    with torch.no_grad():
+        tensors = {"input_ids": BATCH["token_ids"], "attention_mask": BATCH["padding_mask"]}
+        outputs = peer(**{name: torch.tensor(x).long() for name, x in tensors.items()}, output_hidden_states=True)
+    return [state.numpy() for state in outputs.hidden_states]
+
+
+@pytest.mark.parametrize("length", [61, pytest.param(8, marks=pytest.mark.tf_only)])
+def test_sequences_longer_than_windows(length, tmp_path):
+    """Hidden states, and vectors at chosen positions, among which are the last ones."""
+    peer = write_peer(tmp_path)
+    backbone = Backbone.from_preset(tmp_path)
+    batch = {name: x[:, :length] for name, x in BATCH.items()}
+    positions = np.array([[length - 1, 0, 3], [7, 2, 2], [1, 4, 0], [0, 5, 1]], "int32")
+    outputs = backbone(batch)
+    chosen = to_numpy(backbone.vectors_at(batch, positions, outputs))
+    states = [to_numpy(state) for state in outputs["hidden_states"]]
+    assert all(np.isfinite(state).all() for state in states)
+    with torch.no_grad():
+        tensors = torch.tensor(batch["token_ids"]).long(), torch.tensor(batch["padding_mask"]).long()
+        expected = [s.numpy() for s in peer(*tensors, output_hidden_states=True).hidden_states]
+    real = batch["padding_mask"] > 0
+    assert len(states) == len(expected) == 6
+    for ours, theirs in zip(states, expected, strict=True):
+        assert difference(ours[real], theirs[real]) <= 1e-5
+    rows = np.take_along_axis(states[-1], positions[:, :, None], axis=1)
+    assert difference(chosen[:3], rows[:3]) <= 1e-5
+    assert difference(to_numpy(outputs["pooled_output"])[:3], states[-1][:3, 0]) <= 1e-5
+
+
+def test_a_local_last_block_knows_the_positions_of_queries():
+    backbone = ModernBertBackbone(**{**FAMILY.tiny.__dict__, "num_layers": 3})
+    assert backbone.blocks[-1].attention.window == 7
+    outputs = backbone(BATCH)
+    positions = np.array([[60, 0, 33], [28, 2, 2], [1, 4, 0], [0, 5, 1]], "int32")
+    rows = np.take_along_axis(to_numpy(outputs["sequence_output"]), positions[:, :, None], axis=1)
+    assert difference(to_numpy(backbone.vectors_at(BATCH, positions, outputs))[:3], rows[:3]) <= 1e-5
+    assert difference(to_numpy(outputs["pooled_output"]), to_numpy(outputs["sequence_output"])[:, 0]) <= 1e-5
+
+
+def test_attention_scores_are_zero_out_of_sight():
+    backbone = tiny_backbone(FAMILY)
+    scores = [to_numpy(s) for s in backbone.attention_scores(BATCH)]
+    far = np.abs(np.arange(61)[:, None] - np.arange(61)) > 3
+    for index, of_block in enumerate(scores):
+        assert of_block.shape == (4, 5, 61, 61)
+        assert (of_block[0][:, far] == 0).all() == (index % 3 > 0)
+        assert difference(of_block[:3].sum(-1), np.ones((3, 5, 61))) <= 1e-5
+
+
+def test_the_limit_of_the_length_is_checked():
+    backbone = tiny_backbone(FAMILY)
+    ids = np.ones((1, 72), "int32")
+    with pytest.raises(ValueError, match="72 tokens long, but the model has positions for 71"):
+        backbone({"token_ids": ids, "padding_mask": ids})
+
+
+# === Configurations ===
+
+DEFAULT = {"rope_type": "default"}
+VERSION_4 = {"global_rope_theta": 70_000.0, "local_rope_theta": 300.0, "global_attn_every_n_layers": 2}
+VERSION_5 = {
+    "rope_parameters": {
+        "full_attention": {**DEFAULT, "rope_theta": 70_000.0},
+        "sliding_attention": {**DEFAULT, "rope_theta": 300.0},
+    },
+    "layer_types": [("full", "sliding")[index % 2] + "_attention" for index in range(5)],
+}
+NEWER = ("layer_types", "rope_parameters")
+
+
+def edit(directory, *removed, **changes):
+    file = directory / "config.json"
+    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
+    file.write_text(json.dumps({**config, **changes}))
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("version", [4, 5])
+def test_keys_of_both_versions(version, tmp_path):
+    peer = write_peer(tmp_path, **VERSION_5)
+    assert {*NEWER} <= json.loads((tmp_path / "config.json").read_text()).keys()
+    if version == 4:
+        edit(tmp_path, *NEWER, **VERSION_4)
+    backbone = Backbone.from_preset(tmp_path)
+    assert backbone.global_attention_every == 2
+    assert (backbone.rotary_max_wavelength, backbone.local_rotary_max_wavelength) == (70_000, 300)
+    real = MASK > 0
+    for ours, theirs in zip(backbone(BATCH)["hidden_states"], outputs_of(peer), strict=True):
+        assert difference(to_numpy(ours)[real], theirs[real]) <= 1e-5
+
+
+@pytest.mark.parametrize(
+    ("types", "expected"), [([1, 0, 0, 1, 0], 3), ([1, 0, 0, 0, 0], 5), ([1, 1, 1, 1, 1], 1), (None, 3)]
+)
+def test_layer_types(types, expected):
+    table = FAMILY.checkpoints["hf"].config
+    names = None if types is None else [("sliding", "full")[type] + "_attention" for type in types]
+    assert table.read({"layer_types": names, "num_hidden_layers": 5}, "x")["global_attention_every"] == expected
+    stated = {"layer_types": names, "num_hidden_layers": 5, "global_attn_every_n_layers": 7}
+    assert table.read(stated, "x")["global_attention_every"] == (7 if expected == 5 or types is None else expected)
+
+
+def scaled(kind):
+    return {**VERSION_5["rope_parameters"], kind: {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"norm_bias": True}, "`norm_bias` must be False, got True"),
+        ({"attention_bias": True}, "`attention_bias` must be False, got True"),
+        ({"mlp_bias": True}, "`mlp_bias` must be False, got True"),
+        ({"decoder_bias": False}, "`decoder_bias` must be True, got False"),
+        ({"classifier_activation": "silu"}, "`classifier_activation` must be 'gelu', got 'silu'"),
+        ({"rope_scaling": {"type": "linear"}}, "`rope_scaling` must be None"),
+        ({"rope_parameters": scaled("full_attention")}, r"`rope_parameters\.full_attention` must be .*'default', got"),
+        ({"rope_parameters": scaled("sliding_attention")}, r"`rope_parameters\.sliding_attention` must be"),
+        ({"rope_parameters": {"rope_theta": 7.0}}, "`rope_parameters` must be an object with 'full_attention'"),
+        ({"layer_types": ["sliding_attention"] * 5}, "`layer_types` must be 'full_attention' for block 0"),
+        ({"layer_types": ["full_attention"] * 4}, "`layer_types` must be .* one for each block"),
+        ({"local_attention": 1}, "`local_attention_window` must be an integer of at least 2.*is `local_attention`"),
+        ({"global_attn_every_n_layers": 0}, "`global_attention_every` must be a positive integer"),
+    ],
+)
+def test_what_is_not_supported(changes, message, tmp_path):
+    save_checkpoint(tiny_backbone(FAMILY), tmp_path, to="hf")
+    edit(tmp_path, **changes)
+    with pytest.raises(PresetError, match=message):
+        Backbone.from_preset(tmp_path)
+
+
+def test_ids_of_special_tokens_are_those_of_the_tokenizer(tmp_path):
+    task = tiny_task(TextClassifier, FAMILY)
+    save_checkpoint(task, tmp_path, to="hf")
+    config = json.loads((tmp_path / "config.json").read_text())
+    tokenizer = task.preprocessor.tokenizer
+    assert config["pad_token_id"] == tokenizer.pad_id
+    assert config["cls_token_id"] == config["bos_token_id"] == tokenizer.token_to_id("[CLS]")
+    assert config["sep_token_id"] == config["eos_token_id"] == tokenizer.token_to_id("[SEP]")
+
+
+# === How heads pool ===
+
+
+@pytest.mark.tf_only
+@pytest.mark.usefixtures("eager")
+@pytest.mark.parametrize(("theirs", "ours"), [("mean", "mean"), ("cls", "first"), (None, "first")])
+def test_classifiers_pool_as_their_files_say(theirs, ours, tmp_path):
+    preprocessor = tiny_preprocessor(FAMILY)
+    task = TextClassifier(tiny_backbone(FAMILY), preprocessor, num_classes=3, pooling=ours)
+    save_checkpoint(task, tmp_path, to="hf")
+    assert json.loads((tmp_path / "config.json").read_text())["classifier_pooling"] == (theirs or "cls")
+    if theirs is None:
+        edit(tmp_path, "classifier_pooling")
+    again = TextClassifier.from_preset(tmp_path)
+    assert again.pooling == ours
+    peer = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    texts = ["a good film " * 5, "never"]
+    features = preprocessor(texts)
+    with torch.no_grad():
+        tensors = (torch.tensor(keras.ops.convert_to_numpy(features[name])) for name in ("token_ids", "padding_mask"))
+        expected = peer(*tensors).logits.numpy()
+    assert difference(again.predict(texts, verbose=0), expected) <= 1e-5
+
+
+def test_another_pooling_is_an_error(tmp_path):
+    save_checkpoint(tiny_task(TextClassifier, FAMILY), tmp_path, to="hf")
+    edit(tmp_path, classifier_pooling="max")
+    with pytest.raises(PresetError, match="`classifier_pooling` must be 'cls' or 'mean', got 'max'"):
+        TextClassifier.from_preset(tmp_path)
+
+
+# === Adapting ===
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
+def test_lora_and_int8_find_the_projections():
+    backbone = tiny_backbone(FAMILY)
+    backbone.enable_lora(2)
+    assert (
+        sum(layer.lora_enabled for block in backbone.blocks for layer in (block.attention.query, block.attention.value))
+        == 10
+    )
+    backbone = tiny_backbone(FAMILY)
+    exact = to_numpy(backbone(BATCH)["sequence_output"])
+    backbone.quantize("int8")
+    assert backbone.blocks[1].gate_dense.quantization_mode == "int8"
+    assert difference(to_numpy(backbone(BATCH)["sequence_output"])[MASK > 0], exact[MASK > 0]) <= 0.3
+
+
+def test_listed_presets_belong_to_the_family():
+    names = ModernBertBackbone.list_presets()
+    assert {"modernbert_base_en", "ettin_encoder_17m_en"} <= names.keys()
+    assert {lmzoo.list_presets()[name].license for name in names} == {"Apache-2.0", "MIT"}
