@@ -29,6 +29,7 @@ QUICK = {
     "translation": "--size tiny --batch-sizes 2 --length 7 --rounds 2",
     "packing": "--size tiny --sentences 64 --rounds 2 --peers lmzoo-tf lmzoo-tf-packed lmzoo-jax lmzoo-jax-packed",
     "growth": "--axes batch --values 2 --rounds 1 --steps 1",
+    "local_attention": "--forms blocks mask --longest 128 --rounds 1 --steps 1",
     "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
     "real_weights": "--pairs 64 --sentences 64 --dev 64 --epochs 1 --rounds 2",
     "artifacts": "--epochs 1 --rounds 2",
