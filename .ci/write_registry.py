@@ -1,4 +1,4 @@
-"""Write what the registries say: modules that list names, and tables and lists of the pages.
+"""Write what the registries and the benchmarks say: modules that list names, and tables and lists of the pages.
 
 `make registry` runs it, and then `write_public_names.py`, which reads the pages; a test compares the files with what it
 would write. In a page a block stands between `<!-- written by make registry: NAME -->` and `<!-- end -->`.
@@ -6,7 +6,9 @@ would write. In a page a block stands between `<!-- written by make registry: NA
 
 from __future__ import annotations
 
+import csv
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterable
@@ -160,11 +162,35 @@ def served_table() -> str:
     return table(("task", "takes (strings)", "returns, in addition to `truncated`"), rows)
 
 
+def speed_table() -> str:
+    """Return the table of ratios to other libraries, by processor.
+
+    `benchmarks/landing_page.csv` says in which files of `benchmarks/results` they are.
+    """
+    with (ROOT / "benchmarks/landing_page.csv").open(encoding="utf-8", newline="") as file:
+        (_, peers, _, *processors), *lines = csv.reader(file)
+    rows = []
+    for measured, peer, entry, *files in lines:
+        ratios = [_ratio(file, entry.split("/")) if file else "–" for file in files]
+        rows.append((measured, peer, *ratios))
+    return table(("", peers, *processors), rows)
+
+
+def _ratio(file: str, keys: Iterable[str]) -> str:
+    """Return the median ratio of a peer's time to lmzoo's, in bold where lmzoo is slower."""
+    entry = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text("utf-8"))["summary"]
+    for key in keys:
+        entry = entry[key]
+    text = format(entry["ratio"], ".2f" if entry["ratio"] < 1.95 else ".1f" if entry["ratio"] < 9.5 else ".0f")
+    return text if float(text) >= 1 else f"**{text}**"
+
+
 def blocks() -> dict[str, dict[str, str]]:
     """Return the blocks of each page by name."""
     backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in package_families()]
     configs = [f"{f.tiny.__class__.__module__}.{f.tiny.__class__.__name__}" for f in package_families()]
     return {
+        "docs/index.md": {"speed": speed_table()},
         "README.md": {"families": family_table("README.md")},
         "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
         "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
