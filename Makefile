@@ -167,7 +167,7 @@ docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
 
-registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries of families and tasks
+registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries and the results of benchmarks
 	@$(BIN)/python .ci/write_registry.py
 	@$(BIN)/python .ci/write_public_names.py
 
