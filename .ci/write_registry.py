@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
 
+from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.pretraining.recipe import LEARNS, METHODS
 from lmzoo.registry.family import Family, families
 from lmzoo.registry.head_kinds import tasks
@@ -126,6 +127,40 @@ def format_table() -> str:
     return table(("", *FORMATS.values()), rows)
 
 
+def head_table() -> str:
+    """Return the table of tasks and the formats from which they load their heads."""
+    names = [name for name in FORMATS if any(_heads(family, name) for family in package_families())]
+    rows = []
+    for task in package_tasks():
+        kinds = {kind for kind, cls in tasks().items() if cls is task} | set(task.reads_heads)
+        cells = []
+        for name in names:
+            read = [family for family in package_families() if task.supports(family) and kinds & _heads(family, name)]
+            cells.append(_classes(kinds, read) if name == "hf" else "yes" if read else "")
+        if any(cells):
+            rows.append((f"`{task.__name__}`", *cells))
+    return table(("", *(FORMATS[name] for name in names)), rows)
+
+
+def _heads(family: Family, name: str) -> set[str]:
+    """Return the kinds of heads that a family has in a format."""
+    return set(getattr(family.checkpoints.get(name), "heads", None) or ())
+
+
+def _classes(kinds: set[str], with_heads: Iterable[Family]) -> str:
+    """Return the names of transformers' classes with some kinds of heads, `…` for the prefix of a family."""
+    classes = set()
+    for family in with_heads:
+        special = names_in_transformers(family).architectures
+        for kind in kinds & _heads(family, "hf"):
+            usual = f"…For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else None
+            classes.add(special.get(kind, usual))
+    names = sorted(name for name in classes if name and f"…For{name.partition('For')[2]}" not in classes - {name})
+    return ", ".join(f"`{name}`" for name in names) or (
+        "[`modules.json`](#sentence-transformers)" if with_heads else ""
+    )
+
+
 def pretraining_table() -> str:
     """Return the table of the families that are pre-trained, and what they learn."""
     pretrained = [family for family in package_families() if family.pretrained_head in METHODS]
@@ -195,7 +230,7 @@ def blocks() -> dict[str, dict[str, str]]:
         "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
         "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
         "docs/concepts.md": {"tasks": task_table()},
-        "docs/guides/checkpoints.md": {"families": format_table()},
+        "docs/guides/checkpoints.md": {"families": format_table(), "heads": head_table()},
         "docs/guides/command_line.md": {"tasks": command_table()},
         "docs/guides/serve.md": {"tasks": served_table()},
         "docs/guides/pretrain.md": {"families": pretraining_table()},
