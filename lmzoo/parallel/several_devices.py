@@ -35,6 +35,10 @@ class SeveralDevicesModel(keras.Model):
         with one_thread(), whole_batches(), kept_weights(self):
             return super().predict(*args, **_shown_once(kwargs))
 
+    def predict_on_batch(self, x: Any) -> Any:
+        with one_thread():
+            return super().predict_on_batch(x)
+
     # On JAX, steps also take the state of the training, before the batch.
 
     def train_step(self, *args: Any) -> Any:

@@ -348,11 +348,9 @@ class CausalLM(Task):
         self.check_takes_text()
         if "scores" not in self._made:
             # Keras would take the model itself for a part of this one, which has a fixed set of them once quantized.
-            self._made["scores"] = scoring_model(self.backbone).predict
+            self._made["scores"] = partial(score_sequences, scoring_model(self.backbone))
         start, length = self.start_ids, self.text_preprocessor.sequence_length
-        found = score_sequences(
-            self._stateless(), self._made["scores"], [[*start, *text] for text in ids], length, batch_size
-        )
+        found = self._made["scores"](self._stateless(), [[*start, *text] for text in ids], length, batch_size)
         return [row[len(start) :] for row in found]
 
     # === Generate ===

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.tensor_types import Features, Tensors
+from lmzoo.common.tensor_types import Features
 from lmzoo.families.backbone import Backbone
 from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.tasks.base.prediction import predict_encoded
@@ -17,7 +16,7 @@ from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
 
 
-def scoring_model(backbone: Backbone) -> keras.Model:
+def scoring_model(backbone: Backbone) -> SeveralDevicesModel:
     """From a backbone's inputs to the log-probability of each token after those before it, float32 (B, T).
 
     That of the first token is 0.
@@ -30,8 +29,8 @@ def scoring_model(backbone: Backbone) -> keras.Model:
 
 
 def score_sequences(
+    model: SeveralDevicesModel,
     task: Task,
-    predict: Callable[..., Tensors],
     sequences: Sequence[Sequence[int]],
     length: int,
     batch_size: int,
@@ -42,8 +41,8 @@ def score_sequences(
     has at least half a window before it, unless the text begins there.
 
     Args:
+        model: the `scoring_model`.
         task: encodes the windows.
-        predict: that of the `scoring_model`.
         sequences: token ids.
         length: what the model reads at once.
         batch_size: windows of a batch.
@@ -55,7 +54,7 @@ def score_sequences(
     splits = np.cumsum([0, *map(len, parts)], dtype="int64")
     tokens = np.fromiter(itertools.chain.from_iterable(parts), "int32", int(splits[-1]))
     encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
-    found = predict_encoded(task, predict, encoded, batch_size, per_token=True, verbose=0) if windows else []
+    found = predict_encoded(task, model, encoded, batch_size, per_token=True, verbose=0) if windows else []
     results = [np.zeros(len(sequence), "float32") for sequence in sequences]
     for (k, begin), part, row in zip(windows, parts, found, strict=True):
         seen = 1 if begin == 0 else length - step  # tokens of the window that have been scored

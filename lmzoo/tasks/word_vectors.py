@@ -11,7 +11,6 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -117,7 +116,7 @@ class LayerModels:
         self.compiled = compiled
         self.of = functools.cache(self._of)
 
-    def _of(self, layers: tuple[int, ...]) -> keras.Model:
+    def _of(self, layers: tuple[int, ...]) -> SeveralDevicesModel:
         """Return the model whose output is float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
         model = SeveralDevicesModel(self.backbone.input, stacked)
@@ -150,8 +149,8 @@ def embed_words(
             longest = max(1, encoded.lengths[order[done]])
             indices = order[done : done + max(1, _VALUES // int(longest * width))]
             done += len(indices)
-            predict = models.of(mix.layers).predict
-            states = predict_encoded(task, predict, encoded.select(indices), batch_size, verbose=0, per_token=True)
+            model, chosen = models.of(mix.layers), encoded.select(indices)
+            states = predict_encoded(task, model, chosen, batch_size, verbose=0, per_token=True)
             for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
                 of_word, token = (index[aligned[i][1] < room[i]] for index in aligned[i])
                 found, first, counts = np.unique(of_word, return_index=True, return_counts=True)

@@ -129,6 +129,18 @@ def test_few_sequences_need_no_generator(tiny, monkeypatch):
         task.predict(texts, batch_size=4, verbose=0)
 
 
+def test_a_few_batches_give_the_numbers_of_keras_loop(tiny):
+    """Keras' loop is entered only where somebody watches it: it takes longer to start than a few batches take."""
+    task = tiny.classifier()
+    texts, _ = tiny.data(13)
+    counted = []
+    count = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: counted.append(batch))
+    expected = task.predict(texts, batch_size=4, callbacks=[count], verbose=0)
+    assert counted == [0, 1, 2, 3]
+    np.testing.assert_array_equal(task.predict(texts, batch_size=4, verbose=0), expected)
+    assert len(counted) == 4
+
+
 @pytest.mark.compiled
 def test_repeated_calls_compile_a_bounded_number_of_times(tiny):
     task = tiny.classifier()

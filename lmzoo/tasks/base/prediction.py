@@ -12,6 +12,7 @@ import numpy as np
 from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, FeatureArrays
 from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches
@@ -19,6 +20,7 @@ from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
 
 _IN_MEMORY = 1024  # sequences whose features are made at once
+_FEW_BATCHES = 4  # that are computed one by one: the loop of `keras.Model.predict` takes longer to start than they take
 
 
 class Predictor(Encoder, Protocol):
@@ -51,7 +53,8 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
         encoded = encoded[: steps * size]
     if not len(encoded):
         return _nothing(task)
-    return predict_encoded(task, task.predict_batches, encoded, size, **kwargs)
+    assert isinstance(task, SeveralDevicesModel)  # as every task is
+    return predict_encoded(task, task, encoded, size, **kwargs)
 
 
 def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
@@ -73,7 +76,7 @@ def _nothing(task: Predictor) -> Tensors:
 
 def predict_encoded(
     task: Predictor,
-    keras_predict: Callable[..., Tensors],
+    model: SeveralDevicesModel,
     encoded: Encoded,
     batch_size: int,
     per_token: bool | None = None,
@@ -82,15 +85,21 @@ def predict_encoded(
     """Return the outputs for encoded examples, at least one, in order: an array, or several as the model names them.
 
     Repeated calls share the widths and sizes of their batches. Outputs for each token are zero beyond a batch's width.
-    `keras_predict` is that of the task, or of another model with the same inputs, whose outputs may be `per_token`,
-    too.
+
+    Args:
+        task: the task, which makes features of the examples.
+        model: the task or another model with the same inputs.
+        encoded: the examples.
+        batch_size: int.
+        per_token: whether the model's outputs have an axis of tokens; by default as the task's.
+        **kwargs: other arguments of `keras.Model.predict`.
     """
     buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
     with expected_retracing():
         if task.per_token if per_token is None else per_token:
-            return _predict_tokens(task, keras_predict, encoded, batch_size, buckets, **kwargs)
+            return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
         batches = _prediction_batches(task, encoded, batch_size, buckets)
-        outputs = keras_predict(_prediction_input(batches), **kwargs)
+        outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
     def in_order(output: np.ndarray) -> np.ndarray:
@@ -101,9 +110,26 @@ def predict_encoded(
     return keras.tree.map_structure(in_order, outputs)
 
 
+def _predict_batches(
+    model: SeveralDevicesModel,
+    batches: LengthBatches,
+    verbose: bool | int | str = "auto",
+    callbacks: list[keras.callbacks.Callback] | None = None,
+    **kwargs: Any,
+) -> Tensors:
+    """Return the outputs of all batches, joined, as `keras.Model.predict` does, of a few without its loop."""
+    in_loop = verbose or callbacks or kwargs or keras.distribution.distribution() is not None
+    # Methods of the base, since a task's own take texts.
+    if in_loop or len(batches) > _FEW_BATCHES:
+        batches = _prediction_input(batches)
+        return SeveralDevicesModel.predict(model, batches, verbose=verbose, callbacks=callbacks, **kwargs)
+    outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+
 def _predict_tokens(
     task: Predictor,
-    keras_predict: Callable[..., Tensors],
+    model: SeveralDevicesModel,
     encoded: Encoded,
     batch_size: int,
     buckets: list[int],
@@ -111,16 +137,16 @@ def _predict_tokens(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return outputs (n, t, ...) from a call of `keras_predict` per width: Keras joins only outputs of one shape."""
+    """Return outputs (n, t, ...) from a call of `_predict_batches` per width: Keras joins only outputs of one shape."""
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
     groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
     results, count = [], sum(-(-len(indices) // batch_size) for indices in groups.values())
     with progress_bar("Predicting", count, "batches", shown=bool(verbose)) as advance:
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
+        shown = [*(callbacks or []), *([progress] if verbose else [])]
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
-            shown = [*(callbacks or []), progress]
-            outputs = keras_predict(_prediction_input(batches), verbose=0, callbacks=shown, **kwargs)
+            outputs = _predict_batches(model, batches, verbose=0, callbacks=shown, **kwargs)
             results.append((indices[batches.example_order], outputs))
     return keras.tree.map_structure(
         lambda *parts: _padded(len(encoded), [indices for indices, _ in results], parts), *[o for _, o in results]
@@ -141,10 +167,6 @@ def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buck
 
 def _prediction_input(batches: LengthBatches) -> Any:
     """Return what Keras predicts from fastest."""
-    if keras.backend.backend() == "tensorflow" and len(batches) == 1:
-        import tensorflow as tf
-
-        return tf.data.Dataset.from_tensors(next(batches.batches()))
     if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _IN_MEMORY:
         return in_memory(batches)
     return keras_input(batches)
