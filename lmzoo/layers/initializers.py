@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -32,12 +33,24 @@ def skip_initial_values() -> Iterator[None]:
 class TruncatedNormal(keras.initializers.TruncatedNormal):
     """Keras' initializer, a normal distribution cut off at two standard deviations; see `skip_initial_values`.
 
+    On JAX the values are drawn by NumPy, since JAX would compile a program for each shape.
+
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
         """Draw the values."""
-        return _unset(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
+        if _skipped.get():
+            return _unset(shape, dtype)
+        if keras.backend.backend() != "jax" or not isinstance(self.seed, int):
+            return super().__call__(shape, dtype)
+        rng = np.random.default_rng(self.seed)
+        values = rng.standard_normal(math.prod(cast("tuple[int, ...]", shape)), "float32")
+        outside = np.flatnonzero(np.abs(values) > 2)
+        while len(outside):
+            values[outside] = rng.standard_normal(len(outside), "float32")
+            outside = outside[np.abs(values[outside]) > 2]
+        return keras.ops.convert_to_tensor((self.mean + self.stddev * values).reshape(shape), dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
