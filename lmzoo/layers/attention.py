@@ -119,9 +119,12 @@ def attention_probabilities(
     if positions is not None:
         later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)  # (S, T)
         scores = scores + ops.cast(ops.where(later, _LATER, 0.0), "float32")
-    # Keras' softmax warns if there is only one key.
-    probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
-    return ops.cast(probabilities, query.dtype)
+    return ops.cast(softmax_over_keys(scores), query.dtype)
+
+
+def softmax_over_keys(scores: Tensor) -> Tensor:
+    """Return the softmax of scores over their last axis, which may have one entry: then Keras' own would warn."""
+    return ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
