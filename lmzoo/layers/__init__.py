@@ -6,6 +6,8 @@ from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.crf import TransitionScores
+from lmzoo.layers.disentangled_attention import DisentangledAttention, DistanceEmbedding
+from lmzoo.layers.disentangled_block import DisentangledBlock
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanHead
@@ -30,6 +32,9 @@ __all__ = [
     "BiLSTMEncoder",
     "ClassificationHead",
     "Dense",
+    "DisentangledAttention",
+    "DisentangledBlock",
+    "DistanceEmbedding",
     "Dropout",
     "EinsumDense",
     "Embedding",
