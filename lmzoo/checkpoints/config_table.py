@@ -24,7 +24,8 @@ class ConfigTable:
     Attributes:
         keys: The file's key -> our argument.
         aliases: Another name of a key in `keys` -> that key.
-        defaults: The value that the other library assumes for a missing key; a key without a default is required.
+        defaults: The value that the other library assumes for a missing key; a key of `keys` without a default is
+            required.
         values: Our argument -> {value in the file: our value}, where the spelling differs. No other value is allowed.
         shifts: Our argument -> how much larger the file's value is.
         training: The file's key -> our argument that is used in its place. It matters only in training, so a
@@ -72,8 +73,9 @@ class ConfigTable:
                 "so nothing is loaded."
             )
         for key, values in self.allowed.items():
-            if key in stored:
-                require_value(stored[key] in values, file, key, " or ".join(map(repr, values)), stored[key])
+            if key in stored or key in self.defaults:
+                value = stored.get(key, self.defaults.get(key))
+                require_value(value in values, file, key, " or ".join(map(repr, values)), value)
         stored = self._resolve_aliases(stored, file)
         config: Arguments = dict(self.constants)
         for key, argument in self.keys.items():

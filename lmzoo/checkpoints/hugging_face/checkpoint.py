@@ -55,7 +55,7 @@ _WEIGHTS_FILES = (
     *TENSORFLOW_FILES,
 )  # fmt: skip
 _CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transformers"}
-_HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
+_HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "cls_dropout", "seq_classif_dropout")
 ENCODER_KEYS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
@@ -189,6 +189,7 @@ def hugging_face_layout(
         rf"^\w+\.(?=({'|'.join(fields.get('parts', HuggingFaceLayout.parts))})\.)": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
+        **fields.pop("aliases", {}),
     }
     ignored = {r"(.*\.)?(position|token_type)_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"

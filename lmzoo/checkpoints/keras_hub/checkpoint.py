@@ -26,11 +26,8 @@ _PREFIX = "keras_hub>"
 IGNORED_KEYS = ("dtype", "name", "trainable")
 _SHARED = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout")
 SHARED_KEYS = {key: key for key in _SHARED}  # as in `ConfigTable.keys`
+_ATTENTION = "_self_attention_layer"
 _BLOCK = {
-    "attention/query": "_self_attention_layer/query_dense",
-    "attention/key": "_self_attention_layer/key_dense",
-    "attention/value": "_self_attention_layer/value_dense",
-    "attention/output_dense": "_self_attention_layer/output_dense",
     "attention_layer_norm": "_self_attention_layer_norm",
     "intermediate_dense": "_feedforward_intermediate_dense",
     "output_dense": "_feedforward_output_dense",
@@ -79,6 +76,7 @@ def keras_hub_layout(
     dense_in_head: bool = False,
     embedder: bool = False,
     constants: Mapping[str, object] | None = None,
+    private_attention: bool = False,
     **fields: Any,
 ) -> KerasHubLayout:
     """Return the layout of a family.
@@ -92,12 +90,17 @@ def keras_hub_layout(
         dense_in_head: Whether the classification head has a dense layer before its last one.
         embedder: Whether KerasHub has an embedder of the family.
         constants: Our arguments that KerasHub's classes fix.
+        private_attention: Whether the names of the layers of attention begin with "_", as in KerasHub's own classes;
+            those of Keras' do not.
         **fields: Other fields of `KerasHubLayout`.
     """
     has_groups = "group_size" in fields
     number = "{i}_{j}" if has_groups else "{i}"
     stored_block = fields.get("block", KerasHubLayout.block)
-    places = {f"{blocks}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in _BLOCK.items()}
+    start = f"{_ATTENTION}/{'_' if private_attention else ''}"
+    projections = {f"attention/{name}": f"{start}{name}_dense" for name in ("query", "key", "value")}
+    block = {**projections, "attention/output_dense": f"{start}output_dense", **_BLOCK}
+    places = {f"{blocks}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in block.items()}
     rows = keras_layers({**layers, **places})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
@@ -123,9 +126,9 @@ def number_first(block: str) -> dict[str, str]:
 
 def _heads_axis(name: str) -> int | None:
     """Return the axis of the heads in a tensor, or None if it has no heads."""
-    if re.search(r"_self_attention_layer/(query|key|value)_dense/vars/[01]$", name):
+    if re.search(rf"{_ATTENTION}/_?(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
-    return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
+    return 0 if re.search(rf"{_ATTENTION}/_?output_dense/vars/0$", name) else None
 
 
 def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFile:
