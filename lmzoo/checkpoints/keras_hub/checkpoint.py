@@ -128,7 +128,8 @@ def _heads_axis(name: str) -> int | None:
     """Return the axis of the heads in a tensor, or None if it has no heads."""
     if re.search(rf"{_ATTENTION}/_?(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
-    return 0 if re.search(rf"{_ATTENTION}/_?output_dense/vars/0$", name) else None
+    # Its own layers put the heads together before the output.
+    return 0 if name.endswith(f"{_ATTENTION}/output_dense/vars/0") else None
 
 
 def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFile:
