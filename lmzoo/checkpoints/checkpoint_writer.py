@@ -53,7 +53,7 @@ from lmzoo.text import Preprocessor
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
-    "spiece.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
+    "spiece.model", "spm.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }  # fmt: skip
 
 

@@ -8,7 +8,13 @@ from typing import Any
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPairFormat
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
-from lmzoo.checkpoints.tokenizers.sentencepiece import MarianFormat, SentencePieceFormat, XlmRobertaFormat, XlnetFormat
+from lmzoo.checkpoints.tokenizers.sentencepiece import (
+    DebertaV3Format,
+    MarianFormat,
+    SentencePieceFormat,
+    XlmRobertaFormat,
+    XlnetFormat,
+)
 from lmzoo.checkpoints.tokenizers.wordpiece import WordPieceFormat
 from lmzoo.errors import PresetError
 from lmzoo.files.inside import has_file
@@ -22,6 +28,7 @@ _CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
     SentencePieceFormat,
     XlnetFormat,
     XlmRobertaFormat,
+    DebertaV3Format,
     MarianFormat,
 )
 _FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {cls.tokenizer: cls() for cls in _CLASSES}

@@ -17,10 +17,11 @@ from lmzoo.checkpoints.tokenizers.format import (
     segmented_packing,
     template_of,
 )
-from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, composing_rules, with_clean_up
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import (
+    DebertaV3Tokenizer,
     MarianTokenizer,
     Packing,
     SentencePieceTokenizer,
@@ -29,6 +30,7 @@ from lmzoo.text import (
     XlmRobertaTokenizer,
     XlnetTokenizer,
 )
+from lmzoo.text.tokenizers.deberta_sentencepiece import with_mask, without_mask
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from tokenizers import normalizers
 
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # which XLNet has, but does not use
+_SQUEEZED = ({"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})  # patterns of white space that becomes one space
 _NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
 
 
@@ -231,6 +234,53 @@ class XlmRobertaFormat(_ModelFormat):
         """Write the published form of the model; one with other ids than fairseq's is in `tokenizer.json` alone."""
         if (model := without_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
+
+
+class DebertaV3Format(_ModelFormat):
+    """The same without a clean-up before the model's own, and with `[MASK]` after the tokens in the file."""
+
+    tokenizer = DebertaV3Tokenizer
+    files = (("spm.model",),)
+    written: ClassVar = {"vocabulary.spm": "spm.model"}
+    file_counts = True
+    replaces_quotes = False
+    allowed: ClassVar = {
+        "do_lower_case": (False,),
+        "split_by_punct": (False,),
+        "vocab_type": ("spm",),
+        **_ModelFormat.allowed,
+    }
+    # By default, transformers 5 omits the segments.
+    extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": with_mask(files[0].read_bytes())}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        """See `TokenizerFormat`. Version 5 of transformers writes NFC in place of the model's own rules."""
+        proto = read_model(super().vocabulary_of_pipeline(pipeline, special_tokens)["model"])
+        if any(step.get("type") == "NFC" for step in _steps(pipeline)):
+            proto.normalizer_spec.precompiled_charsmap = composing_rules()
+        return {"model": with_mask(proto.SerializeToString(deterministic=True))}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return not any(step.get("pattern") == {"String": QUOTES[0]} for step in _steps(pipeline)[:1])
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        for step in _steps(pipeline):
+            pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
+            known = step.get("type") in ("NFC", "Precompiled", "Strip", None)
+            # White space is squeezed in any case.
+            if not (known or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
+                raise PresetError(f"{file}: the `normalizer` must be Precompiled or NFC, got {step!r:.200}.")
+        self._check_splitting(pipeline, file)
+        return {}
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        return segmented_packing(tokenizer)
+
+    def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
+        (directory / self.files[0][0]).write_bytes(without_mask(tokenizer.model))
 
 
 class MarianFormat(TokenizerFormat[MarianTokenizer]):

@@ -1,15 +1,17 @@
-"""ALBERT's clean-up of texts as rules in the SentencePiece model, for libraries that run nothing before the model."""
+"""What is done to texts before SentencePiece as rules in its model: ALBERT's clean-up, and Unicode's composition."""
 
 from __future__ import annotations
 
+import functools
 import re
+import unicodedata
 from collections import defaultdict
 from typing import Any
 
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece import read_model
-from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map, every_character
 
 # The name of the rules in the model. It tells the settings, which would be hard to infer from the rules.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
@@ -68,6 +70,35 @@ def _uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
         if source[:end] in before and source[end:].translate(characters)
         for character in before[source[:end]]
     ]
+
+
+@functools.lru_cache(maxsize=1)
+def composing_rules() -> bytes:
+    """Return the rules that compose characters, Unicode's NFC, as the `precompiled_charsmap` of a model. Takes seconds.
+
+    They compose a letter and its marks, also if some of these are composed already. They do not sort marks that are in
+    another order than Unicode's.
+
+    Example:
+
+    ```python
+    from lmzoo.checkpoints.tokenizers.sentencepiece_rules import composing_rules
+    from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules
+
+    PrecompiledRules(composing_rules()).clean("cafe\u0301")  # 'café'
+    ```
+    """
+    rules: dict[str, str] = {}
+    for character in every_character():
+        composed = unicodedata.normalize("NFC", character)
+        if composed != character:
+            rules[character] = composed
+            continue
+        marks = unicodedata.normalize("NFD", character)
+        for end in range(1, len(marks)):
+            rules[unicodedata.normalize("NFC", marks[:end]) + marks[end:]] = character
+    spec = _normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
+    return bytes(type(read_model(b"").normalizer_spec).FromString(spec).precompiled_charsmap)
 
 
 def _normalizer(**source: Any) -> Any:

@@ -19,6 +19,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
+    DebertaV3Tokenizer,
     MarianTokenizer,
     SentencePieceTokenizer,
     TextWordTokenizer,
@@ -52,9 +53,9 @@ def train_tokenizer(
 
     Args:
         documents: strings or lists of sentences, of any length.
-        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `CharacterPairTokenizer`, `SentencePieceTokenizer`,
-            `XlmRobertaTokenizer`, `XlnetTokenizer` or `TextWordTokenizer`; that of a family is
-            `families()["albert"].tokenizer`.
+        kind: `WordPieceTokenizer`, `BytePairTokenizer`, `CharacterPairTokenizer`, `DebertaV3Tokenizer`,
+            `SentencePieceTokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer` or `TextWordTokenizer`; that of a family
+            is `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
         **options: arguments of the function that trains this kind, such as `train_wordpiece`, including special tokens,
             such as a family's `special_tokens`.
@@ -336,6 +337,27 @@ def _train_with_fairseq_ids(
     return XlmRobertaTokenizer(model, **special)
 
 
+def _train_with_mask_added(
+    texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
+) -> DebertaV3Tokenizer:
+    """Train a model with SentencePiece's own rules for cleaning texts, to which the tokenizer adds the mask."""
+    blank = DebertaV3Tokenizer(**special)
+    first = [token for token in blank.special_tokens if token != blank.mask_token]
+    unknown = str(blank.unk_token)
+    with _learning(texts, vocabulary_size, verbose) as checked:
+        model = _train_model(
+            checked,
+            vocabulary_size - 1,
+            unk_id=first.index(unknown),
+            unk_piece=unknown,
+            pad_id=-1,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=[token for token in first if token != unknown],
+        )
+    return DebertaV3Tokenizer(model, **special)
+
+
 def train_joint_tokenizer(
     sources: Iterable[str], targets: Iterable[str], vocabulary_size: int, model_type: str = "bpe"
 ) -> MarianTokenizer:
@@ -427,6 +449,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     WordPieceTokenizer: train_wordpiece,
     BytePairTokenizer: train_byte_pairs,
     CharacterPairTokenizer: train_character_pairs,
+    DebertaV3Tokenizer: _train_with_mask_added,
     SentencePieceTokenizer: train_sentencepiece,
     TextWordTokenizer: _train_text_words,
     XlmRobertaTokenizer: _train_with_fairseq_ids,

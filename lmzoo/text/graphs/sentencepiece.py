@@ -34,6 +34,7 @@ class SentencePieceGraph(CutTextsGraph):
         self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
         self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
         self._empty_spaces = tokenizer.empty_spaces
+        self._replaces_quotes = tokenizer.replaces_quotes
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.splitting_model, out_type=tf.int32)
 
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
@@ -89,7 +90,8 @@ class SentencePieceGraph(CutTextsGraph):
 
         `codes` (c,) are the characters of all texts, `place` (c, 2) where they come from, and `part` (c,) is rising.
         """
-        codes, place, part = _join_quotes(codes, place, part)
+        if self._replaces_quotes:
+            codes, place, part = _join_quotes(codes, place, part)
         codes, source, _ = self._characters.replace(codes)
         return codes, tf.gather(place, source), tf.gather(part, source)
 

@@ -60,6 +60,10 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     needs_unknown = True
     takes_added_tokens = True
     splits_commas: ClassVar[bool] = True  # from digits
+    replaces_quotes: ClassVar[bool] = True  # PTB's, by '"'
+    # Whether a character that the model's rules turn into several ones belongs to the token with the last of these, as
+    # in TensorFlow's ops, and to others only if they begin with it.
+    last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
     def __init__(
@@ -120,7 +124,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """Return the steps of `normalizer` that come before the model's own rules."""
         from tokenizers import normalizers
 
-        quotes = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        quotes = [normalizers.Replace(quote, '"') for quote in QUOTES if self.replaces_quotes]
         return [*quotes, character_map(self.lowercase, self.keep_accents).steps]
 
     def _splitting_model(self, model: bytes) -> bytes:
@@ -129,11 +133,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     def _clean(self, text: str) -> str:
         """Return a text without special tokens as the model splits it."""
-        return clean(text, character_map(self.lowercase, self.keep_accents))
+        return clean(text, character_map(self.lowercase, self.keep_accents), self.replaces_quotes)
 
     def _align(self, text: str, begin: int) -> Aligned:
         """Clean a text and return it with offsets, counted from `begin`."""
-        return align(text, character_map(self.lowercase, self.keep_accents), begin)
+        return align(text, character_map(self.lowercase, self.keep_accents), begin, self.replaces_quotes)
 
     def _split_comma(self, token: str) -> list[str]:
         """Return the tokens that replace one like "9,"."""
@@ -283,10 +287,14 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
         last = np.maximum(begins, ends - 1)  # (t,); of a space alone, the character behind it
         after = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
+        after = origin[after]
+        if self.last_part_counts:
+            shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
+            after = np.where(shared, np.maximum(origin[last], origin[begins] + 1), after)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
         filled = (begins < ends) | (not self.empty_spaces)
-        spans[:, 1] = np.where(filled, aligned.ends[origin[after] - 1], spans[:, 0])
+        spans[:, 1] = np.where(filled, aligned.ends[after - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===

@@ -73,8 +73,8 @@ class Aligned(NamedTuple):
     ends: np.ndarray
 
 
-def clean(text: str, characters: CharacterMap) -> str:
-    """Return the text with PTB quotes replaced, every character mapped and whitespace squeezed.
+def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
+    """Return the text with every character mapped, whitespace squeezed and, with `quotes`, PTB quotes replaced.
 
     Example:
 
@@ -84,16 +84,16 @@ def clean(text: str, characters: CharacterMap) -> str:
     clean("  A ``naïve''  ﬁlm", character_map(lowercase=True, keep_accents=False))  # 'a "naive" film'
     ```
     """
-    for quote in QUOTES:
+    for quote in QUOTES if quotes else ():
         text = text.replace(quote, '"')
     return " ".join(text.translate(characters).split())
 
 
-def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
+def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = True) -> Aligned:
     """As `clean`, with offsets, counted from `begin`."""
     after = list(map(characters.__getitem__, map(ord, text)))
     width = np.ones(len(text), "int64")  # characters of the original that `after[i]` replaces
-    for match in _QUOTES.finditer(text):
+    for match in _QUOTES.finditer(text) if quotes else ():
         after[match.start() : match.end()] = '"', ""
         width[match.start()] = 2
     return squeeze(after, width, begin)
