@@ -3,6 +3,7 @@
 PRETRAINED_FAMILIES = (
     "albert",
     "bert",
+    "deberta_v3",
     "distilbert",
     "electra",
     "elmo",

@@ -6,6 +6,7 @@ A family is registered by a line here; `make registry` then writes the public na
 from lmzoo.families.albert import AlbertBackbone as AlbertBackbone
 from lmzoo.families.backbone import Backbone as Backbone
 from lmzoo.families.bert import BertBackbone as BertBackbone
+from lmzoo.families.deberta_v3 import DebertaV3Backbone as DebertaV3Backbone
 from lmzoo.families.distilbert import DistilBertBackbone as DistilBertBackbone
 from lmzoo.families.electra import ElectraBackbone as ElectraBackbone
 from lmzoo.families.elmo import ElmoBackbone as ElmoBackbone

@@ -47,6 +47,11 @@ def xlm_roberta(layers, width, positions=514):
     return (250002 + positions + 3) * width + layers * block(width, 4 * width)
 
 
+def deberta(layers, width, vocabulary=128100):
+    """A table of 2 · 256 distances with a layer normalization, in place of positions and segments."""
+    return (vocabulary + 2 + 2 * 256 + 2) * width + layers * block(width, 4 * width)
+
+
 def electra(layers, width, embedding, intermediate):
     projection = (embedding + 1) * width if embedding != width else 0
     return (UNCASED + 516) * embedding + projection + layers * block(width, intermediate)
@@ -143,6 +148,13 @@ SIZES = {
     "bge_reranker_base": xlm_roberta(*BASE),
     "bge_reranker_large": xlm_roberta(*LARGE),
     "bge_reranker_v2_m3": xlm_roberta(*LARGE, positions=8194),
+    "deberta_v3_extra_small_en": deberta(*MINI_LM),
+    "deberta_v3_small_en": deberta(6, 768),
+    "deberta_v3_base_en": deberta(*BASE),
+    "deberta_v3_large_en": deberta(*LARGE),
+    "deberta_v3_base_multi": deberta(*BASE, vocabulary=251000),
+    "deberta_v3_base_mnli_fever_anli_en": deberta(*BASE),
+    "nli_deberta_v3_base_en": deberta(*BASE),
     **{f"albert_{size}_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_v1_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_zh": albert(CHINESE, width) for size, (_, width) in ALBERT.items()},
@@ -174,6 +186,8 @@ def test_formulae_give_known_sizes():
     assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768
     assert xlm_roberta(*LARGE, positions=8194) == 566_702_080 + 3 * 1024
     assert albert(30000, 4096) == 222_595_584
+    assert deberta(*BASE) == 183_831_552  # as KerasHub says
+    assert deberta(*BASE, vocabulary=251000) == 278_218_752  # as KerasHub says
     assert distilbert(UNCASED) == 66_362_880
     assert gpt2(*BASE) == 124_439_808  # as KerasHub says
     assert gpt2(48, 1600) == 1_557_611_200
