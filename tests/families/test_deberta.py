@@ -23,7 +23,7 @@ from lmzoo.presets.converting import save_checkpoint
 from lmzoo.testing import check_peer_outputs, peer_heads, randomize, tiny_backbone, tiny_task
 from lmzoo.text import DebertaV3Tokenizer
 from tests.checkpoints.model_files import load
-from tests.reference.weights import difference, run, to_numpy
+from tests.reference.weights import difference, randomise, run, to_numpy
 from tests.text.trained import train_deberta
 
 pytestmark = pytest.mark.usefixtures("eager")
@@ -262,3 +262,33 @@ def test_a_model_without_long_distances() -> None:
     backbone = DebertaV3Backbone(**{**TINY, "bucket_size": 256})
     assert backbone.distances.embeddings.shape == (512, 21)
     assert np.isfinite(run(backbone, batch())["pooled_output"]).all()
+
+
+# === KerasHub ===
+
+
+@pytest.mark.tf_only  # KerasHub's tokenizer
+@pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
+def test_keras_hubs_presets(root: Path, tmp_path: Path) -> None:
+    """A classifier of KerasHub's with its tokenizer, read here, and what is written for it."""
+    models = pytest.importorskip("keras_hub").models
+    published = train_deberta(root, ["Un café"] * 9)
+    tokenizer = models.DebertaV3Tokenizer(proto=published)
+    sizes = {**TINY, "vocabulary_size": tokenizer.vocabulary_size()}
+    theirs = models.DebertaV3TextClassifier(
+        models.DebertaV3Backbone(**sizes),
+        num_classes=3,
+        preprocessor=models.DebertaV3TextClassifierPreprocessor(tokenizer, sequence_length=29),
+    )
+    randomise(theirs)
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    ours = TextClassifier.from_preset(tmp_path / "theirs")
+    assert type(ours.preprocessor.tokenizer) is DebertaV3Tokenizer
+    assert ours.preprocessor.tokenizer.mask_id == tokenizer.mask_token_id
+    texts = [*TEXTS[:3], "a film " * 11]
+    assert difference(ours.predict(texts, verbose=0), theirs.predict(texts, verbose=0)) < 1e-5
+    assert ours.predict(texts, verbose=0).std() > 0.01
+    save_checkpoint(ours.backbone, tmp_path / "ours", to="keras_hub", preprocessor=ours.preprocessor)
+    again = models.DebertaV3Tokenizer.from_preset(str(tmp_path / "ours"))
+    assert [list(map(int, again(text))) for text in texts] == ours.preprocessor.tokenizer.tokenize(texts)
+    assert (tmp_path / "ours/assets/tokenizer/vocabulary.spm").read_bytes() == published
