@@ -34,8 +34,11 @@ class Command(TyperCommand):
     """A command that imports lmzoo when it runs."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and say before that Keras is loaded, which takes seconds."""
+        """Run the command; say before that Keras is loaded, which takes seconds."""
         announce_keras()
+        from lmzoo import use_compilation_cache
+
+        use_compilation_cache()
         return super().invoke(ctx)
 
 
