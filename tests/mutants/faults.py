@@ -704,8 +704,8 @@ FAULTS = (
     Fault(
         "a padded slot replaces the first token",
         "tasks/objectives/replaced_tokens.py",
-        "here = here & (positions[..., None] > 0)",
-        "here = here & (positions[..., None] >= 0)",
+        "is_target = is_target & (positions[..., None] > 0)",
+        "is_target = is_target & (positions[..., None] >= 0)",
     ),
     Fault(
         "padding counts among the tokens that a discriminator judges",
