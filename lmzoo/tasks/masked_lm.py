@@ -224,12 +224,13 @@ class MaskedLM(MaskedTokensTask):
         masked = tf.equal(ids, tokenizer.mask_id)  # (B, T)
         columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))  # (B, T)
         positions = tf.ragged.boolean_mask(columns, masked).to_tensor()  # (B, M)
-        is_real = tf.sequence_mask(tf.math.count_nonzero(masked, axis=1), tf.shape(positions)[1])[..., None]  # (B, M, 1)
+        mask_counts = tf.math.count_nonzero(masked, axis=1)  # (B,)
+        is_mask = tf.sequence_mask(mask_counts, tf.shape(positions)[1])[..., None]  # (B, M, 1), False at padding
         logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
         size = tokenizer.vocabulary_size  # there may be more token embeddings
         score, best = tf.math.top_k(tf.nn.softmax(logits)[..., :size], min(5, size))  # (B, M, 5)
         token = tf.gather(tf.constant(tokenizer.vocabulary), best)
-        return {"token": tf.where(is_real, token, ""), "score": tf.where(is_real, score, 0.0)}
+        return {"token": tf.where(is_mask, token, ""), "score": tf.where(is_mask, score, 0.0)}
 
     def pseudo_perplexity(self, texts: Texts, batch_size: int = 32) -> float:
         """Return the pseudo-perplexity of texts (Salazar et al., 2020).
