@@ -207,7 +207,7 @@ class BidirectionalLM(Task):
         return streams, None, None
 
     def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Split documents into a training part and a validation part, which is the last `fraction` of them."""
+        """Split the documents for training and validation, holding out the last `fraction`."""
         if not are_documents(inputs.x):
             return super().split_validation(inputs, fraction)
         training, validation = split_documents(inputs.x, fraction)

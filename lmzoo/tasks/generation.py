@@ -209,8 +209,8 @@ class TokenGenerator:
             new_tokens: list[list[int]] = []
             for k, prompt_length in enumerate(prompt_lengths):
                 first = max(prompt_length, start)
-                after = min(limits[k], end)
-                tokens = [] if done[k] else generated_ids[k, first:after].tolist()
+                stop = min(limits[k], end)
+                tokens = [] if done[k] else generated_ids[k, first:stop].tolist()
                 end_index = next((i for i, token in enumerate(tokens) if token in end_ids), None)
                 tokens = tokens if end_index is None else tokens[: end_index + 1]
                 done[k] |= end_index is not None or end >= limits[k]

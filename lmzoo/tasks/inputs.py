@@ -95,7 +95,7 @@ class TaskInputs:
         raise NotImplementedError
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Split the examples into a training part and a validation part, which is the last `fraction` of them.
+        """Split the examples for training and validation, holding out the last `fraction`.
 
         Raises:
             ValueError: if one of the parts would be empty, or if the examples are not in memory.
@@ -221,7 +221,7 @@ class TextDataset(TaskInputs):
         seed: tuple[int, ...] = (0,),
         redraw: bool = False,
     ) -> tf.data.Dataset:
-        """Return a dataset of encoded batches, which are encoded as they stream.
+        """Return a dataset of batches that are encoded during iteration.
 
         Args:
             task: task for which the batches are encoded.
@@ -384,7 +384,7 @@ def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
 
 
 def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Sequence[Document], Sequence[Document]]:
-    """Split documents into a training part and a validation part, which is the last `fraction` of them.
+    """Split the documents for training and validation, holding out the last `fraction`.
 
     Raises:
         TypeError: if they are not a sequence.
@@ -411,7 +411,7 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
 
 
 def list_rows(x: Any) -> list[Any]:
-    """Return examples as a list, in which pairs from a tuple of two lists are tuples."""
+    """Return a list of the examples, turning a tuple of two lists into pairs."""
     if isinstance(x, tuple):
         return [*zip(*x, strict=True)]
     return list(x.numpy() if hasattr(x, "numpy") else x)  # a tensor of strings
@@ -490,7 +490,7 @@ def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Convert a component of a batch, such as a ragged array, which cannot be iterated over, to a list."""
+    """Convert a component of a batch to a list; a ragged array cannot be iterated over."""
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 

@@ -182,7 +182,8 @@ class Seq2SeqLM(Task):
                 "A Seq2SeqLM learns from pairs: pass a list of (source, target), or a tuple of two lists. Sources "
                 "alone are for `translate`."
             )
-        sources, targets = list(sources), list(targets)
+        sources = list(sources)
+        targets = list(targets)
         if len(sources) != len(targets):
             raise ValueError(
                 f"Pairs need as many targets as sources: got {len(sources)} sources, {len(targets)} targets."

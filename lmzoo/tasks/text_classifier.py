@@ -133,7 +133,7 @@ class TextClassifier(TextVectorTask):
     def classify(
         self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5
     ) -> list[ClassAnswer] | list[list[ClassAnswer]]:
-        """Return the most probable class of each text, or with `multi_label` all classes above a threshold.
+        """Return the most probable class of each text, or with `multi_label` all classes that reach the threshold.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.

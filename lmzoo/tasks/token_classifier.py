@@ -341,7 +341,8 @@ class TokenClassifier(Task):
             tagged.append([])
             spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else single_units
             for label, first, end in spans:
-                start, stop = places[first][0], places[end - 1][1]
+                start = places[first][0]
+                stop = places[end - 1][1]
                 score = float(probabilities[first:end].mean())
                 text = encoded.texts[i][start:stop]
                 tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})

@@ -56,7 +56,7 @@ class Examples(NamedTuple):
     weights: np.ndarray | None = None
 
     def split(self, share: float) -> tuple[Examples, Examples]:
-        """Split the examples into a training part and a validation part, which is the last `share` of them.
+        """Split the examples for training and validation, holding out the last fraction `share`.
 
         Raises:
             ValueError: if one of the parts would be empty.
@@ -71,9 +71,9 @@ class Examples(NamedTuple):
 
 
 def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index of the first of `count` examples that is held out, where `share` is the fraction held out.
+    """Return the index of the first held-out example, if the last fraction `share` of `count` examples is held out.
 
-    The examples are held out at the end, as in Keras. `cut_before` moves an index to the nearest place before it at
+    Keras holds out the same examples. `cut_before` moves an index to the nearest place before it at
     which the data can be split.
 
     Raises:

@@ -180,7 +180,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     @property
     def text_preprocessor(self) -> Preprocessor:
-        """The preprocessor, for code that requires one.
+        """The task's preprocessor, which must exist.
 
         Raises:
             ValueError: if the task has no preprocessor.
@@ -323,7 +323,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         self.train_function = self.test_function = self.predict_function = None
 
     def quantize(self, mode: str = "int8", **kwargs: Any) -> None:
-        """Quantize the backbone's weights for smaller files and for prediction, leaving the head unchanged.
+        """Quantize the backbone's weights for storage and prediction, leaving the head unchanged.
 
         Args:
             mode: quantization mode, as in `keras.Model.quantize`.
@@ -515,7 +515,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return inputs.batches(self, options)
 
     def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Split examples into a training part and a validation part, which is the last `fraction` of them.
+        """Split the examples for training and validation, holding out the last `fraction`.
 
         Raises:
             ValueError: if one of the parts would be empty, or if the examples are not in memory.
@@ -619,9 +619,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def _class_weights(
         self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]
     ) -> tuple[dict[int, float] | None, dict[int, float] | None]:
-        """Check class weights and return `(example_weights, word_weights)`, at most one of them not None.
+        """Check class weights and return `(example_weights, word_weights)`, of which at least one is None.
 
-        Keras applies the first to examples; batches apply the second to words.
+        Keras applies the first to examples, and batches apply the second to words.
 
         Raises:
             ValueError: for examples or runs that take no class weights; see `encode_class_weight`.
