@@ -82,7 +82,7 @@ class BidirectionalLM(Task):
     from lmzoo.families.elmo import FAMILY
     from lmzoo.text import CharacterTokenizer, Preprocessor
 
-    documents = [["The ship left the harbour at dawn.", "Nobody had seen the island."], ["The sea grew rough."]]
+    documents = [["The ship left the harbor at dawn.", "Nobody had seen the island."], ["The sea grew rough."]]
     model = lmzoo.models.BidirectionalLM(
         lmzoo.models.ElmoBackbone(lstm_dim=12, projection_dim=6, filters=((1, 5), (2, 8))),
         Preprocessor(CharacterTokenizer(), FAMILY.packing),

@@ -94,7 +94,7 @@ class CausalLM(Task):
     head_kind = "causal_lm"
     commands = (("causal-lm", "texts"),)
     serves = (
-        "`text` (n,): what follows; other signatures also take `seed` and `temperature`, see [Generate "
+        "`text` (n,): the continuations; other signatures also take `seed` and `temperature`, see [Generate "
         "text](generate.md#export-and-serve)"
     )
     input_names = ("prompt",)
@@ -151,9 +151,9 @@ class CausalLM(Task):
 
     @max_new_tokens.setter
     def max_new_tokens(self, count: int) -> None:
-        most = self.backbone.config.max_sequence_length
-        fits = is_integer(count, 1) and count < most
-        require(fits, "max_new_tokens", f"a positive integer below the model's {most} positions", count)
+        max_length = self.backbone.config.max_sequence_length
+        fits = is_integer(count, 1) and count < max_length
+        require(fits, "max_new_tokens", f"a positive integer below the model's {max_length} positions", count)
         self._max_new_tokens = int(count)
 
     @property

@@ -81,7 +81,7 @@ class Pretrainer(MaskedTokensTask):
     import lmzoo
 
     documents = [
-        ["The ship left the harbour at dawn.", "Nobody had seen the island before.", "It lay far to the west."],
+        ["The ship left the harbor at dawn.", "Nobody had seen the island before.", "It lay far to the west."],
         ["At noon the wind turned.", "The sea grew rough.", "They reached the island after nine days."],
     ]
     model = lmzoo.models.Pretrainer.from_preset("bert_nano_en_uncased", objective="sop", load_weights=False)

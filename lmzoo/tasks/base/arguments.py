@@ -38,8 +38,8 @@ def check_arguments(**arguments: object) -> None:
     for name, value in arguments.items():
         is_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))  # epochs to validate after
         if name in _COUNTS and not is_epochs and (value is not None or name in _REQUIRED):
-            least, advice = _COUNTS[name]
-            require(is_integer(value, least), name, f"an integer of at least {least}", value, advice)
+            minimum, advice = _COUNTS[name]
+            require(is_integer(value, minimum), name, f"an integer of at least {minimum}", value, advice)
     if arguments.get("validation_split") is not None:
         require_share("validation_split", arguments["validation_split"])
     for callback in callback_list(arguments.get("callbacks")):
