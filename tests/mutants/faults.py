@@ -221,8 +221,8 @@ FAULTS = (
     Fault(
         "weights of words are at the first tokens of a text instead of at those of its words",
         "tasks/token_classifier.py",
-        'spread[places] = join_weights(rows, counts, "words")[kept]',
-        'spread[: len(places)] = join_weights(rows, counts, "words")[kept]',
+        'token_weights[places] = join_weights(rows, counts, "words")[in_sequence]',
+        'token_weights[: len(places)] = join_weights(rows, counts, "words")[in_sequence]',
     ),
     Fault(
         "the schedule of a second fit begins where that of the first one did",
@@ -704,8 +704,8 @@ FAULTS = (
     Fault(
         "a padded slot replaces the first token",
         "tasks/objectives/replaced_tokens.py",
-        "here = here & (positions[..., None] > 0)",
-        "here = here & (positions[..., None] >= 0)",
+        "is_target = is_target & (positions[..., None] > 0)",
+        "is_target = is_target & (positions[..., None] >= 0)",
     ),
     Fault(
         "padding counts among the tokens that a discriminator judges",
