@@ -272,8 +272,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "elif reason := _reason(layout, canonical, head):",
-        'elif reason := _reason(layout, canonical, head) or "no part of the model":',
+        "elif reason := _reason_to_ignore(layout, canonical, head):",
+        'elif reason := _reason_to_ignore(layout, canonical, head) or "no part of the model":',
     ),
     Fault(
         "the weights in one tensor are taken in the model's order, whatever the table says",
@@ -496,8 +496,8 @@ FAULTS = (
     Fault(
         "the length of Sentence Transformers is ignored",
         "checkpoints/checkpoint.py",
-        "if stated is None else min(stated, positions)",
-        "if True else min(stated, positions)",
+        "if limit is None else min(limit, max_positions)",
+        "if True else min(limit, max_positions)",
     ),
     Fault(
         "`do_lower_case` of Sentence Transformers is ignored",
