@@ -308,8 +308,8 @@ FAULTS = (
     Fault(
         "a stored head that nothing but its tensors tells is replaced by random weights",
         "checkpoints/hugging_face/checkpoint.py",
-        "kinds = [named] if named else find_heads(layout, shapes, config)",
-        "kinds = [named] if named else []",
+        "kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)",
+        "kinds = [named_kind] if named_kind else []",
     ),
     Fault(
         "a classifier has as many classes as the configuration says, whatever its tensors hold",
@@ -320,8 +320,8 @@ FAULTS = (
     Fault(
         "of two families that a checkpoint may be of, the first is taken",
         "checkpoints/hugging_face/families.py",
-        "if len(fitting) != 1:",
-        "if not fitting:",
+        "if len(matches) != 1:",
+        "if not matches:",
     ),
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
@@ -502,8 +502,8 @@ FAULTS = (
     Fault(
         "`do_lower_case` of Sentence Transformers is ignored",
         "checkpoints/sentence_transformers/checkpoint.py",
-        "if self.do_lower_case else found.tokenizer",
-        "if False else found.tokenizer",
+        "if self.do_lower_case else base.tokenizer",
+        "if False else base.tokenizer",
     ),
     Fault(
         "a dense layer of Sentence Transformers without an activation in its file has none",
