@@ -132,9 +132,7 @@ class ConfigTable:
         for key, argument in self.keys.items():
             value = config[argument]
             if argument in self.values:
-                spellings = [
-                    stored_value for stored_value, own_value in self.values[argument].items() if own_value == value
-                ]
+                spellings = [spelling for spelling, own in self.values[argument].items() if own == value]
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]

@@ -258,9 +258,8 @@ def check_axes(
     """
     longest_axis = max((length for shape in shapes for length in shape), default=0)
     for argument in (name for name in _AXES if name not in getattr(cls, "without_axis", ())):
-        if argument != "filters" or not arguments.get(
-            "vocabulary_size"
-        ):  # "filters" has an axis only in models of characters
+        # Models with a vocabulary have no character filters.
+        if argument != "filters" or not arguments.get("vocabulary_size"):
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
