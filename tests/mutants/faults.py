@@ -350,8 +350,8 @@ FAULTS = (
     Fault(
         "an index may list the same tensor twice",
         "checkpoints/formats/sharded.py",
-        "if len(mapped) < len(weight_map):",
-        "if not mapped:",
+        "if len(shard_by_tensor) < len(weight_map):",
+        "if not shard_by_tensor:",
     ),
     # === Presets ===
     Fault(
@@ -381,8 +381,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "difflib.get_close_matches(start, names)",
-        "difflib.get_close_matches(start, names, cutoff=1.0)",
+        "difflib.get_close_matches(prefix, names)",
+        "difflib.get_close_matches(prefix, names, cutoff=1.0)",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
