@@ -222,7 +222,7 @@ class Checkpoint:
         if loading_plan.missing:
             parts["not there"] = f"{', '.join(loading_plan.missing)}: random at first"
         for reason in sorted(set(loading_plan.left_out.values())):
-            names = [name for name, other in loading_plan.left_out.items() if other == reason]
+            names = [name for name, tensor_reason in loading_plan.left_out.items() if tensor_reason == reason]
             parts[f"not read: {reason}"] = f"{len(names)}: {_abbreviate(names)}"
         return parts
 

@@ -16,7 +16,7 @@ JsonObject: TypeAlias = Mapping[str, Any]  # read from a file: the values are no
 
 @dataclass(frozen=True)
 class ConfigTable:
-    """A mapping between the keys of a configuration file and the arguments of lmzoo's configuration class.
+    """A mapping between the keys of a configuration file and the arguments of a family's configuration class.
 
     A key that the table does not list might change what the model computes, so by default it is an error. Readers of
     files that people edit ignore such keys with a warning.

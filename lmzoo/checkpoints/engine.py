@@ -263,12 +263,12 @@ def check_axes(
             _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, what: str, path: Path) -> None:
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, description: str, path: Path) -> None:
     largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
     if largest_size > 2 * most:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest_size:,}, but {path} holds {most:,} {what}: "
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {most:,} {description}: "
             "configuration and weights do not belong together. Nothing was built."
         )
 

@@ -153,7 +153,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
             return _read_checkpoint(files, family, file, stored, TensorFlowCheckpoint(_find_prefix(directory)))
     try:
         tensors = TensorFlowCheckpoint(_find_prefix(directory))
-    except PresetError:  # there is none, or something else has such a name
+    except PresetError:  # no checkpoint, or other files with such names
         return None
     for file, family in families.items():
         if (sizes := family.checkpoints["google"].sizes(tensors)) is not None:

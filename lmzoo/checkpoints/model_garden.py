@@ -49,7 +49,8 @@ def _heads_axis(name: str) -> int | None:
 def _original_name(name: str) -> str:
     if not (match := _NAME.fullmatch(name)):
         return name
-    layer, layer_path = int(match[1]), match[2]
+    layer = int(match[1])
+    layer_path = match[2]
     if layer < len(_EMBEDDINGS) and layer_path == "embeddings":
         return f"bert/embeddings/{_EMBEDDINGS[layer]}"
     if layer == len(_EMBEDDINGS):

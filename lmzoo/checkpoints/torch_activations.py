@@ -12,7 +12,7 @@ _CLASSES = {"linear": "Identity", "gelu": "GELU", "relu": "ReLU", "sigmoid": "Si
 
 
 def read_activation(stored: object, key: str, file: Path) -> str:
-    """Convert a PyTorch class name to the Keras name of the activation. No class is imported.
+    """Convert a PyTorch class name to the Keras name of the activation, without importing the class.
 
     Args:
         stored: Value in the file, such as "torch.nn.modules.activation.Tanh" or "torch.nn.Tanh".

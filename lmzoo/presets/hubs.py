@@ -87,7 +87,8 @@ def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
         name += f"@{entry['revision']}"
     if scheme in ("https", "http"):
         download: Callable[[str], str | Path] = functools.partial(_download_web, entry=entry)
-        name, places = handle, f"the server and {cache_directory()}"
+        name = handle
+        places = f"the server and {cache_directory()}"
         advice = "Check the address and the connection, and unset HF_HUB_OFFLINE if it is set."
     elif scheme in _HUBS:
         download, places, advice = _HUBS[scheme]

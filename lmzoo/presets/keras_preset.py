@@ -144,7 +144,7 @@ class KerasPreset:
         Raises:
             PresetError: If the number differs from the backbone's.
         """
-        count = sum("seed_generator" not in name for name in self._stored_shapes)  # dropout has none if its rate is 0
+        count = sum("seed_generator" not in name for name in self._stored_shapes)  # depends on dropout
         if count != len(backbone.weights):
             raise PresetError(
                 f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but a {type(backbone).__name__} as "

@@ -121,8 +121,8 @@ def load_task(
         errors = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
         with errors, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():
             task = cls(backbone, preprocessor, **{**arguments, **task_kwargs})
-        # Warn only after the constructor has accepted the arguments, and if the head has weights: those of some
-        # language models have none.
+        # Warn only after the constructor has accepted the arguments, and only of heads with weights, which some
+        # language models lack.
         if head.warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
             warnings.warn(head.warning, stacklevel=3)
         if load_weights:

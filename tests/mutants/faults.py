@@ -260,7 +260,7 @@ FAULTS = (
     Fault(
         "of equal tokens in a vocabulary the first one counts",
         "checkpoints/tokenizers/wordpiece.py",
-        'token if last[token] == id else "" for id, token in enumerate(tokens)',
+        'token if last_ids[token] == id else "" for id, token in enumerate(tokens)',
         'token if tokens.index(token) == id else "" for id, token in enumerate(tokens)',
     ),
     Fault(

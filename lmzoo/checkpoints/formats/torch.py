@@ -44,8 +44,8 @@ class TorchFile(TensorFile):
 
     The checksums in a zip file are verified before its first value is read. Older files have no checksums.
 
-    Tensors of fairseq's older layout, in which `in_proj_weight` and `in_proj_bias` hold query, key and value of the
-    attention, are split into those of the newer one: `q_proj.weight`, `k_proj.weight`, and so on.
+    In fairseq's older layout, `in_proj_weight` and `in_proj_bias` hold query, key and value of the attention. They are
+    split into the tensors of the newer layout: `q_proj.weight`, `k_proj.weight`, and so on.
 
     Args:
         path: Path of a file, or of a directory with `pytorch_model.bin`, its shards and their index, or `model.pt`.

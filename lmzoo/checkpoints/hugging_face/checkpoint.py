@@ -280,7 +280,7 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
     kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)
     if named_kind == "classification" and is_regression(config, count(named_kind)):
         kinds = ["regression"]
-    has_no_head = not kinds or architecture == names.architecture(None)  # as far as the file says
+    has_no_head = not kinds or architecture == names.architecture(None)  # the class without a head
     return StoredHead(
         None if has_no_head else kinds[0], lambda kind: _read_head_arguments(layout, files, kind, count(kind)), kinds
     )

@@ -96,14 +96,14 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
     if name is not None and name not in ANY_CLASS:
         if name not in classes and name != own.name:
             raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
-        stated = own if name == own.name else classes[name]
-        format = format_of(stated.tokenizer)
+        named_class = own if name == own.name else classes[name]
+        format = format_of(named_class.tokenizer)
         if pipeline is not None and format_in(pipeline, directory, format).model_type != format.model_type:
             raise PresetError(
                 f"{file}: the tokenizer is a {name}, but {PIPELINE_FILE} holds one of another kind. Delete the file "
                 "that does not belong to the model."
             )
-        return stated
+        return named_class
     alternatives = [peer for peer in classes.values() if peer.tokenizer is own_format.alternative]
     candidates = [own, *alternatives, *(peer for peer in classes.values() if peer is not own)]
     if pipeline is None:
@@ -122,16 +122,16 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
     ]
     if not peers_with_files:
         return None
-    first, files = peers_with_files[0]
+    first_peer, files = peers_with_files[0]
     rivals = [peer for peer, peer_files in peers_with_files if peer_files == files]
     kinds = [(peer.tokenizer, peer.special_tokens) for peer in rivals]
     if all(kind == kinds[0] for kind in kinds):
-        return first
-    format = format_of(first.tokenizer)
+        return first_peer
+    format = format_of(first_peer.tokenizer)
     with add_file_to_errors(files[0]):
         tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
     matches = (peer for peer in rivals if format_of(peer.tokenizer).fits_tokens(tokens) and peer.can_be(tokens))
-    return next(matches, first)
+    return next(matches, first_peer)
 
 
 def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:

@@ -297,13 +297,15 @@ def _find_vocabulary(
     return file, vocabulary
 
 
-def _warn_of_differences(format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
+def _warn_of_differences(
+    format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], used_file: Path
+) -> None:
     """Warn if two files in a directory hold different vocabularies.
 
     Args:
         format: Format of the tokenizer.
         sources: Paths and vocabularies of the two files.
-        kept: Path of the file that is used.
+        used_file: Path of the file that lmzoo reads.
     """
     (pipeline, first_lists), (file, second_lists) = (
         (path, _read_lists(format, path, vocabulary)) for path, vocabulary in sources
@@ -314,8 +316,8 @@ def _warn_of_differences(format: TokenizerFormat[Any], sources: Sequence[tuple[P
             number, a, b = difference
             warnings.warn(
                 f"{pipeline} and {file.name} hold different {name}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
-                f"depend on the file that a library reads; lmzoo reads {kept.name}. Delete the one that was not used "
-                "in training.",
+                f"depend on the file that a library reads; lmzoo reads {used_file.name}. Delete the one that was not "
+                "used in training.",
                 stacklevel=2,
             )
             return
@@ -338,7 +340,7 @@ def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool
     """Guess whether to lowercase text for files that do not state it."""
     directory = files.directory
     capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
-    if "model_type" in files.read_if_present(CONFIG_FILE):  # Hugging Face's
+    if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
         default = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
         if default and capital is not None:
             warnings.warn(

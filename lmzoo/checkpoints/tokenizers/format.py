@@ -197,10 +197,10 @@ def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
 
 def packed_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
     """Return the template of a packing for one text, "$A", and for a pair, "$A" and "$B", as (token, segment) pairs."""
-    second = int(packing.segments)
-    start = (packing.start, 0)
-    last = (packing.last, LAST_SEGMENT)
+    second_segment = int(packing.segments)
+    start_item = (packing.start, 0)
+    last_item = (packing.last, LAST_SEGMENT)
     between = [(token, 0) for token in packing.between]
-    single = [start, ("$A", 0), (packing.end, 0), last]
-    pair = [start, ("$A", 0), *between, ("$B", second), (packing.end, second), last]
+    single = [start_item, ("$A", 0), (packing.end, 0), last_item]
+    pair = [start_item, ("$A", 0), *between, ("$B", second_segment), (packing.end, second_segment), last_item]
     return [item for item in single if item[0]], [item for item in pair if item[0]]

@@ -70,9 +70,9 @@ def read_packing(
 
 def _packing_of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
     """Return the packing for `add_bos_token`, as `start`, and `add_eos_token`, as `end`."""
-    first = (tokenizer.start_token or "") if start else ""
-    last = (tokenizer.end_token or "") if end else ""
-    return Packing(first, last, tuple(filter(None, (last, first))), segments=start or end)
+    start_token = (tokenizer.start_token or "") if start else ""
+    end_token = (tokenizer.end_token or "") if end else ""
+    return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
 
 
 def _packing_of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
@@ -131,14 +131,14 @@ def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Pack
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
-    first = tokens.index("$A")
-    second = tokens.index("$B")
+    first_text = tokens.index("$A")
+    second_text = tokens.index("$B")
     end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
     packing = Packing(
-        "".join(tokens[:first]),
-        "".join(tokens[second + 1 : end]),
-        tuple(tokens[first + 1 : second]),
-        segments=pair[second].segment != 0,
+        "".join(tokens[:first_text]),
+        "".join(tokens[second_text + 1 : end]),
+        tuple(tokens[first_text + 1 : second_text]),
+        segments=pair[second_text].segment != 0,
         last="".join(tokens[end:]),
     )
     single_items, pair_items = packed_items(packing)

@@ -40,7 +40,11 @@ if TYPE_CHECKING:
     from tokenizers import normalizers
 
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # in XLNet's vocabulary, but unused
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # token types in SentencePiece models
+# Token types in SentencePiece models.
+_NORMAL = 1
+_UNKNOWN = 2
+_CONTROL = 3
+_USER_DEFINED = 4
 
 
 class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
@@ -87,8 +91,8 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
 
     def _check_splitting(self, pipeline: JsonObject, file: Path) -> None:
         splitter = pipeline.get("pre_tokenizer") or {}
-        *before, metaspace = splitter.get("pretokenizers") or [splitter]
-        if [step.get("type") for step in before] not in ([], ["WhitespaceSplit"]):
+        *earlier_steps, metaspace = splitter.get("pretokenizers") or [splitter]
+        if [step.get("type") for step in earlier_steps] not in ([], ["WhitespaceSplit"]):
             raise PresetError(
                 f"{file}: the `pre_tokenizer` must be WhitespaceSplit and Metaspace, got {splitter!r:.200}."
             )

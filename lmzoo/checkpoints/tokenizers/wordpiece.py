@@ -56,9 +56,9 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         tokens = _read_tokens(files[0])
-        last = {token: id for id, token in enumerate(tokens)}
+        last_ids = {token: id for id, token in enumerate(tokens)}
         # As in transformers, blank lines take up an id, and the last of several equal tokens counts.
-        return self._arguments([token if last[token] == id else "" for id, token in enumerate(tokens)])
+        return self._arguments([token if last_ids[token] == id else "" for id, token in enumerate(tokens)])
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         tokens = in_order(pipeline["model"]["vocab"])
@@ -75,10 +75,10 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
             if file.read_bytes().startswith(codecs.BOM_UTF8):
                 anomalies.append("its byte order mark is left out")
             tokens = _read_tokens(file)
-            last = {token: id for id, token in enumerate(tokens)}
-            if "" in last:
+            last_ids = {token: id for id, token in enumerate(tokens)}
+            if "" in last_ids:
                 anomalies.append(f"line {tokens.index('') + 1} is blank, and its id has no token")
-            if repeated := next((token for id, token in enumerate(tokens) if token and last[token] != id), None):
+            if repeated := next((token for id, token in enumerate(tokens) if token and last_ids[token] != id), None):
                 anomalies.append(f"{repeated!r} is there twice, and the last line counts")
         if "mask_token" in vocabulary:
             anomalies.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
