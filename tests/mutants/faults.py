@@ -260,7 +260,7 @@ FAULTS = (
     Fault(
         "of equal tokens in a vocabulary the first one counts",
         "checkpoints/tokenizers/wordpiece.py",
-        'token if last[token] == id else "" for id, token in enumerate(tokens)',
+        'token if last_ids[token] == id else "" for id, token in enumerate(tokens)',
         'token if tokens.index(token) == id else "" for id, token in enumerate(tokens)',
     ),
     Fault(
@@ -272,8 +272,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "elif reason := _reason(layout, canonical, head):",
-        'elif reason := _reason(layout, canonical, head) or "no part of the model":',
+        "elif reason := _reason_to_ignore(layout, canonical, head):",
+        'elif reason := _reason_to_ignore(layout, canonical, head) or "no part of the model":',
     ),
     Fault(
         "the weights in one tensor are taken in the model's order, whatever the table says",
@@ -308,8 +308,8 @@ FAULTS = (
     Fault(
         "a stored head that nothing but its tensors tells is replaced by random weights",
         "checkpoints/hugging_face/checkpoint.py",
-        "kinds = [named] if named else find_heads(layout, shapes, config)",
-        "kinds = [named] if named else []",
+        "kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)",
+        "kinds = [named_kind] if named_kind else []",
     ),
     Fault(
         "a classifier has as many classes as the configuration says, whatever its tensors hold",
@@ -320,8 +320,8 @@ FAULTS = (
     Fault(
         "of two families that a checkpoint may be of, the first is taken",
         "checkpoints/hugging_face/families.py",
-        "if len(fitting) != 1:",
-        "if not fitting:",
+        "if len(matches) != 1:",
+        "if not matches:",
     ),
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
@@ -350,8 +350,8 @@ FAULTS = (
     Fault(
         "an index may list the same tensor twice",
         "checkpoints/formats/sharded.py",
-        "if len(mapped) < len(weight_map):",
-        "if not mapped:",
+        "if len(shard_by_tensor) < len(weight_map):",
+        "if not shard_by_tensor:",
     ),
     # === Presets ===
     Fault(
@@ -381,8 +381,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "difflib.get_close_matches(start, names)",
-        "difflib.get_close_matches(start, names, cutoff=1.0)",
+        "difflib.get_close_matches(prefix, names)",
+        "difflib.get_close_matches(prefix, names, cutoff=1.0)",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
@@ -496,14 +496,14 @@ FAULTS = (
     Fault(
         "the length of Sentence Transformers is ignored",
         "checkpoints/checkpoint.py",
-        "if stated is None else min(stated, positions)",
-        "if True else min(stated, positions)",
+        "if limit is None else min(limit, max_positions)",
+        "if True else min(limit, max_positions)",
     ),
     Fault(
         "`do_lower_case` of Sentence Transformers is ignored",
         "checkpoints/sentence_transformers/checkpoint.py",
-        "if self.do_lower_case else found.tokenizer",
-        "if False else found.tokenizer",
+        "if self.do_lower_case else base.tokenizer",
+        "if False else base.tokenizer",
     ),
     Fault(
         "a dense layer of Sentence Transformers without an activation in its file has none",
