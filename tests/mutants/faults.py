@@ -247,8 +247,8 @@ FAULTS = (
     Fault(
         "sentences that next-sentence prediction replaces by random ones are never trained on",
         "data/corpora/segment_pairing.py",
-        "target - (first[1] - first[0]), rng), 1\n            end = cut  # what was replaced comes next\n",
-        "target - (first[1] - first[0]), rng), 1\n",
+        "label = 1\n            end = cut  # the replaced sentences come next\n",
+        "label = 1\n",
     ),
     Fault(
         "perplexity is a power of 2 where the loss is in nats",
@@ -588,14 +588,14 @@ FAULTS = (
     Fault(
         "blank lines of CoNLL's files end no sentence",
         "data/readers/conll.py",
-        "            inside = False\n        elif",
+        "            in_sentence = False\n        elif",
         "            pass\n        elif",
     ),
     Fault(
         "a damaged file of a corpus is read as other text",
         "data/corpora/token_corpus.py",
-        "if stored != found:",
-        "if len(stored) != len(found):",
+        "if expected != actual:",
+        "if len(expected) != len(actual):",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(
