@@ -119,6 +119,6 @@ def with_null(answers: list[Answer], null: float, threshold: float, n_best: int)
     if above < n_best:  # the null answer takes a place in the list
         answers = answers[: max(1, n_best - 1)]
     probabilities = softmax(np.array([*(answer.score for answer in answers), null])).tolist()
-    place = sum(null - answer.score <= threshold for answer in answers)
-    answers = [*answers[:place], Answer(null, 0, 0), *answers[place:]]
-    return answers, [*probabilities[:place], probabilities[-1], *probabilities[place:-1]]
+    null_index = sum(null - answer.score <= threshold for answer in answers)
+    answers = [*answers[:null_index], Answer(null, 0, 0), *answers[null_index:]]
+    return answers, [*probabilities[:null_index], probabilities[-1], *probabilities[null_index:-1]]

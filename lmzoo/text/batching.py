@@ -75,8 +75,8 @@ def fitted_buckets(
         raise ValueError("There are no examples: got an empty list of texts.")
     one_graph = keras.backend.backend() == "tensorflow" and not compiled
     if multiple is None:
-        on_gpu = bool(keras.distribution.list_devices("gpu"))
-        multiple = _ONE_GRAPH_WIDTH_MULTIPLE if one_graph and not on_gpu else _WIDTH_MULTIPLE
+        on_cpu = one_graph and not keras.distribution.list_devices("gpu")
+        multiple = _ONE_GRAPH_WIDTH_MULTIPLE if on_cpu else _WIDTH_MULTIPLE
     if most is None and one_graph:
         most = _MAX_ONE_GRAPH_WIDTHS
     elif most is None:
@@ -208,6 +208,7 @@ class LengthBatches(Batches):
         self._pass = (0, self._plan(0))
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
+        """Return the indices of the sequences in each batch of an epoch."""
         count = len(self.lengths)
         size = self.batch_size
         if self.order == "streams":
@@ -235,14 +236,17 @@ class LengthBatches(Batches):
         return batches
 
     def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
+        """Return one batch of an epoch from the indices of its sequences."""
         return self.make_batch(indices, self._width_of(indices), np.random.default_rng((*self.seed, epoch, number)))
 
     def _width_of(self, indices: np.ndarray) -> int:
         # Partial batches of all epochs share one shape.
+        """Return the padded width of a batch from the indices of its sequences."""
         fixed_width = len(indices) < self.batch_size and not self.round_up
         return self._width(self.lengths.max() if fixed_width else self.lengths[indices].max())
 
     def _width(self, longest: int) -> int:
+        """Return the smallest bucket that holds `longest` tokens."""
         return int(self.buckets[np.searchsorted(self.buckets, longest)])
 
     def __len__(self) -> int:

@@ -9,10 +9,10 @@ def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.G
     """Draw a random prediction order for each sequence, for permutation language modeling (Yang et al., 2019).
 
     As in XLNet's code and section 2.2 of the paper, a token is predicted from the tokens of lower order. A sequence is
-    cut into parts of equal length, and each part has a lower order than the next, which it never sees; the next could
-    therefore remember it. Within a part all known tokens come first and share an order. The rest follow in a random
-    permutation, each with its own order: the tokens to predict, and the special tokens, which would otherwise show
-    where a text ends.
+    split into parts of equal length, and each part has a lower order than the next. A part never sees the next one, and
+    could therefore serve as its memory. Within a part all known tokens come first and share an order. The rest follow
+    in a random permutation, each with its own order: the tokens to predict, and the special tokens, which would
+    otherwise show where a text ends.
 
     Args:
         known: bool (B, T), tokens that all other tokens of their part may see.

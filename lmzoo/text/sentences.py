@@ -38,8 +38,8 @@ def split_sentences(text: str) -> list[str]:
         if _ends_a_sentence(text, match):
             sentences.append(text[begin : match.end()].strip())
             begin = match.end()
-    if rest := text[begin:].strip():
-        sentences.append(rest)
+    if last_sentence := text[begin:].strip():
+        sentences.append(last_sentence)
     return sentences
 
 

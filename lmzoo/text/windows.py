@@ -127,18 +127,18 @@ class EncodedWindows(Encoded):
             begin, end = answers[i]
             first, after = self.context_bounds[i]
             starts, ends = self.spans[first:after].T
-            inside = np.flatnonzero((starts < end) & (ends > begin))
-            if not len(inside):
+            overlapping = np.flatnonzero((starts < end) & (ends > begin))
+            if not len(overlapping):
                 raise ValueError(
                     f"The answer of example {i}, {self.contexts[i][begin:end]!r:.60}, contains nothing that the "
                     "tokenizer keeps."
                 )
-            answer_tokens[i] = first + inside[[0, -1]]
+            answer_tokens[i] = first + overlapping[[0, -1]]
         first, last = answer_tokens[self.examples].T  # (w,), (w,)
         begins, lengths = self.windows
-        inside = (begins <= first) & (first <= last) & (last < begins + lengths)
+        has_answer = (begins <= first) & (first <= last) & (last < begins + lengths)
         relative = np.stack([first, last], axis=1) - (begins - self.second)[:, None]  # (w, 2)
-        return np.where(inside[:, None], relative, 0).astype("int32")
+        return np.where(has_answer[:, None], relative, 0).astype("int32")
 
 
 def encode_windows(

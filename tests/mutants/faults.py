@@ -544,8 +544,8 @@ FAULTS = (
     Fault(
         "the threshold for no answer is always zero",
         "text/answer_ranking.py",
-        "place = sum(null - answer.score <= threshold for answer in answers)",
-        "place = sum(null - answer.score <= 0 for answer in answers)",
+        "null_index = sum(null - answer.score <= threshold for answer in answers)",
+        "null_index = sum(null - answer.score <= 0 for answer in answers)",
     ),
     Fault(
         "answers are ranked from the worst one on",

@@ -125,8 +125,8 @@ def warn_of_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> Non
     """Warn if documents spell out special tokens."""
     if special := sum(shard.get("special", 0) for shard in shards):
         warn(
-            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelt out in the documents and were "
-            "read as special tokens: remove them from the text if they are ordinary words."
+            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelled out in the documents and "
+            "were read as special tokens: remove them from the text if they are ordinary words."
         )
 
 

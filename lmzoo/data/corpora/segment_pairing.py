@@ -271,10 +271,10 @@ def _random_segment(
 ) -> tuple[int, int]:
     """Draw a sentence of another document, and extend it to `num_tokens` tokens or to the end of the document."""
     for _ in range(_MAX_DRAWS):
-        other = int(rng.integers(len(order)))
-        if other != index:
+        other_index = int(rng.integers(len(order)))
+        if other_index != index:
             break
-    splits = joined.splits(order[other])
+    splits = joined.splits(order[other_index])
     begin = int(rng.integers(len(splits) - 1))
     end = max(begin + 1, bisect_left(splits, splits[begin] + num_tokens))
     return splits[begin], splits[min(end, len(splits) - 1)]

@@ -99,7 +99,7 @@ class CutTextsGraph(tf.Module):
         """Return the ids of `plain_ids` and their spans, int32 (n, None, 2)."""
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Adjust the offsets of whole texts, after those of their parts were joined.
+        """Adjust the offsets of whole texts, which were joined from their parts.
 
         Args:
             ids: int32 (n, None), token ids.
@@ -188,8 +188,8 @@ class _FindTokens(tf.Module):
 
     def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Matches:
         """Match the tokens in texts, `tf.string` (n,), with the code points `codes`, int32 (n, None)."""
-        cut = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
-        parts = tf.strings.split(cut, _CUT)  # (n, None)
+        marked_texts = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
+        parts = tf.strings.split(marked_texts, _CUT)  # (n, None)
         end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
         begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
         index = self._numbers.lookup(parts.values)  # (q,)
@@ -285,9 +285,9 @@ def at_most_one(values: tf.Tensor, given: tf.Tensor) -> tf.RaggedTensor:
 
 def _no_matches() -> _Matches:
     """Return an empty set of matches."""
-    place = tf.zeros((0,), tf.int64)
+    indices = tf.zeros((0,), tf.int64)
     spans = tf.zeros((0, 2), tf.int64)
-    return _Matches(tf.zeros((0,), tf.int32), place, place, spans, spans)
+    return _Matches(tf.zeros((0,), tf.int32), indices, indices, spans, spans)
 
 
 def _escape(token: str) -> str:

@@ -77,7 +77,7 @@ class AnswerGraph:
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
     def _valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the pairs that can be answers, and those of them with the best starts and ends: two bool (w, t, m).
+        """Return the pairs that can be answers, and the subset with the best starts and ends: two bool (w, t, m).
 
         The indices are the position of the first token in the sequence, and the number of tokens after it.
         """

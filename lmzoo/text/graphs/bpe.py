@@ -163,11 +163,11 @@ def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
 
     Words are `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, whichever matches first.
     """
-    before = shift(kinds, 1, OUTSIDE)
-    after = shift(kinds, -1, OUTSIDE)
+    previous_kinds = shift(kinds, 1, OUTSIDE)
+    next_kinds = shift(kinds, -1, OUTSIDE)
     # The last whitespace character before a word is separate, and if it is a space, it belongs to the word.
-    space_begins = (kinds == WHITESPACE) & ((before != WHITESPACE) | (after > WHITESPACE))
-    begins = (kinds > WHITESPACE) & (kinds != before) & (shift(codes, 1, EDGE) != ord(" "))
+    space_begins = (kinds == WHITESPACE) & ((previous_kinds != WHITESPACE) | (next_kinds > WHITESPACE))
+    begins = (kinds > WHITESPACE) & (kinds != previous_kinds) & (shift(codes, 1, EDGE) != ord(" "))
     # A contraction is a word if a word begins with its apostrophe; the next character begins another word.
     second = shift(codes, -1, EDGE)
     third = shift(codes, -2, EDGE)

@@ -60,21 +60,23 @@ class MergesGraph(tf.Module):
             The same for the symbols after the merge.
         """
         best = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
-        left = tf.where((ranks == best) & (ranks < _NO_MERGE))[:, 0]  # (h,)
+        starts = tf.where((ranks == best) & (ranks < _NO_MERGE))[:, 0]  # (h,)
         # In "aaaa" the pairs overlap: every second one of adjacent pairs merges.
-        begins_run = tf.concat([[True], left[1:] != left[:-1] + 1], axis=0)[: tf.size(left)]  # (h,)
+        begins_run = tf.concat([[True], starts[1:] != starts[:-1] + 1], axis=0)[: tf.size(starts)]  # (h,)
         run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
-        is_merged = (left - tf.gather(tf.boolean_mask(left, begins_run), run)) % 2 == 0
+        is_merged = (starts - tf.gather(tf.boolean_mask(starts, begins_run), run)) % 2 == 0
         if self._merges_first_only.any():
-            left_word = tf.gather(word, left)
-            is_first_in_word = tf.concat([[True], left_word[1:] != left_word[:-1]], axis=0)[: tf.size(left)]
-            is_merged &= is_first_in_word | ~tf.gather(self._merges_first_only, tf.gather(ranks, left))
-        left = tf.boolean_mask(left, is_merged)  # (m,)
-        ids = tf.tensor_scatter_nd_update(ids, left[:, None], tf.gather(self._merged, tf.gather(ranks, left)))
-        keep = tf.tensor_scatter_nd_update(tf.ones_like(ids, tf.bool), left[:, None] + 1, tf.zeros_like(left, tf.bool))
+            pair_words = tf.gather(word, starts)
+            is_first_in_word = tf.concat([[True], pair_words[1:] != pair_words[:-1]], axis=0)[: tf.size(starts)]
+            is_merged &= is_first_in_word | ~tf.gather(self._merges_first_only, tf.gather(ranks, starts))
+        starts = tf.boolean_mask(starts, is_merged)  # (m,)
+        ids = tf.tensor_scatter_nd_update(ids, starts[:, None], tf.gather(self._merged, tf.gather(ranks, starts)))
+        keep = tf.tensor_scatter_nd_update(
+            tf.ones_like(ids, tf.bool), starts[:, None] + 1, tf.zeros_like(starts, tf.bool)
+        )
         ids, word, ranks = (tf.boolean_mask(values, keep) for values in (ids, word, ranks))
-        left = tf.cast(left, tf.int32) - tf.range(tf.size(left))  # indices after the merge
-        changed = tf.concat([left, tf.maximum(left - 1, 0)], axis=0)
+        starts = tf.cast(starts, tf.int32) - tf.range(tf.size(starts))  # indices after the merge
+        changed = tf.concat([starts, tf.maximum(starts - 1, 0)], axis=0)
         ranks = tf.tensor_scatter_nd_update(ranks, changed[:, None], self._ranks_at(changed, ids, word))
         return ids, word, ranks
 

@@ -17,7 +17,7 @@ _REIMPLEMENTED = ("encode", "encode_words", "pack", "features")  # methods that 
 
 
 def graph_packer(preprocessor: Preprocessor) -> tf.Module:
-    """Return a preprocessor as TensorFlow ops, whose sequences equal those of `preprocessor.encode`.
+    """Return a preprocessor as TensorFlow ops, with the same sequences as `preprocessor.encode`.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor`; later changes of its `sequence_length` do not affect the module.
@@ -164,12 +164,13 @@ class WordPackerGraph(PackingGraph):
         words, span = split_words(texts)
         tokens = self._tokens_of(words.values)  # (m, None), or (m, None, W)
         counts = words.with_values(tokens.row_lengths())  # (n, None)
-        before = counts.with_values(tf.cumsum(counts.values, exclusive=True))  # number of tokens in all earlier words
+        # Number of tokens in all earlier words.
+        tokens_before = counts.with_values(tf.cumsum(counts.values, exclusive=True))
         tokens_by_text = tf.RaggedTensor.from_row_splits(
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
         # Index of the first token within its text.
-        index = before.values - tf.gather(tokens_by_text.row_starts(), rows_of(words))  # (m,)
+        index = tokens_before.values - tf.gather(tokens_by_text.row_starts(), rows_of(words))  # (m,)
         budget = self._sequence_length - self._packing.overhead(False)
         is_kept = words.with_values(index < budget)
         column = tf.cast(index, tf.int32) + bool(self._packing.start)

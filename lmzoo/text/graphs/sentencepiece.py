@@ -44,11 +44,12 @@ class SentencePieceGraph(CutTextsGraph):
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         rows = rows_of(codes)
-        place = tf.range(tf.size(codes.values))
-        values, place, row = self._replace(codes.values, tf.stack([place, place], axis=1), rows)
-        before = tf.gather(codes.values, place[:, 0])
-        values = tf.where((before >= 0x1C) & (before <= 0x1F), before, values)  # cleaning alone turns these into spaces
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 0]
+        origins = tf.range(tf.size(codes.values))
+        values, origins, row = self._replace(codes.values, tf.stack([origins, origins], axis=1), rows)
+        original_codes = tf.gather(codes.values, origins[:, 0])
+        # Cleaning alone turns these into spaces.
+        values = tf.where((original_codes >= 0x1C) & (original_codes <= 0x1F), original_codes, values)
+        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), origins[:, 0]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Clean texts, `tf.string` (n,), like `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
@@ -100,13 +101,13 @@ class SentencePieceGraph(CutTextsGraph):
         codes, source, _ = self._characters.replace(codes)
         return codes, tf.gather(place, source), tf.gather(part, source)
 
-    def _squeeze(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
+    def _squeeze(self, codes: tf.Tensor, offsets: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
         """Remove spaces behind other spaces, and at the ends of texts."""
         is_space = codes == _SPACE_CODE
         # Behind another space, or at the start.
         is_extra = is_space & (shift(is_space, 1, True) | (shift(part, 1, -1) != part))
-        codes, place, part = without(is_extra, codes, place, part)
-        return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, place, part)
+        codes, offsets, part = without(is_extra, codes, offsets, part)
+        return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
 
     def _characters_of(
         self, letters: tf.RaggedTensor, pieces: tf.RaggedTensor, start: tf.Tensor, end: tf.Tensor

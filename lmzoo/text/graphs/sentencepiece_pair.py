@@ -25,11 +25,11 @@ class MarianGraph(CutTextsGraph):
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids, int32 (n, None), of texts, `tf.string` (n,)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        rest = tf.strings.regex_replace(texts, self._code, "")
-        length = tf.strings.length(texts) - tf.strings.length(rest)  # (n,)
+        texts_without_code = tf.strings.regex_replace(texts, self._code, "")
+        length = tf.strings.length(texts) - tf.strings.length(texts_without_code)  # (n,)
         code = tf.strings.substr(texts, tf.zeros_like(length), length)
         language = self._languages.lookup(code)  # (n,)
-        ids = super().__call__(tf.where(language >= 0, rest, texts))
+        ids = super().__call__(tf.where(language >= 0, texts_without_code, texts))
         return tf.concat([at_most_one(language, language >= 0), ids], axis=1)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:

@@ -11,7 +11,7 @@ from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 @functools.singledispatch
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
-    """Return a tokenizer as TensorFlow ops, whose ids equal those of `tokenizer.tokenize` for every string.
+    """Return a tokenizer as TensorFlow ops, with the same ids as `tokenizer.tokenize` for every string.
 
     Returns:
         A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly

@@ -151,6 +151,7 @@ class TextCutter:
         return [self._parts(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _parts(self, text: str, encoding: tokenizers.Encoding) -> list[TextPart]:
+        """Return the parts of one text from its encoding by the library."""
         parts: list[TextPart] = []
         end = 0
         for library_id, span in zip(encoding.ids, encoding.offsets, strict=True):

@@ -81,15 +81,15 @@ class MergesTokenizer(RustTokenizer):
 class BytePairTokenizer(MergesTokenizer):
     """Byte-level byte-pair encoding (Radford et al., 2019) in RoBERTa's form (Liu et al., 2019).
 
-    The ids equal those of Hugging Face's RoBERTa tokenizers, except for a literal `<pad>`: it is text rather than the
-    padding token, since a model counts positions without padding. A token is written in the alphabet of GPT-2, one
+    The ids are the same as in Hugging Face's RoBERTa tokenizers, except for a literal `<pad>`: it is text rather than
+    the padding token, since a model counts positions without padding. A token is written in the alphabet of GPT-2, one
     printable character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. All
     special tokens except `<pad>` are recognized in text and never split; `<mask>` absorbs the whitespace before it.
 
     With `add_prefix_space`, each part of a text between special tokens begins with a space, which is added if it is
-    missing. `detokenize` does not remove it. Offsets then also equal those of Hugging Face's tokenizers, which count
-    the added space as the first character of the part: behind a special token, that character is not in the span of its
-    token.
+    missing. `detokenize` does not remove it. Offsets are then also the same as in Hugging Face's tokenizers, which
+    count the added space as the first character of the part: behind a special token, that character is not in the span
+    of its token.
 
     Offsets follow Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
     "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each
@@ -118,7 +118,11 @@ class BytePairTokenizer(MergesTokenizer):
     ```
     """
 
-    start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+    start_token = "<s>"
+    pad_token = "<pad>"
+    end_token = "</s>"
+    unk_token = "<unk>"
+    mask_token = "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     space_of_words = " "
 

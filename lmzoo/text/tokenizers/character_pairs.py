@@ -24,7 +24,7 @@ _FILLER = "\u00a4"  # a character that toy vocabularies do not need
 class CharacterPairTokenizer(MergesTokenizer):
     """Byte-pair encoding of the characters of words (Sennrich et al., 2016; Radford et al., 2018).
 
-    The ids equal those of Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lowercased, stripped of accents and
+    The ids are the same as in Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lowercased, stripped of accents and
     split by BERT's rules. The last token of a word ends in `</w>`. A character that the vocabulary lacks is the unknown
     token.
 
@@ -76,8 +76,8 @@ class CharacterPairTokenizer(MergesTokenizer):
         merges: dict[str, tuple[str, str]] = {}
         for word in words:  # every merge adds one letter in front
             for begin in range(len(word) - 2, -1, -1):
-                rest = word[begin + 1 :] + END_OF_WORD
-                merges[word[begin] + rest] = (word[begin], rest)
+                suffix = word[begin + 1 :] + END_OF_WORD
+                merges[word[begin] + suffix] = (word[begin], suffix)
         needed = len(tokens) + len(merges)
         if size < needed:
             raise ValueError(f"`size` is {size}, but the words and their letters need {needed}.")

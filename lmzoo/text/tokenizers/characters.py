@@ -72,11 +72,11 @@ class CharacterTokenizer(WordLevelTokenizer):
         return NUM_SYMBOLS
 
     def token_to_id(self, token: Token) -> Token:
-        """Return the word itself."""
+        """Return `token` unchanged: words take the place of ids."""
         return token
 
     def id_to_token(self, id: Token) -> str:
-        """Return the word itself."""
+        """Return `id` unchanged: words take the place of ids."""
         return id
 
     def _lookup(self) -> Callable[[str], str]:

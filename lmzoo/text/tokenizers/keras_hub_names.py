@@ -72,6 +72,7 @@ class KerasHubTokenizerNames:
         return self._id_of(self.mask_token)
 
     def _id_of(self, token: str | None) -> Any:
+        """Return the id of a token, or None for None."""
         return None if token is None else self.token_to_id(token)
 
     @classmethod

@@ -46,12 +46,14 @@ class PrecompiledRules:
     @functools.cached_property
     def _normalizer(self) -> normalizers.Precompiled | None:
         # Imported here so that `import lmzoo` stays as light as Keras.
+        """The rules as a normalizer of `tokenizers`, or None if there are none."""
         from tokenizers import normalizers
 
         return normalizers.Precompiled(self._charsmap) if self._charsmap else None
 
     @functools.cached_property
     def _rules(self) -> dict[str, str]:
+        """Replacements by their sources."""
         from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
         if not self._charsmap:

@@ -41,6 +41,7 @@ class RustTokenizer(Tokenizer):
     _backend: tokenizers.Tokenizer
 
     def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
+        """Set the `tokenizers.Tokenizer`, and prepare the search for `text_tokens`."""
         self._backend = backend
         self._set_text_tokens()
 

@@ -55,7 +55,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     ```
     """
 
-    pad_token, unk_token, start_token, end_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
+    pad_token = "<pad>"
+    unk_token = "<unk>"
+    start_token = "[CLS]"
+    end_token = "[SEP]"
+    mask_token = "[MASK]"
     vocabulary_argument = "model"
     needs_unknown = True
     takes_added_tokens = True
@@ -286,11 +290,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         # characters, up to the next different origin. Several characters may have the same origin.
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
         last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character behind it
-        after = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
+        next_origin = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
         is_filled = (begins < ends) | (not self.empty_spaces)
-        spans[:, 1] = np.where(is_filled, aligned.ends[origin[after] - 1], spans[:, 0])
+        spans[:, 1] = np.where(is_filled, aligned.ends[origin[next_origin] - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===

@@ -73,6 +73,7 @@ class MarianTokenizer(Tokenizer):
     def _set_files(
         self, source: bytes | str | Path, target: bytes | str | Path, vocabulary: Sequence[str] | Mapping[str, int]
     ) -> None:
+        """Set the models and the vocabulary."""
         if isinstance(vocabulary, Mapping):
             vocabulary = in_order(vocabulary)
         self._set_tokens(vocabulary)
@@ -186,8 +187,8 @@ class MarianTokenizer(Tokenizer):
         origin = np.array(self.backend.normalize(text, with_offsets=True)[1])
         ends = np.cumsum([*map(len, pieces)])  # (t,)
         begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]
-        after = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)
-        stops = np.where(begins < ends, origin[after], origin[begins])
+        next_origin = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)
+        stops = np.where(begins < ends, origin[next_origin], origin[begins])
         for start, stop in zip(origin[begins].tolist(), stops.tolist(), strict=True):
             yield start, start + len(text[start:stop].rstrip())
 

@@ -17,7 +17,7 @@ from lmzoo.text.tokenizers.keras_hub_names import KerasHubTokenizerNames
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, to_list
 from lmzoo.text.validate_text import is_column
 
-# A token as `tokenize` returns it: its id, or the word itself if there is no vocabulary (`CharacterTokenizer`).
+# A token in the result of `tokenize`: an id, or a word if there is no vocabulary (`CharacterTokenizer`).
 Token: TypeAlias = Any
 
 
@@ -71,7 +71,7 @@ class SpecialTokens(TypedDict, total=False):
 class Tokenizer(KerasHubTokenizerNames, ABC):
     """Base class of tokenizers, which turn strings into tokens and back.
 
-    A subclass names its default special tokens. Its constructor accepts what `get_config` returns. It passes the
+    A subclass names its default special tokens. Its constructor accepts the result of `get_config`. It passes the
     special tokens to `_set_special_tokens`, and the vocabulary, if there is one, to `_set_tokens`. Otherwise
     `load_assets` calls `_set_tokens`.
 
@@ -97,7 +97,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     has_gaps: ClassVar[bool] = False  # whether "" in a vocabulary is an id without a token
     takes_added_tokens: ClassVar[bool] = False
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
-    space_of_words: ClassVar[str] = ""  # put before a word that is tokenized on its own
+    space_of_words: ClassVar[str] = ""  # prefix of a word that is tokenized separately
 
     _tokens: Sequence[str] = ()
     _base_size = 0
@@ -152,6 +152,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         self._base_size = len(tokens)
 
     def _require_vocabulary(self) -> None:
+        """Raise a ValueError if there is no vocabulary yet."""
         if not self._tokens:
             argument = self.vocabulary_argument
             raise ValueError(f"The tokenizer has no vocabulary yet: pass `{argument}` or call `load_assets`.")
@@ -228,6 +229,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return self._tokens[id]
 
     def _check_id(self, id: object) -> None:
+        """Raise a ValueError if `id` is not the id of a token."""
         self._require_vocabulary()
         last = self.vocabulary_size - 1
         require(is_integer(id, 0, last), "id", f"an integer from 0 to {last}", id)
@@ -270,6 +272,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return self.vocabulary_size - size
 
     def _check_takes_added_tokens(self) -> None:
+        """Raise a ValueError if this kind of tokenizer takes no added tokens."""
         if not self.takes_added_tokens:
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 

@@ -109,7 +109,9 @@ class WordTokenizer(WordLevelTokenizer):
     ```
     """
 
-    start_token, end_token, unk_token = SENTENCE_START, SENTENCE_END, UNKNOWN
+    start_token = SENTENCE_START
+    end_token = SENTENCE_END
+    unk_token = UNKNOWN
     roles = ("start_token", "end_token", "unk_token")
     first_id: ClassVar[int] = 1  # id of the first word; an id below it is padding
 
@@ -198,7 +200,9 @@ class TextWordTokenizer(WordTokenizer):
     ```
     """
 
-    start_token, end_token, unk_token = END_OF_TEXT, END_OF_TEXT, "<unk>"
+    start_token = END_OF_TEXT
+    end_token = END_OF_TEXT
+    unk_token = "<unk>"
     first_id = 0
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:

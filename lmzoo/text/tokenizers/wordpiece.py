@@ -21,8 +21,8 @@ VOCABULARY_FILE = "vocabulary.txt"
 class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     """Greedy longest-match WordPiece with BERT's text clean-up (Wu et al., 2016; Devlin et al., 2019).
 
-    The ids equal those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown; control, format,
-    surrogate and private-use characters are dropped; and special tokens are recognized in text and never split.
+    The ids are the same as in Hugging Face's BERT tokenizers: words of over 100 characters are unknown; control,
+    format, surrogate and private-use characters are dropped; and special tokens are recognized in text and never split.
 
     Args:
         vocabulary: tokens in order of their ids, "" for an id without a token; None to read them with `load_assets`.
@@ -44,7 +44,11 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     ```
     """
 
-    pad_token, unk_token, start_token, end_token, mask_token = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+    pad_token = "[PAD]"
+    unk_token = "[UNK]"
+    start_token = "[CLS]"
+    end_token = "[SEP]"
+    mask_token = "[MASK]"
     needs_unknown = True
     has_gaps = True
     max_characters_per_word = 100

@@ -33,7 +33,8 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     token if the model has it. The ids equal fairseq's: `<s>`, `<pad>`, `</s>` and `<unk>` come first, and
     `<mask>` last.
 
-    Offsets equal those of Hugging Face's tokenizer: a token that is only a space has the span of the next character.
+    Offsets are the same as in Hugging Face's tokenizer: a token that is only a space has the span of the next
+    character.
 
     Args:
         model: bytes or path of a published `sentencepiece.bpe.model`, whose first tokens are `<unk>`, `<s>` and
@@ -53,7 +54,11 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     ```
     """
 
-    start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+    start_token = "<s>"
+    pad_token = "<pad>"
+    end_token = "</s>"
+    unk_token = "<unk>"
+    mask_token = "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     splits_commas = False
     empty_spaces = False
@@ -119,7 +124,7 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
 
 
 def _is_published(model: bytes) -> bool:
-    """Return whether the first tokens are those of a published model; false if `model` cannot be parsed."""
+    """Return whether a model begins with the tokens of published models; false if it cannot be parsed."""
     try:
         return [piece.piece for piece in read_model(model).pieces[:3]] == _PUBLISHED_TOKENS
     except Exception:  # protobuf raises errors of several types

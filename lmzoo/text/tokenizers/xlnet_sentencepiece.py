@@ -34,7 +34,9 @@ class XlnetTokenizer(SentencePieceTokenizer):
     ```
     """
 
-    start_token, end_token, mask_token = "<cls>", "<sep>", "<mask>"
+    start_token = "<cls>"
+    end_token = "<sep>"
+    mask_token = "<mask>"
     other_tokens = ("<s>", "</s>", "<eod>", "<eop>")
 
     def __init__(
