@@ -240,8 +240,8 @@ class LengthBatches(Batches):
         return self.make_batch(indices, self._width_of(indices), np.random.default_rng((*self.seed, epoch, number)))
 
     def _width_of(self, indices: np.ndarray) -> int:
-        # Partial batches of all epochs share one shape.
         """Return the padded width of a batch from the indices of its sequences."""
+        # Partial batches of all epochs share one shape.
         fixed_width = len(indices) < self.batch_size and not self.round_up
         return self._width(self.lengths.max() if fixed_width else self.lengths[indices].max())
 

@@ -110,7 +110,7 @@ def test_many_threads_tokenize_long_texts_as_a_whole(monkeypatch):
     tokenizer = WordPieceTokenizer.of_words(WORDS, 13)
     expected = tokenizer.tokenize(TEXTS)
     monkeypatch.setattr(tokenizer._word_ids, "_cache", {})
-    monkeypatch.setattr("lmzoo.text.tokenizers.rust_tokenizer._SHORT_TEXTS_LENGTH", 40)
+    monkeypatch.setattr("lmzoo.text.tokenizers.rust_tokenizer._LONG_TEXTS_CHARACTERS", 40)
     for variable, looked_up in (("4", True), ("5", False), ("0", os.cpu_count() <= 4), ("", os.cpu_count() <= 4)):
         monkeypatch.setenv("RAYON_NUM_THREADS", variable)
         assert tokenizer.tokenize(TEXTS) == expected

@@ -109,10 +109,10 @@ def prepare_corpus(
 ) -> dict[str, int]:
     r"""Tokenize files of documents into a corpus like `write_corpus`, dropping unwanted documents.
 
-    Each file of documents becomes files of the corpus of its own, which have the same bytes for any number of workers.
-    Work is therefore shared well if there are more files than workers, and none is much larger than the
-    rest. Memory holds a batch of documents for each worker and, with `duplicates`, 16 bytes for each document,
-    or half a kilobyte for near ones.
+    Each input file becomes files of its own in the corpus, which have the same bytes for any number of workers. Work is
+    therefore balanced if there are more input files than workers, and none is much larger than the rest. Memory holds a
+    batch of documents for each worker and, to drop duplicates, 16 bytes for each document, or half a kilobyte for near
+    duplicates.
 
     A file whose worker dies is retried. A run that was stopped continues with the same arguments, after the files
     that are complete. A complete corpus is not changed.

@@ -69,7 +69,7 @@ def segment_pairs(
 
     A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
     too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at
-    random. If the other document is the same one, it is drawn again, up to ten times; an only document is paired with
+    random. If the other document is the same one, it is drawn again, up to ten times; a single document is paired with
     itself.
 
     Sentences without tokens and documents without sentences are omitted. One warning counts these documents, and

@@ -70,9 +70,8 @@ def learn_words(
         for sentence in sentences_of(progress):
             counts.update(sentence)
     frequent = (w for w, n in counts.items() if n >= min_frequency and w not in special)
-    words = [
-        w for w in frequent if w == w.strip() != "" and "\n" not in w
-    ]  # each must fit on a line of the vocabulary file
+    # Each word must fit on a line of the vocabulary file.
+    words = [word for word in frequent if word == word.strip() != "" and "\n" not in word]
     words.sort(key=lambda word: (-counts[word], word))
     return kind([*special, *words[: vocabulary_size - len(special)]])
 

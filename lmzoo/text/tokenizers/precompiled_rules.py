@@ -45,8 +45,8 @@ class PrecompiledRules:
 
     @functools.cached_property
     def _normalizer(self) -> normalizers.Precompiled | None:
-        # Imported here so that `import lmzoo` stays as light as Keras.
         """The rules as a normalizer of `tokenizers`, or None if there are none."""
+        # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import normalizers
 
         return normalizers.Precompiled(self._charsmap) if self._charsmap else None

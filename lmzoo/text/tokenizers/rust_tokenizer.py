@@ -19,8 +19,8 @@ from lmzoo.text.validate_text import clean_texts
 if TYPE_CHECKING:
     import tokenizers
 
-_MAX_CACHED_THREADS = 4  # cached words are looked up in one thread; more threads tokenize long texts faster without
-_SHORT_TEXTS_LENGTH = 1 << 16  # total number of characters from which texts count as long
+_MAX_CACHED_THREADS = 4  # one thread looks up cached words; more threads than these tokenize long texts faster
+_LONG_TEXTS_CHARACTERS = 1 << 16  # texts with as many characters in total are long
 
 
 def _encode_batch(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
@@ -70,7 +70,7 @@ class RustTokenizer(Tokenizer):
         self._require_vocabulary()
         cleaned = clean_texts(texts)
         if self._can_cache and (
-            _count_threads() <= _MAX_CACHED_THREADS or sum(map(len, cleaned)) < _SHORT_TEXTS_LENGTH
+            _count_threads() <= _MAX_CACHED_THREADS or sum(map(len, cleaned)) < _LONG_TEXTS_CHARACTERS
         ):
             return self._word_ids.of(map(self._cacheable_parts, cleaned))
         return _encode_batch(self._backend, cleaned)

@@ -198,7 +198,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         # The trainer cannot be made to learn exactly these tokens, so the model is written by hand.
         proto = model_proto()()
         for index, piece in enumerate([*pieces, *(f"{SPACE}filler{i}" for i in range(size - len(pieces)))]):
-            # Unknown, control.
+            # SentencePiece's types of tokens: 1 is normal, 2 unknown, 3 control.
             kind = 2 if piece == defaults.unk_token else 3 if index < len(defaults.special_tokens) else 1
             proto.pieces.add(piece=piece, score=-1.0 if kind == 1 else 0.0, type=kind)
         proto.trainer_spec.model_type = 1  # unigram
