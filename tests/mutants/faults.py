@@ -152,8 +152,8 @@ FAULTS = (
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
         "text/span_labels.py",
-        "return np.where(bound | open_[:, None], continues, True), ~bound, ~open_",
-        "return np.where((bound | open_)[:, None], continues, True), ~bound, ~open_",
+        "return np.where(must_continue | must_be_continued[:, None], continues, True), ~must_continue, ~must_be_continued",
+        "return np.where((must_continue | must_be_continued)[:, None], continues, True), ~must_continue, ~must_be_continued",
     ),
     Fault(
         "the order of examples does not depend on the seed",
@@ -164,8 +164,8 @@ FAULTS = (
     Fault(
         "windows overlap by the stride instead of beginning so many tokens apart",
         "text/windows.py",
-        "total, stride = sizes[context_of], np.minimum(room, doc_stride)  # (n,), (n,)",
-        "total, stride = sizes[context_of], np.maximum(1, room - doc_stride)  # (n,), (n,)",
+        "stride = np.minimum(room, doc_stride)  # (n,)",
+        "stride = np.maximum(1, room - doc_stride)  # (n,)",
     ),
     Fault(
         "of pairs of equally long texts the first one is cut before the second",
@@ -176,7 +176,7 @@ FAULTS = (
     Fault(
         "segment ids are all zero",
         "text/preprocessor.py",
-        'features["segment_ids"] = after.astype("int32") * mask',
+        'features["segment_ids"] = is_second.astype("int32") * mask',
         'features["segment_ids"] = np.zeros_like(mask)',
     ),
     Fault(
@@ -247,8 +247,8 @@ FAULTS = (
     Fault(
         "sentences that next-sentence prediction replaces by random ones are never trained on",
         "data/corpora/segment_pairing.py",
-        "target - (first[1] - first[0]), rng), 1\n            end = cut  # what was replaced comes next\n",
-        "target - (first[1] - first[0]), rng), 1\n",
+        "label = 1\n            end = cut  # the replaced sentences come next\n",
+        "label = 1\n",
     ),
     Fault(
         "perplexity is a power of 2 where the loss is in nats",
@@ -405,8 +405,8 @@ FAULTS = (
     Fault(
         "special tokens that hold spaces are split there",
         "text/tokenizers/rust_tokenizer.py",
-        "self._has_words = not any(map(self._crosses_words, tokens))",
-        "self._has_words = True",
+        "self._can_cache = not any(map(self._crosses_words, tokens))",
+        "self._can_cache = True",
     ),
     Fault(
         "two spaces between words are those of two words",
@@ -544,8 +544,8 @@ FAULTS = (
     Fault(
         "the threshold for no answer is always zero",
         "text/answer_ranking.py",
-        "place = sum(null - answer.score <= threshold for answer in answers)",
-        "place = sum(null - answer.score <= 0 for answer in answers)",
+        "null_index = sum(null - answer.score <= threshold for answer in answers)",
+        "null_index = sum(null - answer.score <= 0 for answer in answers)",
     ),
     Fault(
         "answers are ranked from the worst one on",
@@ -557,8 +557,8 @@ FAULTS = (
     Fault(
         "an exported model takes answers from windows that cut off their context",
         "text/graphs/answer_ranking.py",
-        "starts = most & (place >= 0) & (place < words)  # (w, t)",
-        "starts = (place >= 0) & (place < words)  # (w, t)",
+        "is_valid_start = has_most_context & (window_positions >= 0) & (window_positions < num_tokens)  # (w, t)",
+        "is_valid_start = (window_positions >= 0) & (window_positions < num_tokens)  # (w, t)",
     ),
     Fault(
         "a server is not warmed up for texts that fill a row",
@@ -588,14 +588,14 @@ FAULTS = (
     Fault(
         "blank lines of CoNLL's files end no sentence",
         "data/readers/conll.py",
-        "            inside = False\n        elif",
+        "            in_sentence = False\n        elif",
         "            pass\n        elif",
     ),
     Fault(
         "a damaged file of a corpus is read as other text",
         "data/corpora/token_corpus.py",
-        "if stored != found:",
-        "if len(stored) != len(found):",
+        "if expected != actual:",
+        "if len(expected) != len(actual):",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(
@@ -650,8 +650,8 @@ FAULTS = (
     Fault(
         "an added token of single words is found inside of others in graphs",
         "text/graphs/added_tokens.py",
-        "kept = ~(beside & tf.gather(self._single, number))",
-        "kept = tf.ones_like(beside)",
+        "is_valid = ~(touches_word & tf.gather(self._single, index))",
+        "is_valid = tf.ones_like(touches_word)",
     ),
     Fault(
         "embeddings of new tokens are zeros",
