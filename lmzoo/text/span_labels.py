@@ -120,14 +120,12 @@ def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, 
     continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
     marks_and_types = [scheme.split(label) if scheme else (OUTSIDE, "") for label in labels]
     types_with_start = {type_ for mark, type_ in marks_and_types if mark in ("B", "S")}
-    # Continues a span.
-    must_continue = np.array(
-        [mark in ("I", "E") and type_ in types_with_start for mark, type_ in marks_and_types]
-    )  # (C,)
+    continues_span = [mark in ("I", "E") and type_ in types_with_start for mark, type_ in marks_and_types]
+    must_continue = np.array(continues_span)  # (C,)
     has_end_marks = any(mark == "E" for mark, _ in marks_and_types)
-    # Must be continued.
     must_be_continued = np.array([has_end_marks and mark in ("B", "I") for mark, _ in marks_and_types])  # (C,)
-    return np.where(must_continue | must_be_continued[:, None], continues, True), ~must_continue, ~must_be_continued
+    may_follow = np.where(must_continue | must_be_continued[:, None], continues, True)  # (C, C)
+    return may_follow, ~must_continue, ~must_be_continued
 
 
 def transition_table(labels: Sequence[str]) -> np.ndarray:

@@ -152,8 +152,8 @@ FAULTS = (
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
         "text/span_labels.py",
-        "return np.where(must_continue | must_be_continued[:, None], continues, True), ~must_continue, ~must_be_continued",
-        "return np.where((must_continue | must_be_continued)[:, None], continues, True), ~must_continue, ~must_be_continued",
+        "np.where(must_continue | must_be_continued[:, None], continues, True)",
+        "np.where((must_continue | must_be_continued)[:, None], continues, True)",
     ),
     Fault(
         "the order of examples does not depend on the seed",
