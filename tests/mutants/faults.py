@@ -638,8 +638,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "return rise * ops.where(total > 0, _SHAPES[self.schedule](left, warm), 1.0)",
-        "return rise * ops.where(total > 0, ops.ones_like(left), 1.0)",
+        "return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "return rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
