@@ -369,8 +369,8 @@ FAULTS = (
     Fault(
         "others' entries of a directory are gone while it is replaced",
         "files/atomic.py",
-        "kept = _link_foreign(target, temporary, owns)",
-        "kept = []",
+        "foreign_names = _link_foreign(target, temporary, owns)",
+        "foreign_names = []",
     ),
     Fault(
         "an archive may write outside of the folder that it is unpacked into",
