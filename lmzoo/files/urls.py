@@ -32,7 +32,7 @@ def is_url(path: str | Path) -> bool:
 
 
 def absolute(path: str | Path) -> str:
-    """Return a path as an absolute path without links or "~"; a URL unchanged."""
+    """Return the absolute form of a local path, without links or "~"; return a URL unchanged."""
     return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
 
@@ -219,5 +219,5 @@ def _resolve_url(url: str) -> tuple[Any, str]:
 
 
 def _split_path(path: str) -> list[str]:
-    """Return the parts of a path, a sort key that keeps the files of a directory together."""
+    """Return the parts of a path, as a sort key that keeps the files of a directory together."""
     return path.split("/")

@@ -575,7 +575,7 @@ FAULTS = (
     Fault(
         "a server believes what the header says about the size of a body",
         "serving/rest_api.py",
-        "if len(body) + len(part) > most:",
+        "if len(body) + len(part) > max_bytes:",
         "if False:",
     ),
     # === Readers ===
