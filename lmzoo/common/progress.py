@@ -1,4 +1,4 @@
-"""Progress bars for operations other than `fit` and `predict`, which have those of Keras."""
+"""Progress bars for operations without a progress bar of Keras."""
 
 from __future__ import annotations
 

@@ -66,9 +66,8 @@ class SpanScheme:
         ]
         spelling, parts_by_label = max(zip(_SPELLINGS, readings, strict=True), key=lambda pair: len(pair[1]))
         is_minority = 2 * len(parts_by_label) <= len(span_labels)
-        if is_minority or (
-            not spelling.separator and parts_by_label.keys().isdisjoint("BI")
-        ):  # such as the sizes "S", "M" and "L"
+        # Labels that are single letters may mean something else, such as the sizes "S", "M" and "L".
+        if is_minority or (not spelling.separator and parts_by_label.keys().isdisjoint("BI")):
             return None
         marks = {label: (_MARKS[letter], type_) for label, (letter, type_) in parts_by_label.items()}
         return cls(marks, tuple(label for label in span_labels if label not in marks), spelling)

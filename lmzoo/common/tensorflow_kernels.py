@@ -19,7 +19,7 @@ _PROCESSOR = Path("/proc/cpuinfo")
 
 
 def turn_on_onednn() -> None:
-    """Turn on oneDNN's kernels on x86, unless the user has set the variable or TensorFlow has already read it."""
+    """Turn on oneDNN's kernels on x86 if the variable is not set and TensorFlow is not imported yet."""
     if not _IMPORTED_AFTER_TENSORFLOW and _is_x86():
         os.environ.setdefault(_VARIABLE, "1")
 

@@ -149,7 +149,11 @@ def listed_files(directory: Path) -> dict[str, str]:
 
 
 def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
-    """Return how a file differs from an expected size or sha256, such as "it has 6 bytes, not 7", or ""."""
+    """Compare a file with an expected size and sha256.
+
+    Returns:
+        The difference, such as "it has 6 bytes, not 7", or "" if the file matches.
+    """
     if size is not None and (actual_size := path.stat().st_size) != size:
         return f"it has {actual_size} bytes, not {size}"
     if sha256 is not None and (digest := _sha256(path)) != sha256:

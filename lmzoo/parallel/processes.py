@@ -74,7 +74,7 @@ def gathered_by_jax(values: Any) -> np.ndarray:
 def naming_lost_processes() -> Iterator[None]:
     """Convert JAX's errors in the block into a `ProcessesError` if another process has ended.
 
-    After a `SystemExit`, this process ends without waiting for the others, which wait for it.
+    After a `SystemExit`, this process ends without waiting for other processes, which wait for it.
     """
     try:
         yield
@@ -91,10 +91,8 @@ def naming_lost_processes() -> Iterator[None]:
 def lost_process(error: BaseException) -> ProcessesError | None:
     """Return a `ProcessesError` if an error of JAX was caused by the end of another process, else None."""
     converted = isinstance(error, ProcessesError)
-    may_be_from_jax = isinstance(error, (RuntimeError, ValueError))
-    if (
-        converted or not may_be_from_jax or not _LOST_PROCESS_ERROR.search(str(error))
-    ):  # reading a result raises a ValueError
+    may_be_from_jax = isinstance(error, (RuntimeError, ValueError))  # reading a result raises a ValueError
+    if converted or not may_be_from_jax or not _LOST_PROCESS_ERROR.search(str(error)):
         return None
     import jax
 
@@ -173,7 +171,7 @@ def first_process_first() -> Iterator[None]:
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """Compute in this process only, without waiting for the others."""
+    """Compute in this process only, without waiting for other processes."""
     if not several_processes():
         yield
         return

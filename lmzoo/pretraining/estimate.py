@@ -21,8 +21,8 @@ _UNTIMED_STEPS = 2  # they include the compilation
 def training_seconds(recipe: Recipe) -> float:
     """Estimate the time of a training on this machine, in seconds, without the preparation of the text.
 
-    A short trial runs the backbone, the optimizer and batches of the usual shape, and a head of about the same cost. It
-    takes some seconds, mainly to compile.
+    A short trial runs the backbone, the optimizer and batches of the most frequent shape, and a head of about the same
+    cost. It takes some seconds, mainly to compile.
 
     Args:
         recipe: settings of the training.

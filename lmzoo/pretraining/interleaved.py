@@ -31,7 +31,7 @@ def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
 
 
 def turns_of_each(rates: np.ndarray, total: int) -> np.ndarray:
-    """Return how many of the first `total` turns each part has, int64 (K,), for rates float (K,)."""
+    """Count the turns of each part among the first `total` turns, int64 (K,), for rates float (K,)."""
     time = max(0, total - len(rates)) / rates.sum()  # lower bound of the time of the last turn
     done = np.floor(rates * time + 0.5).astype("int64")
     while done.sum() < total:

@@ -207,9 +207,10 @@ def split_held_out(
         if shared := [file for text in validation for file in text.files() if absolute(file) in corpus_files]:
             message = f"{', '.join(shared)}: text to train on and to evaluate on (`validation`) must differ."
             raise ArgumentError(message, "validation")
-        train, held = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
+        train, held_out = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
     else:
-        train, held = [], []
+        train = []
+        held_out = []
         for text in corpus:
             count = sum(1 for _ in itertools.islice(text, _HELD_OUT_INTERVAL))
             if count == 1:
@@ -219,12 +220,12 @@ def split_held_out(
                     "validation",
                 )
             train.append(TrainingDocuments(text, count))
-            held.append(TrainingDocuments(text, count, held=True))
-    for documents, name in ((train, "corpus"), (held, "text to evaluate on (`validation`)")):
+            held_out.append(TrainingDocuments(text, count, held=True))
+    for documents, name in ((train, "corpus"), (held_out, "text to evaluate on (`validation`)")):
         for part in documents:
             if not any(words_of(sentence) for document in part for sentence in document):
                 raise ValueError(f"There are no words in {_describe_text(part.text, f'the {name}')}.")
-    return train, held
+    return train, held_out
 
 
 def _describe_text(text: TextSource, what: str) -> str:

@@ -51,7 +51,7 @@ class Family:
             tokens, "plm", instead of masked tokens, or None.
         pretrained_head: str, kind of head for `lmzoo.pretraining`, a key of `lmzoo.pretraining.recipe.METHODS`. Empty
             for a family that is not trained from scratch.
-        special_tokens: special tokens that differ from those of the tokenizer's class.
+        special_tokens: special tokens that differ from the defaults of the tokenizer's class.
         title: str, display name, such as "GPT-2"; by default `name`.
         like: str, name of a family with the same computations except for sizes, embeddings or names, so that tests
             check this family less often. Empty for a family with other layers or another placement of norms.

@@ -42,15 +42,13 @@ class HasHead(keras.Model):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if own := cls.__dict__.get("head_kind"):  # a subclass without one keeps the kind of its base
-            for kind in (own, *cls.other_head_kinds):
-                registered = _TASKS.setdefault(kind, cls)
-                if (registered.__module__, registered.__qualname__) != (
-                    cls.__module__,
-                    cls.__qualname__,
-                ):  # a cell of a notebook may run again
+        if head_kind := cls.__dict__.get("head_kind"):  # a subclass without one keeps the kind of its base
+            for kind in (head_kind, *cls.other_head_kinds):
+                owner = _TASKS.setdefault(kind, cls)
+                # Compared by name, since a cell of a notebook may define the class again.
+                if (owner.__module__, owner.__qualname__) != (cls.__module__, cls.__qualname__):
                     raise ValueError(
-                        f"Heads of the kind {kind!r} belong to {registered.__name__}: give {cls.__name__} another "
+                        f"Heads of the kind {kind!r} belong to {owner.__name__}: give {cls.__name__} another "
                         "`head_kind`."
                     )
                 _TASKS[kind] = cls

@@ -238,7 +238,7 @@ def _check_file(backbone: keras.Model, file: Path) -> None:
 
 
 def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
-    """Export a functional model by Keras, and check that the runtime of the format supports its ops.
+    """Export a functional model with Keras, and check that the runtime of the format supports its ops.
 
     Raises:
         ValueError: if it does not; the message calls the model `what`.

@@ -58,9 +58,8 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
     """
     import tensorflow as tf
 
-    rank = (
-        254 if spec.shape.rank is None else spec.shape.rank
-    )  # TensorFlow's limit, beyond which the process would crash
+    # 254 is TensorFlow's limit, beyond which the process would crash.
+    rank = 254 if spec.shape.rank is None else spec.shape.rank
     try:
         tensor = tf.constant(_check_values(values, spec.dtype, rank), spec.dtype)
     except (TypeError, ValueError) as error:

@@ -106,9 +106,8 @@ class RestApi(Starlette):
         handlers: dict[type[Exception], Callable[..., Response | Awaitable[Response]]] = {
             RequestError: lambda _, error: _json_response({"error": str(error)}, error.status),
             HTTPException: self._no_route,
-            ClientDisconnect: lambda *_: Response(
-                status_code=499
-            ),  # nginx's status for a closed connection, only for the metrics
+            # nginx's status for a closed connection, only for the metrics.
+            ClientDisconnect: lambda *_: Response(status_code=499),
             Exception: lambda *_: _json_response({"error": "The server failed; its log says why."}, 500),
         }
         super().__init__(routes=routes, exception_handlers=handlers, lifespan=self._watch_folder)

@@ -53,7 +53,7 @@ class _Protocol(H11Protocol):
             self.transport.close()
 
     def _start_request_timeout(self) -> None:
-        """Start the timeout for the next request, unless a request is being answered."""
+        """Start the timeout for the next request if no request is being answered."""
         if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
             end = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
             self.timeout_keep_alive_task = self.loop.call_at(end, self.timeout_keep_alive_handler)

@@ -64,7 +64,7 @@ class SmoothedCrossEntropy(keras.losses.Loss):
 
 
 def loss_of_logits(loss: Any) -> Any:
-    """Return the loss to compile a model with whose outputs are logits.
+    """Return a loss, or a dict of losses, for a model whose outputs are logits.
 
     Args:
         loss: a Keras loss, its name, or a dict of these.

@@ -269,7 +269,7 @@ class LAMB(AdamW):
     """Adam with steps scaled to the norm of each weight (You et al., 2020), for very large batches.
 
     A weight `p` becomes `p - rate * |p| / |u| * u`, where `u` is the update of `AdamW` including weight decay. The
-    ratio of the norms is 1 if either norm is 0, and for variables without weight decay. The defaults are those of
+    ratio of the norms is 1 if either norm is 0, and for variables without weight decay. The defaults match
     ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), without bias correction.
     `keras.optimizers.Lamb` always applies the correction, and leaves the weight decay out of the norm.
 

@@ -601,8 +601,8 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "held.append(TrainingDocuments(text, count, held=True))",
-        "held.append(TrainingDocuments(text, count))",
+        "held_out.append(TrainingDocuments(text, count, held=True))",
+        "held_out.append(TrainingDocuments(text, count))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",
