@@ -369,8 +369,8 @@ FAULTS = (
     Fault(
         "others' entries of a directory are gone while it is replaced",
         "files/atomic.py",
-        "kept = _link_foreign(target, temporary, owns)",
-        "kept = []",
+        "foreign_names = _link_foreign(target, temporary, owns)",
+        "foreign_names = []",
     ),
     Fault(
         "an archive may write outside of the folder that it is unpacked into",
@@ -575,7 +575,7 @@ FAULTS = (
     Fault(
         "a server believes what the header says about the size of a body",
         "serving/rest_api.py",
-        "if len(body) + len(part) > most:",
+        "if len(body) + len(part) > max_bytes:",
         "if False:",
     ),
     # === Readers ===
@@ -601,8 +601,8 @@ FAULTS = (
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "held.append(TrainingDocuments(text, count, held=True))",
-        "held.append(TrainingDocuments(text, count))",
+        "held_out.append(TrainingDocuments(text, count, held=True))",
+        "held_out.append(TrainingDocuments(text, count))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",
@@ -638,8 +638,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "return rise * ops.where(total > 0, _SHAPES[self.schedule](left, warm), 1.0)",
-        "return rise * ops.where(total > 0, ops.ones_like(left), 1.0)",
+        "return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "return rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
