@@ -1,4 +1,4 @@
-"""`lmzoo prepare`."""
+"""The command `lmzoo prepare`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def prepare(
     with show_status(f"Loading {tokenizer}"):
         stored_tokenizer = open_source(tokenizer).preprocessor().tokenizer
     preparation = Preparation(**{**asdict(options), "languages": tuple(options.languages or ())})
-    # Ray writes to the standard output that a worker has died.
+    # Ray reports the death of a worker on standard output.
     with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
         counts = prepare_corpus(documents, stored_tokenizer, output, preparation, scale.workers, scale.ray)
     print_tabs(counts.items())

@@ -1,4 +1,4 @@
-"""`lmzoo presets`, `lmzoo convert` and `lmzoo verify`."""
+"""The commands `lmzoo presets`, `lmzoo convert` and `lmzoo verify`."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def presets() -> None:
         "license": [info.license for info in infos],
         "where": ["shipped" if info.shipped else info.handle for info in infos],
     }
-    # Users copy the names, so they are never cut: where space is short, the last columns are left out.
+    # Names are never truncated, since users copy them: on narrow terminals, the last columns are dropped.
     table = plain_table()
-    room = console.width
+    free_width = console.width
     for title, values in cells.items():
-        room -= max(map(len, [title, *values])) + 2 * (title != "name")
-        if room < 0:
+        free_width -= max(map(len, [title, *values])) + 2 * (title != "name")
+        if free_width < 0:
             break
         table.add_column(title, no_wrap=True)
     for row in zip(*cells.values(), strict=True):

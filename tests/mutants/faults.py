@@ -114,8 +114,8 @@ FAULTS = (
     Fault(
         "choices that are not there are rivals of those that are",
         "layers/choice_axis.py",
-        "return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)",
-        "return ops.reshape(scores, ops.shape(there))",
+        "return ops.where(is_present, ops.reshape(scores, ops.shape(is_present)), ABSENT)",
+        "return ops.reshape(scores, ops.shape(is_present))",
     ),
     # === Models ===
     Fault(
@@ -466,8 +466,8 @@ FAULTS = (
     Fault(
         "the weights of a weighted mean begin at 0",
         "layers/pooling.py",
-        "places = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
-        "places = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
+        "weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
+        "weights = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
     ),
     Fault(
         "the default prompt is not put before texts that are exported",
