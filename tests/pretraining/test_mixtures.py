@@ -16,7 +16,7 @@ from lmzoo.pretraining.interleaved import MixedBatches, join_sequences, turns_of
 from lmzoo.pretraining.training_texts import (
     MixedDocuments,
     TrainingDocuments,
-    _names,
+    _name_texts,
     identity_of,
     read_texts,
     split_held_out,
@@ -170,8 +170,8 @@ def test_names_and_identity(tmp_path, text):
     texts = read_texts({str(tmp_path / path) + "/" * path.endswith("/"): 1 for path in paths})
     assert [found.name for found in texts] == ["a", "a_train", "a_train_2", "d", "e"]
     assert read_texts({text: 7})[0].name == ""
-    assert _names(["a/books_2.txt", "books/", "b/books.txt"]) == ["books_2", "books", "books_3"]
-    assert _names(["books/", "b/books.txt", "c/books_2/"]) == ["books", "books_2", "books_2_2"]
+    assert _name_texts(["a/books_2.txt", "books/", "b/books.txt"]) == ["books_2", "books", "books_3"]
+    assert _name_texts(["books/", "b/books.txt", "c/books_2/"]) == ["books", "books_2", "books_2_2"]
     identity = identity_of(texts)
     assert json.loads(json.dumps(identity)) == identity
     assert identity["a"]["share"] == 0.2
