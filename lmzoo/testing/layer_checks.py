@@ -89,8 +89,8 @@ def check_layer_config(build: Build, arguments: Arguments) -> None:
     """Check that a layer restored from its configuration in JSON has the same configuration, in each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
-        stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
-        clone = keras.saving.deserialize_keras_object(stored)
+        config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+        clone = keras.saving.deserialize_keras_object(config)
         assert type(clone) is type(layer)
         assert json.dumps(clone.get_config()) == json.dumps(layer.get_config()), policy
         assert clone.dtype_policy.name == layer.dtype_policy.name
@@ -135,12 +135,12 @@ def check_layer_training(build: Build, arguments: Arguments) -> None:
         return
     model, values = _functional(layer, arguments(_BATCH_SIZE), "float")
     model.compile(keras.optimizers.SGD(0.01), loss="mse", run_eagerly=not compiles_each_operation())
-    before = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    old_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
     targets = [np.ones(x.shape, "float32") for x in keras.tree.flatten(model.predict_on_batch(values))]
     assert np.isfinite(model.train_on_batch(values, targets)).all()
-    after = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
-    assert all(np.isfinite(array).all() for array in after), "a gradient is not finite"
-    assert any((a != b).any() for a, b in zip(after, before, strict=True)), "no weight has moved"
+    new_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    assert all(np.isfinite(array).all() for array in new_weights), "a gradient is not finite"
+    assert any((a != b).any() for a, b in zip(new_weights, old_weights, strict=True)), "no weight has moved"
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:

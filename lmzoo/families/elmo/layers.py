@@ -134,9 +134,9 @@ class BiLM(ConfiguredLayer):
         new_state: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
-            before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
-            results, memories = lstm(*inputs, [self._start(pair, batch) for pair in before])
-            for direction, old, pair in zip(DIRECTIONS, before, zip(memories, results, strict=True), strict=True):
+            old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
+            results, memories = lstm(*inputs, [self._start(pair, batch) for pair in old_state])
+            for direction, old, pair in zip(DIRECTIONS, old_state, zip(memories, results, strict=True), strict=True):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
                 new = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old is not None:

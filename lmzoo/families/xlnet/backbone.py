@@ -262,24 +262,18 @@ def _streams(
     """
     contents = [layers.embeddings(inputs["token_ids"], training=training)]  # (B, T, H)
     mask, apart = _views(inputs, order, state=state)
-    query_arguments: dict[str, Tensor | None] = {}
+    query_args: dict[str, Tensor | None] = {}
     if queries is not None:
         queries = layers.embeddings.dropout(queries, training=training)  # (B, M, H)
-        query_arguments["query_mask"], query_arguments["query_apart"] = _views(inputs, order, positions, state)
-        query_arguments["positions"] = positions
+        query_args["query_mask"], query_args["query_apart"] = _views(inputs, order, positions, state)
+        query_args["positions"] = positions
     memories: tuple[Tensor | None, ...] = (None,) * len(layers.blocks) if state is None else state[1]
     encodings = layers.encoding(contents[0], memories[0], training=training)  # (R, H)
+    query_state: Any = queries
     query_states: list[Any] = [queries]
     for block, memory in zip(layers.blocks, memories, strict=True):
         outputs = block(
-            contents[-1],
-            encodings,
-            mask,
-            apart,
-            queries=query_states[-1],
-            memory=memory,
-            training=training,
-            **query_arguments,
+            contents[-1], encodings, mask, apart, queries=query_state, memory=memory, training=training, **query_args
         )
         content, query_state = (outputs, None) if queries is None else outputs
         contents.append(content)
