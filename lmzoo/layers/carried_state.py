@@ -39,7 +39,7 @@ class CarriesState(ConfiguredLayer):
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, count: int, training: bool) -> bool:
-        """Allocate the state of `count` sequences, unless there is already room for as many.
+        """Allocate the state of `count` sequences if there is not enough room yet.
 
         In larger batches, the sequences beyond `count` always start from zeros.
 
