@@ -115,7 +115,7 @@ def _label_scores(
 
 
 def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
-    parts = _parts(target)
+    parts = _score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
     spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
@@ -135,7 +135,7 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
         ]
         question = tokenizer.tokenize_with_offsets([text])[0][: count[1]]
         read_text = joined(
-            (_joined(text), encoded.contexts[encoded.examples[window]]),
+            (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
         indices = [(int(positions[window, part]), part) for part in parts]
@@ -170,7 +170,7 @@ def left_out(
     words = [_words(row) for row in rows]
     shorter = [_without(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
     outputs = task.predict(_as_inputs([*rows, *shorter]), batch_size=batch_size, verbose=0)  # (n + w, C)
-    return _class_drops(task, [tuple(map(_joined, row)) for row in rows], words, outputs, target)
+    return _class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
 
 
 def _tags_without(
@@ -192,7 +192,7 @@ def _tags_without(
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    parts = _parts(target)
+    parts = _score_columns(target)
     rows = _rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
@@ -208,7 +208,7 @@ def _answers_without(
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shorter]))
     scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), parts, batch_size)
-    strings = [tuple(map(_joined, row)) for row in rows]
+    strings = [tuple(map(_join_words, row)) for row in rows]
     return _score_drops(strings, words, [answer["text"] for answer in answers], scores)
 
 
@@ -259,7 +259,7 @@ def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[i
     return [int(target)] * len(outputs)
 
 
-def _parts(target: str | int | None) -> tuple[int, ...]:
+def _score_columns(target: str | int | None) -> tuple[int, ...]:
     """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score."""
     parts: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
     require(target in parts, "target", '"start", "end" or None for both, of an answer', target)
@@ -313,7 +313,7 @@ def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
     return list(zip(*clean_segments(texts, task.text_preprocessor.tokenizer.takes_words), strict=True))
 
 
-def _joined(text: _Text) -> str:
+def _join_words(text: _Text) -> str:
     """Return a text as a string, with a space between words."""
     return text if isinstance(text, str) else " ".join(text)
 
@@ -341,7 +341,7 @@ def _removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:
     No space is removed if that would join two words. A space must not be left over, since byte-level tokenizers have
     separate tokens for two spaces, and for a space at the start or end of a text.
     """
-    text = _joined(text)
+    text = _join_words(text)
     character_before = text[:start][-1:]
     character_after = text[end : end + 1]
     if character_after.isspace() and (not character_before or character_before.isspace()):
