@@ -120,8 +120,8 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
         counts = [training, Counter(reading.names(validation[1]))]
     weights = None
     if options.class_weight and class_names:
-        weight_of = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
-        weights = [weight_of[name] for name in y or ()]
+        weight_by_class = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
+        weights = [weight_by_class[name] for name in y or ()]
     return FitExamples(x, y, validation, class_names, counts, weights)
 
 

@@ -36,7 +36,7 @@ def attention(
     context: Context = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
-    """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
+    """Write an HTML page with the attention of each token in every layer and head; it needs no network."""
     from lmzoo import analysis
 
     task, inputs = _load(model, texts)
@@ -60,9 +60,9 @@ def report(
     batch_size: BatchSize = 32,
     columns: LabeledColumns,
 ) -> None:
-    """Write a page with a task's scores on labeled examples, its most confident mistakes and its calibration.
+    """Write an HTML page with a task's scores on labeled examples, its most confident mistakes and its calibration.
 
-    The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
+    It has the scores of `lmzoo evaluate`, also by the length of texts and by the columns of --by.
     """
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream
@@ -85,7 +85,7 @@ def report(
 
 @inspect.command(cls=Command)
 def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
-    """Show how far each layer moves the vectors of the tokens, and how similar their directions are."""
+    """Show how far each layer moves the token vectors, and how similar their directions are."""
     from lmzoo import analysis
 
     task, inputs = _load(model, texts)
@@ -113,7 +113,7 @@ def senses(
     layer: Annotated[int | None, typer.Option(help="Layer to take the vectors from. Default: the last one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
+    """Group the occurrences of a word by sense, using the similarity of their vectors."""
     from lmzoo import analysis
     from lmzoo.models import TextEmbedder
 
@@ -167,7 +167,7 @@ def why(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
+    """Show each word's contribution to a prediction: a class, a number, a word's label, or an answer to a question."""
     from lmzoo import analysis
 
     task, inputs = _load(model, texts)

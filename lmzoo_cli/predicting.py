@@ -254,8 +254,8 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
         for path in (*(pair.target for pair in pairs), record):
             remove(path)
     elif exists(record):
-        stored = load_json(record)
-        if changed := [name for name, value in settings.items() if stored.get(name) != value]:
+        old_settings = load_json(record)
+        if changed := [name for name, value in settings.items() if old_settings.get(name) != value]:
             raise FileExistsError(
                 f"{directory} holds answers of a command whose {changed[0]} differed: pass --overwrite to replace "
                 "them, or another directory."

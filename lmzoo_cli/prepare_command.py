@@ -47,10 +47,10 @@ def prepare(
     options: PreparationOptions,
     scale: WorkerOptions,
 ) -> None:
-    """Tokenize documents into a corpus for pre-training in Python; leave out duplicates and other unwanted ones.
+    """Tokenize documents into a corpus for pre-training in Python, without duplicates and other unwanted documents.
 
-    Every file of documents becomes files of its own in OUT, which are the same for any number of workers. A run that
-    was stopped continues with the same command.
+    Each file of documents becomes separate files in OUT, which are the same for any number of workers. The same command
+    continues a stopped run.
     """
     from lmzoo.data.corpora import Preparation, prepare_corpus
     from lmzoo.presets.source import open_source

@@ -13,10 +13,9 @@ from lmzoo_cli.output import plain_table, print_tabs, say, show_status
 
 
 def presets() -> None:
-    """List the presets that `from_preset` knows by name.
+    """List the presets that `from_preset` loads by name.
 
-    On a terminal they are shown as a table; in a pipe or a file, as tab-separated lines with exact numbers, after a
-    line that names the columns.
+    On a terminal, the output is a table; in a pipe or a file, tab-separated lines with column names and exact numbers.
     """
     from lmzoo import list_presets
 
@@ -86,7 +85,7 @@ def verify(
     ] = False,
     family: _FamilyOption = None,
 ) -> None:
-    """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
+    """List the contents of a checkpoint or preset, and check its files, configuration, tensors and tokenizer."""
     import lmzoo
 
     with show_status(f"Checking {source}"):

@@ -187,9 +187,9 @@ def _describe_duration(seconds: float) -> str:
     minutes = max(1, round(seconds / 60))
     if minutes >= 60:
         minutes = round(minutes, -1)  # the estimate is not more accurate
-    days, rest = divmod(minutes, 24 * 60)
+    days, remaining_minutes = divmod(minutes, 24 * 60)
     words = []
-    for count, name in ((days, "day"), (rest // 60, "hour"), (rest % 60, "minute")):
+    for count, name in ((days, "day"), (remaining_minutes // 60, "hour"), (remaining_minutes % 60, "minute")):
         if count:
             words.append(f"{count} {name}{'s' * (count > 1)}")
     return " ".join(words[:2])

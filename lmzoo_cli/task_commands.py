@@ -57,7 +57,7 @@ def evaluate(
 ) -> None:
     """Print a task's scores on a file of labeled examples.
 
-    The loss and the metrics are those that the model was compiled with; the other scores depend on the task.
+    The scores are the loss and metrics that the model was compiled with, and further scores of its task.
     """
     from lmzoo.data.examples import ExampleStream
     from lmzoo.evaluation.reports import Report
@@ -115,7 +115,7 @@ def predict(
 ) -> None:
     """Write a task's answers to a file of examples, as JSON lines, CSV or Parquet.
 
-    An answer is what the task's method returns: a class and its score, a number, spans, an answer, a choice, words for
+    An answer is the result of the task's method: a class and its score, a number, spans, an answer, a choice, words for
     the mask, or a vector. It is written with the example's id or text, and with its label ("actual") if it has one.
     Without --to, the suffix of OUTPUT gives the format; if it does not, CSV is written with --format csv, otherwise
     JSON lines.

@@ -148,8 +148,8 @@ def join_words(found: Attention) -> Attention:
         for i in np.unique(word_indices).tolist():
             groups.append((tokens[token_indices[word_indices == i]].tolist(), words[i]))
     grouped = {i for members, _ in groups for i in members}
-    rest = [i for i in range(len(found.tokens)) if i not in grouped]
-    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in rest]
+    ungrouped = [i for i in range(len(found.tokens)) if i not in grouped]
+    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped]
     groups.sort(key=lambda group: group[0])
     is_member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
     for row, (members, _) in enumerate(groups):

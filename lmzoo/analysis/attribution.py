@@ -71,9 +71,9 @@ def integrated_gradients(
     points = (points + 1) / 2
     weights = weights / 2
     results = []
-    for i, (read, features, name, score) in enumerate(questions(task, texts, target, word)):
+    for i, (read_text, features, name, score) in enumerate(questions(task, texts, target, word)):
         baseline_features = {**features, "token_ids": features["token_ids"].copy()}
-        baseline_features["token_ids"][0, : len(read.tokens)][read.segments != SPECIAL] = baseline_id
+        baseline_features["token_ids"][0, : len(read_text.tokens)][read_text.segments != SPECIAL] = baseline_id
         start = _embed(task, layer, baseline_features)  # (1, T, E)
         end = _embed(task, layer, features)  # (1, T, E)
         difference = ops.cast(end - start, "float32")
@@ -103,7 +103,7 @@ def integrated_gradients(
             warnings.warn(
                 f"The contributions of text {i} do not add up to its score, by {gap:.2g}: raise `steps`.", stacklevel=2
             )
-        results.append(Attribution(*read, values[: len(read.tokens)], name, text_score, baseline_score))
+        results.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
     return results
 
 

@@ -115,7 +115,7 @@ def _label_scores(
 
 
 def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
-    parts = _parts(target)
+    parts = _score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
     spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
@@ -124,7 +124,8 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
     for text, answer, window in zip(asked, answers, windows.tolist(), strict=True):
-        first, count = encoded.begins[window], encoded.counts[window]
+        first = encoded.begins[window]
+        count = encoded.counts[window]
         context_slice = slice(first[3], first[3] + count[3])
         ids = encoded.tokens[context_slice].tolist()
         offsets = encoded.spans[context_slice].tolist()
@@ -133,25 +134,25 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
             for token_id, span in zip(ids, offsets, strict=True)
         ]
         question = tokenizer.tokenize_with_offsets([text])[0][: count[1]]
-        read = joined(
-            (_joined(text), encoded.contexts[encoded.examples[window]]),
+        read_text = joined(
+            (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
         indices = [(int(positions[window, part]), part) for part in parts]
-        yield _question(reader, read, encoded.packed(np.array([window])), 0, answer["text"], *indices)
+        yield _question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
 
 
 def _question(
-    reader: Reader, read: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
+    reader: Reader, read_text: ReadText, encoded: EncodedTexts, i: int, target: str, *indices: tuple[int, ...]
 ) -> Question:
     """Return a score to explain: the sum of the outputs at `indices` for sequence `i` of `encoded`."""
 
     def score(outputs: Tensor) -> Tensor:
         return sum(outputs[(slice(None), *index)] for index in indices)
 
-    widths = ladder_buckets(max(reader.preprocessor.sequence_length, len(read.tokens)))
-    width = next(width for width in widths if width >= len(read.tokens))
-    return read, reader.preprocessor.features(encoded, np.array([i]), width), target, score
+    widths = ladder_buckets(max(reader.preprocessor.sequence_length, len(read_text.tokens)))
+    width = next(width for width in widths if width >= len(read_text.tokens))
+    return read_text, reader.preprocessor.features(encoded, np.array([i]), width), target, score
 
 
 # === Left-out words ===
@@ -169,7 +170,7 @@ def left_out(
     words = [_words(row) for row in rows]
     shorter = [_without(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
     outputs = task.predict(_as_inputs([*rows, *shorter]), batch_size=batch_size, verbose=0)  # (n + w, C)
-    return _class_drops(task, [tuple(map(_joined, row)) for row in rows], words, outputs, target)
+    return _class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
 
 
 def _tags_without(
@@ -191,11 +192,13 @@ def _tags_without(
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    parts = _parts(target)
+    parts = _score_columns(target)
     rows = _rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
-    words, shorter, shifted_spans = [], [], []
+    words = []
+    shorter = []
+    shifted_spans = []
     for row, (start, end) in zip(rows, spans, strict=True):
         removable = [word for word in _words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
         words.append(removable)
@@ -205,7 +208,7 @@ def _answers_without(
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shorter]))
     scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), parts, batch_size)
-    strings = [tuple(map(_joined, row)) for row in rows]
+    strings = [tuple(map(_join_words, row)) for row in rows]
     return _score_drops(strings, words, [answer["text"] for answer in answers], scores)
 
 
@@ -225,11 +228,11 @@ def _score_drops(
     """Return contributions of words, given scores (n + w,) of n texts, then of the texts without each word."""
     results = []
     parts = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
-    for read, text_words, target, score, without in zip(texts, words, targets, scores.tolist(), parts, strict=False):
+    for strings, text_words, target, score, without in zip(texts, words, targets, scores.tolist(), parts, strict=False):
         offsets = np.array([span for _, _, *span in text_words], "int64").reshape(-1, 2)
         segments = np.array([segment for segment, *_ in text_words], "int64")
         tokens = [word for _, word, _, _ in text_words]
-        results.append(Attribution(read, tokens, offsets, segments, score - without, target, score, None))
+        results.append(Attribution(strings, tokens, offsets, segments, score - without, target, score, None))
     return results
 
 
@@ -256,7 +259,7 @@ def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[i
     return [int(target)] * len(outputs)
 
 
-def _parts(target: str | int | None) -> tuple[int, ...]:
+def _score_columns(target: str | int | None) -> tuple[int, ...]:
     """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score."""
     parts: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
     require(target in parts, "target", '"start", "end" or None for both, of an answer', target)
@@ -268,8 +271,8 @@ def _answer_scores(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return the score of each answer, the window it comes from, and the positions of answers in all windows.
 
-    As in the task's ranking, the window is the one with the highest score among those that hold the answer or, for no
-    answer, the one with the lowest score.
+    As in the task's ranking, the window is the highest-scoring window that holds the answer or, for no answer, the
+    lowest-scoring window.
 
     Returns:
         Scores, float64 (n,), NaN for an answer that no window holds after a word was left out; windows, int64 (n,); and
@@ -310,7 +313,7 @@ def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
     return list(zip(*clean_segments(texts, task.text_preprocessor.tokenizer.takes_words), strict=True))
 
 
-def _joined(text: _Text) -> str:
+def _join_words(text: _Text) -> str:
     """Return a text as a string, with a space between words."""
     return text if isinstance(text, str) else " ".join(text)
 
@@ -338,11 +341,12 @@ def _removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:
     No space is removed if that would join two words. A space must not be left over, since byte-level tokenizers have
     separate tokens for two spaces, and for a space at the start or end of a text.
     """
-    text = _joined(text)
-    before, after = text[:start][-1:], text[end : end + 1]
-    if after.isspace() and (not before or before.isspace()):
+    text = _join_words(text)
+    character_before = text[:start][-1:]
+    character_after = text[end : end + 1]
+    if character_after.isspace() and (not character_before or character_before.isspace()):
         return start, end + 1
-    if before.isspace() and not after.isalnum():  # before punctuation, or at the end
+    if character_before.isspace() and not character_after.isalnum():  # before punctuation, or at the end
         return start - 1, end
     return start, end
 

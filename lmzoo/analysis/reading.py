@@ -106,9 +106,9 @@ class Reader:
         read_texts = []
         for i, length in enumerate(encoded.lengths.tolist()):
             second = int(encoded.second[i])  # position where the second text begins
-            after = end if len(spans) == 1 else between
+            separator = end if len(spans) == 1 else between
             pieces: list[tuple[int, Sequence[TokenSpan]]] = [(SPECIAL, start)]
-            pieces += [(0, spans[0][i][: second - len(start) - len(after)]), (SPECIAL, after)]
+            pieces += [(0, spans[0][i][: second - len(start) - len(separator)]), (SPECIAL, separator)]
             if len(spans) > 1:
                 pieces += [(1, spans[1][i][: length - second - len(end)]), (SPECIAL, end)]
             strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))

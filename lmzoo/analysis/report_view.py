@@ -76,8 +76,8 @@ def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
     content = table(name, titles, [_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
-    more = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
-    return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{more}</section>\n"
+    footnote = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
+    return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
 
 
 def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:

@@ -105,7 +105,8 @@ def senses(
     if not cleaned:
         raise ValueError("`texts` is empty: pass at least one text.")
     indices = [i for i, text in enumerate(cleaned) if lowercase in map(str.lower, words_of(text))]
-    occurrences, vectors = [], []
+    occurrences = []
+    vectors = []
     embeddings = embedder.embed([cleaned[i] for i in indices], batch_size, level="word", layers=layers)
     for i, embedded in zip(indices, embeddings, strict=True):
         for name, (start, end), vector in zip(*embedded, strict=True):

@@ -153,7 +153,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return {}
 
     def check_inputs(self, inputs: Features) -> Features:
-        """Check the names and values of inputs, and return the ones that the model takes.
+        """Check the names and values of inputs, and return the inputs of the model.
 
         While a graph is built, only the names are checked.
 

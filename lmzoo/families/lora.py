@@ -84,7 +84,7 @@ class LoraModel(NamedInputsModel):
         if not self.lora_rank:
             raise ValueError(f"This {type(self).__name__} has no LoRA to save. Call `enable_lora(rank)` first.")
         arrays = [(_RANK, np.array(self.lora_rank))]
-        for layer_path, layer in _adapted(self).items():
+        for layer_path, layer in _lora_layers(self).items():
             arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in updates_of(layer)]
         write_hdf5(path, arrays)
 
@@ -120,7 +120,7 @@ class LoraModel(NamedInputsModel):
                 f"{path} holds updates of rank {rank}, but the LoRA of this {type(self).__name__} has rank "
                 f"{self.lora_rank}. Load them into a model without LoRA."
             )
-        elif different := sorted(_adapted(self).keys() ^ updates.keys()):
+        elif different := sorted(_lora_layers(self).keys() ^ updates.keys()):
             raise ValueError(
                 f"{path} holds updates of other layers than the LoRA of this {type(self).__name__}: only one of them "
                 f"has {different[0]!r}. Load them into a model without LoRA."
@@ -158,7 +158,7 @@ def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> 
                 weight.trainable &= id(weight) in inner_ids
 
 
-def _adapted(model: keras.Model) -> dict[str, keras.layers.Layer]:
+def _lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
     """Return the layers with low-rank updates, by path."""
     return {layer.path: layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)}
 

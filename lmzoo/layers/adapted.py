@@ -24,7 +24,7 @@ class AdaptedLayer(keras.layers.Layer):
     lora_enabled: bool
 
     def quantize(self, mode: str | None = None, type_check: bool = True, **kwargs: Any) -> None:
-        """Quantize the weights as `keras.layers.Layer.quantize` does, without its check for Keras' own layer types."""
+        """Quantize the weights; unlike in `keras.layers.Layer.quantize`, the layer may be a subclass of Keras' own."""
         super().quantize(mode, type_check=False, **kwargs)
 
     def save_own_variables(self, store: Any) -> None:

@@ -39,7 +39,7 @@ class CarriesState(ConfiguredLayer):
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, count: int, training: bool) -> bool:
-        """Allocate the state of `count` sequences, unless there is already room for as many.
+        """Allocate the state of `count` sequences if there is not enough room yet.
 
         In larger batches, the sequences beyond `count` always start from zeros.
 
@@ -76,9 +76,9 @@ class CarriesState(ConfiguredLayer):
     def keep_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
         """Store `after`, the state at the end of a batch of `batch` sequences, for the next batch."""
         memory = self._memories[bool(training)]
-        for stored, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
-            new = ops.concatenate([ops.cast(new, stored.dtype), ops.convert_to_tensor(stored)[batch:]])
-            stored.assign(ops.reshape(new[: memory.count], stored.shape))
+        for variable, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
+            new = ops.concatenate([ops.cast(new, variable.dtype), ops.convert_to_tensor(variable)[batch:]])
+            variable.assign(ops.reshape(new[: memory.count], variable.shape))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -125,7 +125,8 @@ class CharacterEncoder(ConfiguredLayer):
             initializer=zero_first(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embedding",
         )
-        self.kernels, self.biases = [], []
+        self.kernels = []
+        self.biases = []
         for i, (width, count) in enumerate(self.filters):
             initializer = keras.initializers.RandomUniform(-0.05, 0.05)
             if self.activation == "tanh":

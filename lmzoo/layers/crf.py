@@ -81,7 +81,7 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
     labels = ops.where(words, ops.cast(labels, "int32"), 0)  # (B, T)
     previous_labels = ops.take_along_axis(labels, ops.maximum(previous, 0), axis=1)  # (B, T)
     previous_labels = ops.where(previous < 0, no_word, previous_labels)
-    steps = _at(_at(scores, previous_labels), labels)  # (B, T)
+    steps = _take(_take(scores, previous_labels), labels)  # (B, T)
     last = ops.max(ops.where(words, positions, -1), axis=1, keepdims=True)  # (B, 1), position of the last word
     last_label = ops.where(last < 0, no_word, ops.take_along_axis(labels, ops.maximum(last, 0), axis=1))  # (B, 1)
     ending = ops.take_along_axis(_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
@@ -171,7 +171,7 @@ def _unmask(scores: Tensor) -> Tensor:
     return ops.where(scores < _FORBIDDEN / 2, scores - _FORBIDDEN, scores)
 
 
-def _at(x: Tensor, indices: Tensor) -> Tensor:
+def _take(x: Tensor, indices: Tensor) -> Tensor:
     """Select along the third axis of `x` (B, T, S, ...) by `indices`, int (B, T), and return (B, T, ...)."""
     indices = ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2)))
     return ops.squeeze(ops.take_along_axis(x, indices, axis=2), axis=2)

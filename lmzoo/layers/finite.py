@@ -24,7 +24,7 @@ def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
 
 
 def warn_of_not_finite(place: object, problem: str | None) -> None:
-    """Warn about `problem`, a message of `not_finite`, in the file or model `place`; do nothing for None."""
+    """Warn about NaN or infinite values in the file or model `place`, if `not_finite` returned a problem."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 

@@ -39,7 +39,7 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        """Return a tensor of random values, or of arbitrary ones inside `skip_initial_values`."""
+        """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
         if _skipped.get():
             return _uninitialized(shape, dtype)
         if keras.backend.backend() != "jax" or not isinstance(self.seed, int):
@@ -63,7 +63,7 @@ class Orthogonal(keras.initializers.Orthogonal):
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        """Return a tensor of random values, or of arbitrary ones inside `skip_initial_values`."""
+        """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
         if _skipped.get():
             return _uninitialized(shape, dtype)
         dtype = keras.backend.standardize_dtype(dtype)

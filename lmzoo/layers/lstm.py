@@ -125,7 +125,8 @@ def lstm_recurrence(
         products = [[product_with(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
-            new_carry, results = [], []
+            new_carry = []
+            results = []
             for (memory, output), z, (to_gates, *projection) in zip(carry, gates, products, strict=True):
                 z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
@@ -163,12 +164,13 @@ def _recurrence_gradient(
     projection_clip: float | None,
 ) -> list[list[Tensor]]:
     """Return the gradients of each LSTM's arguments, given the upstream gradients of the outputs only."""
-    before = []  # memory (T, B, D) and output (T, B, P) before each step
+    previous = []  # memory (T, B, D) and output (T, B, P) before each step
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
-        before.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
-    hidden, xs = [], []
+        previous.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
+    hidden = []
+    xs = []
     # Factors that do not depend on later steps are computed for all steps at once, which is faster.
-    for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, before, strict=True):
+    for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, previous, strict=True):
         squashed = ops.tanh(memories)
         hidden.append(o * squashed)  # (T, B, D)
         slopes = (j * i * (1 - i), i * (1 - j * j), earlier * f * (1 - f), squashed * o * (1 - o))
@@ -181,7 +183,8 @@ def _recurrence_gradient(
     ]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
-        new_carry, results = [], []
+        new_carry = []
+        results = []
         for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, products, strict=True):
             output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
@@ -201,7 +204,7 @@ def _recurrence_gradient(
     gradients = []
     for k, (_, _, _, _, *projection) in enumerate(streams):
         d_gates, d_outputs = d_steps[k]
-        gradients.append([d_gates, _outer(before[k][1], d_gates), *d_initial[k]])
+        gradients.append([d_gates, _outer(previous[k][1], d_gates), *d_initial[k]])
         if projection:
             gradients[-1].append(_outer(ops.cast(hidden[k], d_outputs.dtype), d_outputs))
     return gradients

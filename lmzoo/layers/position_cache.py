@@ -23,8 +23,9 @@ def with_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 
     # On TensorFlow, `slice_update` is an op of XLA, which compiles it for each shape and which servers lack.
     shape = ops.shape(cache)
     count = ops.shape(new)[axis]
-    rest = shape[axis + 1 :]
+    trailing = shape[axis + 1 :]
     first = ops.arange(math.prod(shape[:axis]), dtype="int32") * shape[axis] + index  # (n,), first rows to replace
     rows = ops.reshape(ops.expand_dims(first, 1) + ops.arange(count, dtype="int32"), (-1, 1))  # (n·S, 1)
-    updated = ops.scatter_update(ops.reshape(cache, (-1, *rest)), rows, ops.reshape(new, (-1, *rest)))  # (n·T, ...)
+    flat = ops.reshape(cache, (-1, *trailing))  # (n·T, ...)
+    updated = ops.scatter_update(flat, rows, ops.reshape(new, (-1, *trailing)))
     return ops.reshape(updated, shape)

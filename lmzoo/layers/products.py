@@ -18,19 +18,19 @@ _BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}  # of /proc/cpuinfo
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
-    """Return `a @ b` for matrices (n, k) and (k, m), as `keras.ops.matmul`.
+    """Return `a @ b` for matrices (n, k) and (k, m), using a CPU's bfloat16 instructions where JAX can.
 
     XLA uses a CPU's bfloat16 instructions only if the result is float32 and neither matrix is transposed. On CPUs with
     these instructions, JAX computes bfloat16 products and their gradients in that form and rounds the results as XLA
     would: a training step of BERT-base takes 0.6 of the time. Such products have derivatives in reverse mode only.
     """
-    return _in_bfloat16()(a, b) if _uses_instructions(a, b.dtype) else ops.matmul(a, b)
+    return _in_bfloat16()(a, b) if _is_faster_in_bfloat16(a, b.dtype) else ops.matmul(a, b)
 
 
 def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
-    """Return `aᵀ @ b` for matrices (k, n) and (k, m); see `matmul`."""
-    if _uses_instructions(a, b.dtype):
-        return _in_bfloat16()(_transposed(a, rows=_PADDING), b)[: a.shape[1]]
+    """Return `aᵀ @ b` for matrices (k, n) and (k, m), using a CPU's bfloat16 instructions where JAX can."""
+    if _is_faster_in_bfloat16(a, b.dtype):
+        return _in_bfloat16()(_transpose(a, rows=_PADDING), b)[: a.shape[1]]
     return ops.matmul(ops.transpose(a), b)
 
 
@@ -40,7 +40,7 @@ def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
         # The slice comes last, since TensorFlow fuses a product with the addition of a bias.
         x = ops.add(ops.matmul(x, longer), ops.pad(layer.bias, ((0, _PADDING),)))
         return layer.activation(x[:, : layer.units])
-    if not is_plain(layer) or not _uses_instructions(x, layer.compute_dtype):
+    if not is_plain(layer) or not _is_faster_in_bfloat16(x, layer.compute_dtype):
         return layer(x)
     return layer.activation(matmul(x, ops.cast(layer.kernel, x.dtype)) + ops.cast(layer.bias, x.dtype))
 
@@ -80,7 +80,7 @@ def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
     return lambda x: matmul(x, longer)[:, : kernel.shape[1]]
 
 
-def _uses_instructions(a: Tensor, dtype: Any) -> bool:
+def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
     """Return whether a product of `a` and a matrix of `dtype` is faster by `_in_bfloat16` (not for a single row)."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False
@@ -98,7 +98,7 @@ def _has_instructions() -> bool:
         return False
 
 
-def _transposed(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
+def _transpose(x: Tensor, rows: int = 0, columns: int = 0) -> Tensor:
     """Return `x` transposed, with zeros below or to the right, which keep XLA from fusing it into the product."""
     import jax.numpy as jnp
 
@@ -119,8 +119,8 @@ def _in_bfloat16() -> Callable[[Tensor, Tensor], Tensor]:
 
     def backward(operands: tuple[Tensor, Tensor], upstream: Tensor) -> tuple[Tensor, Tensor]:
         a, b = operands
-        da = product(upstream, _transposed(b, columns=_PADDING))[:, : b.shape[0]]
-        return da, product(_transposed(a, rows=_PADDING), upstream)[: a.shape[1]]
+        da = product(upstream, _transpose(b, columns=_PADDING))[:, : b.shape[0]]
+        return da, product(_transpose(a, rows=_PADDING), upstream)[: a.shape[1]]
 
     with_gradient = jax.custom_vjp(product)
     with_gradient.defvjp(forward, backward)

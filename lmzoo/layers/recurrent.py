@@ -97,9 +97,9 @@ class RecurrentLayer(ConfiguredLayer):
             outputs, memories = lstm_recurrence(1)(z, recurrent, *state)
             states = memories, outputs
         elif self.cell == "gru":
-            states = (_gru(z, recurrent, ops.cast(self.candidate_bias, self.compute_dtype), *state),)
+            states = (_run_gru(z, recurrent, ops.cast(self.candidate_bias, self.compute_dtype), *state),)
         else:
-            states = (_simple(z, recurrent, *state),)
+            states = (_run_rnn(z, recurrent, *state),)
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
     def compute_output_spec(self, inputs: Tensor, state: Tensors = None) -> tuple[keras.KerasTensor, ...]:
@@ -107,7 +107,7 @@ class RecurrentLayer(ConfiguredLayer):
         return self.state_spec(*inputs.shape[:2])
 
 
-def _simple(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
+def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)
         return h, h
@@ -115,7 +115,7 @@ def _simple(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
     return scan(step, start, z)[1]
 
 
-def _gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Tensor:
+def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (r, u, n), (h_r, h_u, h_n) = (ops.split(x, 3, axis=1) for x in (z, ops.matmul(h, kernel)))  # (B, H)
         r, u = ops.sigmoid(r + h_r), ops.sigmoid(u + h_u)

@@ -31,7 +31,8 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inp
     new_seeds: list[Tensor] = []
 
     def run(*tensors: Tensor) -> tuple[Tensor, ...]:
-        values, arguments = tensors[: len(weights)], tensors[len(weights) :]
+        values = tensors[: len(weights)]
+        arguments = tensors[len(weights) :]
         with keras.StatelessScope(state_mapping=[*zip(weights, values, strict=True), *fixed]) as scope:
             result = function(*arguments)
         new_seeds[:] = [scope.get_current_value(v) for v in seeds]

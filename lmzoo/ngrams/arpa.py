@@ -65,13 +65,13 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
         for order, keys in enumerate(table.keys, 1):
             file.write(f"\n\\{order}-grams:\n".encode())
             for first in range(0, len(keys), _CHUNK_SIZE):
-                lines = _lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK_SIZE))
+                lines = _format_lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK_SIZE))
                 file.write("".join(lines).encode())
                 advance(len(lines))
         file.write(b"\n\\end\\\n")
 
 
-def _lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
+def _format_lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
     """Return lines of an ARPA file for the n-grams of an order with numbers in `part`."""
     keys = table.keys[order - 1][part]
     columns = []

@@ -260,17 +260,18 @@ class NgramLM:
     def _sentences(self, documents: Iterable[Any], words: bool, title: str, verbose: bool) -> Iterator[Any]:
         """Iterate over the sentences of documents, as lists of words if `words`, and show progress."""
         check_documents(documents)
-        with progress_over(documents, title, "documents", verbose) as read:
+        with progress_over(documents, title, "documents", verbose) as tracked_documents:
             if words:
-                yield from sentences_of(sentences_in(document) for document in read)
+                yield from sentences_of(sentences_in(document) for document in tracked_documents)
             else:
-                reader = DocumentReader(read)
+                reader = DocumentReader(tracked_documents)
                 yield from itertools.chain.from_iterable(reader)
                 reader.report(reader.count)
 
     def _encoded(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
         """Yield the tokens of documents, int32 (T,), in groups of sentences."""
-        start, end = len(self._tokens) - 2, len(self._tokens) - 1
+        start = len(self._tokens) - 2
+        end = len(self._tokens) - 1
         for group in groups_of(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE):
             stream = array("i")
             for ids in filter(None, self.tokenizer.tokenize(group)):

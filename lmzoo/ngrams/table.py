@@ -69,8 +69,8 @@ class NgramTable:
         for order in range(2, self.order + 1):
             parents = np.concatenate([[-1], numbers[:-1]])  # (T,)
             numbers = self.find(order, parents, tokens)
-            weights = _at(self.backoff[order - 2], parents)
-            log10 = np.where(numbers >= 0, _at(self.log10[order - 1], numbers), log10 + weights)
+            weights = _take(self.backoff[order - 2], parents)
+            log10 = np.where(numbers >= 0, _take(self.log10[order - 1], numbers), log10 + weights)
         return log10 * math.log(10)
 
     def next_token(self, context: Sequence[int]) -> np.ndarray:
@@ -93,7 +93,7 @@ class NgramTable:
         return int(number[0])
 
 
-def _at(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+def _take(values: np.ndarray, numbers: np.ndarray) -> np.ndarray:
     """Return the values of n-grams by number, 0 for the number -1; `values` may be empty."""
     results = np.zeros(len(numbers), values.dtype)
     is_valid = numbers >= 0

@@ -86,18 +86,18 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         peer = _make_peer(family, head, Path(folder), variant)
         model = _load(family, head, Path(folder) / "peer")
         save_checkpoint(model, Path(folder) / "ours", to="hf")
-        stored, written = (SafetensorsFiles(Path(folder) / name) for name in ("peer", "ours"))
-        names = canonical_names(layout, stored)  # layout's name -> name in the file
+        original, written = (SafetensorsFiles(Path(folder) / name) for name in ("peer", "ours"))
+        names = canonical_names(layout, original)  # layout's name -> name in the file
         ignored = {
             name for layout_name, name in names.items() if any(re.fullmatch(p, layout_name) for p in layout.ignored)
         }
         # Tensors that all models of the family have in transformers, but only some have in lmzoo.
         backbone = model.backbone if isinstance(model, Task) else model
         added = {names[layout_name] for layout_name in layout.complete(backbone.config)[1]}
-        missing = set(stored.names()) - set(written.names())
+        missing = set(original.names()) - set(written.names())
         assert missing <= ignored, f"{missing - ignored} were read, but not written"
         for name in set(written.names()) - added:
-            np.testing.assert_array_equal(written.read(name), stored.read(name), err_msg=name)
+            np.testing.assert_array_equal(written.read(name), original.read(name), err_msg=name)
         _, report = type(peer).from_pretrained(Path(folder) / "ours", output_loading_info=True)
         assert set(report["missing_keys"]) <= missing, f"transformers misses {report['missing_keys']}"
         assert not report["unexpected_keys"], f"transformers ignores {report['unexpected_keys']}"

@@ -134,7 +134,8 @@ def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray])
     unused = {name: rng.integers(2, size=shape) for name in OTHER_MODELS_INPUTS - model.input.keys()}
     outputs, expected = (model.predict_on_batch(inputs) for inputs in ({**unused, **features}, features))
     assert_close(outputs, expected, "inputs of other models change the outputs", tolerance=0)
-    for name in ("_", *(f"{own}_" for own in model.input)):  # sorted before, between and after the model's own
+    # These names sort before, between and after the names of the model's inputs.
+    for name in ("_", *(f"{input_name}_" for input_name in model.input)):
         for call in (model, model.predict_on_batch):
             with np.testing.assert_raises_regex(ValueError, re.escape(repr(name))):
                 call({**features, name: rng.integers(2, size=shape)})
@@ -382,14 +383,14 @@ def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, ea
     for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()
         model.compile(keras.optimizers.SGD(0.5), loss=loss, **arguments)
-        before = _weights(model)
+        old_weights = _weights(model)
         results.append((model.train_on_batch(*batch), _weights(model)))
     assert_close(results[-1], results[0], "a training step, compiled and eager", tolerance=1e-4)
     assert all(np.isfinite(array).all() for array in results[-1][1]), "a gradient is not finite"
     trainable_ids = {id(weight) for weight in model.trainable_weights}
     unchanged = [
         weight.path
-        for weight, old, new in zip(model.weights, before, results[-1][1], strict=True)
+        for weight, old, new in zip(model.weights, old_weights, results[-1][1], strict=True)
         # The bias of keys has no gradient but noise, since a softmax ignores what is added to all scores of a query.
         if id(weight) in trainable_ids and np.array_equal(old, new) and not weight.path.endswith("key/bias")
         if not _is_unseen(model, weight, batch)

@@ -37,7 +37,7 @@ def _symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[An
     return keras.tree.map_structure(make_input, arguments)
 
 
-def _built(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
+def _build_layer(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
     """Build a layer with reproducible initial weights."""
     keras.utils.set_random_seed(SEED)
     layer = build(policy)
@@ -59,7 +59,7 @@ def _arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
 
 
-def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
+def _make_functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
     """Return a model of the layer with all outputs whose dtypes contain `kinds`, and its inputs as arrays."""
     inputs = _symbolic_inputs(arguments)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
@@ -72,7 +72,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
     """Check that outputs have the declared shapes and dtypes, and are finite, in each dtype policy."""
     values = arguments(_BATCH_SIZE)
     for policy in policies:
-        layer = _built(build, values, policy)
+        layer = _build_layer(build, values, policy)
         computed = _compute(layer, values)
         assert all(np.isfinite(array).all() for array in _arrays(computed)), f"{policy}: not finite"
         for fixed_batch in (False, True):
@@ -89,8 +89,8 @@ def check_layer_config(build: Build, arguments: Arguments) -> None:
     """Check that a layer restored from its configuration in JSON has the same configuration, in each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
-        stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
-        clone = keras.saving.deserialize_keras_object(stored)
+        config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+        clone = keras.saving.deserialize_keras_object(config)
         assert type(clone) is type(layer)
         assert json.dumps(clone.get_config()) == json.dumps(layer.get_config()), policy
         assert clone.dtype_policy.name == layer.dtype_policy.name
@@ -98,8 +98,8 @@ def check_layer_config(build: Build, arguments: Arguments) -> None:
 
 def check_layer_files(build: Build, arguments: Arguments) -> None:
     """Check that a functional model of the layer computes the same after saving and loading."""
-    layer = _built(build, arguments(_BATCH_SIZE))
-    model, values = _functional(layer, arguments(_BATCH_SIZE))
+    layer = _build_layer(build, arguments(_BATCH_SIZE))
+    model, values = _make_functional(layer, arguments(_BATCH_SIZE))
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/layer.keras")
         loaded = keras.saving.load_model(f"{folder}/layer.keras")
@@ -113,7 +113,7 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
     Keras may warn that the layer does not support masking.
     """
     values = arguments(_BATCH_SIZE)
-    layer = _built(build, values)
+    layer = _build_layer(build, values)
     expected = _arrays(_compute(layer, values))
     integers = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
     assert_close(_arrays(_compute(layer, integers)), expected, "masks of integers")
@@ -130,22 +130,22 @@ def check_layer_masks(build: Build, arguments: Arguments) -> None:
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
     """Check that a training step changes the weights of a layer, if it has any, and that all stay finite."""
-    layer = _built(build, arguments(_BATCH_SIZE))
+    layer = _build_layer(build, arguments(_BATCH_SIZE))
     if not layer.trainable_weights:
         return
-    model, values = _functional(layer, arguments(_BATCH_SIZE), "float")
+    model, values = _make_functional(layer, arguments(_BATCH_SIZE), "float")
     model.compile(keras.optimizers.SGD(0.01), loss="mse", run_eagerly=not compiles_each_operation())
-    before = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    old_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
     targets = [np.ones(x.shape, "float32") for x in keras.tree.flatten(model.predict_on_batch(values))]
     assert np.isfinite(model.train_on_batch(values, targets)).all()
-    after = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
-    assert all(np.isfinite(array).all() for array in after), "a gradient is not finite"
-    assert any((a != b).any() for a, b in zip(after, before, strict=True)), "no weight has moved"
+    new_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    assert all(np.isfinite(array).all() for array in new_weights), "a gradient is not finite"
+    assert any((a != b).any() for a, b in zip(new_weights, old_weights, strict=True)), "no weight has moved"
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
     """Check that an empty batch returns outputs that are empty along one axis and otherwise have the same shape."""
-    layer = _built(build, arguments(_BATCH_SIZE))
+    layer = _build_layer(build, arguments(_BATCH_SIZE))
     pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True)
     for empty, full in pairs:
         changed_sizes = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]

@@ -116,7 +116,8 @@ class SharedBlocks(ConfiguredLayer):
 
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
-            outputs, new_seeds = [], []
+            outputs = []
+            new_seeds = []
             for block, weights, kernels, state in zip(group, trainable, longer, seeds, strict=True):
                 with temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
                     x, state = block.stateless_call(weights, state, x, padding_mask, training=training)

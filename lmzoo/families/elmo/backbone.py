@@ -103,7 +103,7 @@ class ElmoBackbone(Backbone):
         inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
         mask = _padding_mask(inputs)
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
-        return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
+        return layers, inputs, _make_outputs(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Return the mask of real tokens, bool (B, T)."""
@@ -139,7 +139,7 @@ class ElmoBackbone(Backbone):
         """
         inputs = inputs if "word_vectors" in inputs else self.select_inputs(inputs)
         marked, marked_mask, state = self.marked_layers(inputs, state)
-        return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _padding_mask(inputs)), state
+        return _make_outputs(self.scalar_mix, self.mean_pooler, marked, marked_mask, _padding_mask(inputs)), state
 
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
@@ -204,7 +204,7 @@ def _padding_mask(inputs: Features) -> Tensor:
     return ops.convert_to_tensor(inputs["token_ids"]) > 0
 
 
-def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
+def _make_outputs(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
     """Return the backbone's outputs, given the language model's layers with sentence markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)

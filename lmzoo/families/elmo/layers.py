@@ -91,9 +91,9 @@ class BiLM(ConfiguredLayer):
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
-            words = _surround(inputs, self.encoder(self._markers(MARKER_LENGTH)), lengths)  # (B, T, P)
+            words = _add_markers(inputs, self.encoder(self._markers(MARKER_LENGTH)), lengths)  # (B, T, P)
         else:
-            ids = _surround(inputs, self._markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
+            ids = _add_markers(inputs, self._markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
             words = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
@@ -134,9 +134,9 @@ class BiLM(ConfiguredLayer):
         new_state: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
-            before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
-            results, memories = lstm(*inputs, [self._start(pair, batch) for pair in before])
-            for direction, old, pair in zip(DIRECTIONS, before, zip(memories, results, strict=True), strict=True):
+            old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
+            results, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
+            for direction, old, pair in zip(DIRECTIONS, old_state, zip(memories, results, strict=True), strict=True):
                 # The state does not include the skip connection. Sequences missing in the batch keep their state.
                 new = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old is not None:
@@ -148,7 +148,7 @@ class BiLM(ConfiguredLayer):
             outputs.append(inputs)
         return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
 
-    def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
+    def _make_initial_state(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
         """Return the initial memory (B, D) and output (B, P), with zeros for sequences that are not in `stored`."""
         memory = ops.zeros((batch, self.config.lstm_dim), memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
@@ -164,7 +164,7 @@ class BiLM(ConfiguredLayer):
         return ops.convert_to_tensor(rows)[:, :width]
 
 
-def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
+def _add_markers(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
     """Put `markers` (2, ...) around sentences (B, T-2, ...) of given `lengths`, and return (B, T, ...)."""
     trailing = (1,) * (len(inputs.shape) - 2)
     inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)

@@ -98,7 +98,7 @@ class LstmLmBackbone(LeftToRightBackbone):
     @classmethod
     def hidden_layers(cls, config: LstmLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
         """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
-        return [states[-1] for states in _states(layers["recurrent"], layers["dropouts"], embedded)]
+        return [states[-1] for states in _run_layers(layers["recurrent"], layers["dropouts"], embedded)]
 
     def state_spec(self, batch: int | None = None) -> Tensors:
         """Return the shapes and dtypes of the state of `batch` sequences."""
@@ -142,7 +142,7 @@ class LstmLmBackbone(LeftToRightBackbone):
             state = keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
         check_like("state", state, self.state_spec(token_ids.shape[0]))
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
-        steps = _states(self.recurrent, self.dropouts, embedded, state, training)
+        steps = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
         last = ops.maximum(lengths - 1, 0)  # (B, 1)
 
@@ -168,12 +168,12 @@ class LstmLmBackbone(LeftToRightBackbone):
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         state = keras.tree.map_structure(lambda states: positions_from(states, index, 1)[:, 0], cache)
-        steps = _states(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
+        steps = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
         cache = keras.tree.map_structure(lambda old, new: with_positions(old, new, index + 1), cache, tuple(steps))
         return steps[-1][-1], cache
 
 
-def _states(
+def _run_layers(
     recurrent: list[RecurrentLayer],
     dropouts: list[Dropout],
     x: Tensor,

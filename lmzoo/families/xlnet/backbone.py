@@ -116,7 +116,7 @@ class XlnetBackbone(TransformerBackbone):
         # === Functional Model ===
         inputs = inputs_of(config)
         parts = SimpleNamespace(**layers)
-        return layers, inputs, _outputs(parts, inputs, _streams(parts, inputs)[0])
+        return layers, inputs, _make_outputs(parts, inputs, _run_streams(parts, inputs)[0])
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str) -> RelativeBlock:
@@ -126,7 +126,7 @@ class XlnetBackbone(TransformerBackbone):
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of each block without dropout, a list of float (B, heads, T, T)."""
         hidden_states = self(inputs)["hidden_states"]
-        mask, apart = _views(inputs)
+        mask, apart = _make_masks(inputs)
         encodings = self.encoding(hidden_states[0])
         return [
             block.attention_scores(hidden, encodings, mask, apart)
@@ -160,7 +160,7 @@ class XlnetBackbone(TransformerBackbone):
             stream, a tuple of num_layers + 1 tensors (B, M, H). In training, the last hidden state of the query stream
             has dropout.
         """
-        return _streams(self, inputs, order, queries, positions, state, training)
+        return _run_streams(self, inputs, order, queries, positions, state, training)
 
     def state_spec(self, batch: int | None = None, length: int | None = None) -> Memory:
         """Return the shapes and dtypes of the state of `batch` sequences that remembers `length` tokens."""
@@ -219,8 +219,8 @@ class XlnetBackbone(TransformerBackbone):
             memory_length = length if state is None else ops.shape(state[0])[1]
         else:
             require(is_integer(memory_length, 1), "memory_length", "a positive integer", memory_length)
-        hidden_states, _ = _streams(self, inputs, state=state, training=training)
-        outputs = _outputs(self, inputs, hidden_states, training)
+        hidden_states, _ = _run_streams(self, inputs, state=state, training=training)
+        outputs = _make_outputs(self, inputs, hidden_states, training)
         old_mask, old_memories = state or (padding_mask[:, :0], tuple(x[:, :0] for x in hidden_states[:-1]))
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True)  # (B, 1)
         # The memory ends with the last real tokens, whatever the padding after them.
@@ -237,7 +237,7 @@ class XlnetBackbone(TransformerBackbone):
         return outputs, (ops.logical_and(mask, is_valid), memories)
 
 
-def _outputs(
+def _make_outputs(
     layers: Any, inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
 ) -> Features:
     sequence = layers.output_dropout(hidden_states[-1], training=training)
@@ -246,7 +246,7 @@ def _outputs(
     return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
 
 
-def _streams(
+def _run_streams(
     layers: Any,
     inputs: Features,
     order: Tensor | None = None,
@@ -261,25 +261,19 @@ def _streams(
     `XlnetBackbone.query_stream`.
     """
     contents = [layers.embeddings(inputs["token_ids"], training=training)]  # (B, T, H)
-    mask, apart = _views(inputs, order, state=state)
-    query_arguments: dict[str, Tensor | None] = {}
+    mask, apart = _make_masks(inputs, order, state=state)
+    query_args: dict[str, Tensor | None] = {}
     if queries is not None:
         queries = layers.embeddings.dropout(queries, training=training)  # (B, M, H)
-        query_arguments["query_mask"], query_arguments["query_apart"] = _views(inputs, order, positions, state)
-        query_arguments["positions"] = positions
+        query_args["query_mask"], query_args["query_apart"] = _make_masks(inputs, order, positions, state)
+        query_args["positions"] = positions
     memories: tuple[Tensor | None, ...] = (None,) * len(layers.blocks) if state is None else state[1]
     encodings = layers.encoding(contents[0], memories[0], training=training)  # (R, H)
+    query_state: Any = queries
     query_states: list[Any] = [queries]
     for block, memory in zip(layers.blocks, memories, strict=True):
         outputs = block(
-            contents[-1],
-            encodings,
-            mask,
-            apart,
-            queries=query_states[-1],
-            memory=memory,
-            training=training,
-            **query_arguments,
+            contents[-1], encodings, mask, apart, queries=query_state, memory=memory, training=training, **query_args
         )
         content, query_state = (outputs, None) if queries is None else outputs
         contents.append(content)
@@ -290,7 +284,7 @@ def _streams(
     return tuple(contents), tuple(query_states)
 
 
-def _views(
+def _make_masks(
     inputs: Features, order: Tensor | None = None, positions: Tensor | None = None, state: Memory | None = None
 ) -> tuple[Tensor, Tensor]:
     """Return whether each query sees each key, bool (B, S or 1, K), and whether their segments differ, bool (B, S, K).
