@@ -38,7 +38,7 @@ PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(filter-out $(PART_1) $(PART_2) $
 
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
-JAX_TESTS ?= tests/conformance tests/layers tests/families/test_remat.py tests/tasks/test_resuming.py \
+JAX_TESTS ?= tests/conformance tests/layers tests/files/test_compilation_cache.py tests/families/test_remat.py tests/tasks/test_resuming.py \
 	$(patsubst %,tests/parallel/test_%.py,clusters collectives layouts meshes processes several_devices training_workers) \
 	tests/tasks/test_shared_models.py \
 	tests/tasks/test_generation.py::test_no_column_is_joined_to_a_matrix \

@@ -1,4 +1,4 @@
-"""One folder for each family, and what they share: the base of all backbones and the Transformer.
+"""Model families, one folder each, and their shared base classes.
 
 A family is registered by a line here; `make registry` then writes the public names and the tables of the pages.
 """

@@ -1,4 +1,4 @@
-"""The layers that families are assembled from."""
+"""Layers that model families are built from."""
 
 from lmzoo.layers.activations import get_activation, get_output_activation
 from lmzoo.layers.adapted import Dense, EinsumDense, Embedding, ReversibleEmbedding

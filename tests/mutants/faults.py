@@ -114,8 +114,8 @@ FAULTS = (
     Fault(
         "choices that are not there are rivals of those that are",
         "layers/choice_axis.py",
-        "return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)",
-        "return ops.reshape(scores, ops.shape(there))",
+        "return ops.where(is_present, ops.reshape(scores, ops.shape(is_present)), ABSENT)",
+        "return ops.reshape(scores, ops.shape(is_present))",
     ),
     # === Models ===
     Fault(
@@ -152,8 +152,8 @@ FAULTS = (
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
         "text/span_labels.py",
-        "return np.where(bound | open_[:, None], continues, True), ~bound, ~open_",
-        "return np.where((bound | open_)[:, None], continues, True), ~bound, ~open_",
+        "np.where(must_continue | must_be_continued[:, None], continues, True)",
+        "np.where((must_continue | must_be_continued)[:, None], continues, True)",
     ),
     Fault(
         "the order of examples does not depend on the seed",
@@ -164,8 +164,8 @@ FAULTS = (
     Fault(
         "windows overlap by the stride instead of beginning so many tokens apart",
         "text/windows.py",
-        "total, stride = sizes[context_of], np.minimum(room, doc_stride)  # (n,), (n,)",
-        "total, stride = sizes[context_of], np.maximum(1, room - doc_stride)  # (n,), (n,)",
+        "stride = np.minimum(room, doc_stride)  # (n,)",
+        "stride = np.maximum(1, room - doc_stride)  # (n,)",
     ),
     Fault(
         "of pairs of equally long texts the first one is cut before the second",
@@ -176,7 +176,7 @@ FAULTS = (
     Fault(
         "segment ids are all zero",
         "text/preprocessor.py",
-        'features["segment_ids"] = after.astype("int32") * mask',
+        'features["segment_ids"] = is_second.astype("int32") * mask',
         'features["segment_ids"] = np.zeros_like(mask)',
     ),
     Fault(
@@ -221,8 +221,8 @@ FAULTS = (
     Fault(
         "weights of words are at the first tokens of a text instead of at those of its words",
         "tasks/token_classifier.py",
-        'spread[places] = join_weights(rows, counts, "words")[kept]',
-        'spread[: len(places)] = join_weights(rows, counts, "words")[kept]',
+        'token_weights[places] = join_weights(rows, counts, "words")[in_sequence]',
+        'token_weights[: len(places)] = join_weights(rows, counts, "words")[in_sequence]',
     ),
     Fault(
         "the schedule of a second fit begins where that of the first one did",
@@ -247,8 +247,8 @@ FAULTS = (
     Fault(
         "sentences that next-sentence prediction replaces by random ones are never trained on",
         "data/corpora/segment_pairing.py",
-        "target - (first[1] - first[0]), rng), 1\n            end = cut  # what was replaced comes next\n",
-        "target - (first[1] - first[0]), rng), 1\n",
+        "label = 1\n            end = cut  # the replaced sentences come next\n",
+        "label = 1\n",
     ),
     Fault(
         "perplexity is a power of 2 where the loss is in nats",
@@ -260,7 +260,7 @@ FAULTS = (
     Fault(
         "of equal tokens in a vocabulary the first one counts",
         "checkpoints/tokenizers/wordpiece.py",
-        'token if last[token] == id else "" for id, token in enumerate(tokens)',
+        'token if last_ids[token] == id else "" for id, token in enumerate(tokens)',
         'token if tokens.index(token) == id else "" for id, token in enumerate(tokens)',
     ),
     Fault(
@@ -272,8 +272,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "elif reason := _reason(layout, canonical, head):",
-        'elif reason := _reason(layout, canonical, head) or "no part of the model":',
+        "elif reason := _reason_to_ignore(layout, canonical, head):",
+        'elif reason := _reason_to_ignore(layout, canonical, head) or "no part of the model":',
     ),
     Fault(
         "the weights in one tensor are taken in the model's order, whatever the table says",
@@ -308,8 +308,8 @@ FAULTS = (
     Fault(
         "a stored head that nothing but its tensors tells is replaced by random weights",
         "checkpoints/hugging_face/checkpoint.py",
-        "kinds = [named] if named else find_heads(layout, shapes, config)",
-        "kinds = [named] if named else []",
+        "kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)",
+        "kinds = [named_kind] if named_kind else []",
     ),
     Fault(
         "a classifier has as many classes as the configuration says, whatever its tensors hold",
@@ -320,8 +320,8 @@ FAULTS = (
     Fault(
         "of two families that a checkpoint may be of, the first is taken",
         "checkpoints/hugging_face/families.py",
-        "if len(fitting) != 1:",
-        "if not fitting:",
+        "if len(matches) != 1:",
+        "if not matches:",
     ),
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
@@ -350,8 +350,8 @@ FAULTS = (
     Fault(
         "an index may list the same tensor twice",
         "checkpoints/formats/sharded.py",
-        "if len(mapped) < len(weight_map):",
-        "if not mapped:",
+        "if len(shard_by_tensor) < len(weight_map):",
+        "if not shard_by_tensor:",
     ),
     # === Presets ===
     Fault(
@@ -369,8 +369,8 @@ FAULTS = (
     Fault(
         "others' entries of a directory are gone while it is replaced",
         "files/atomic.py",
-        "kept = _link_foreign(target, temporary, owns)",
-        "kept = []",
+        "foreign_names = _link_foreign(target, temporary, owns)",
+        "foreign_names = []",
     ),
     Fault(
         "an archive may write outside of the folder that it is unpacked into",
@@ -381,8 +381,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "difflib.get_close_matches(start, names)",
-        "difflib.get_close_matches(start, names, cutoff=1.0)",
+        "difflib.get_close_matches(prefix, names)",
+        "difflib.get_close_matches(prefix, names, cutoff=1.0)",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
@@ -405,8 +405,8 @@ FAULTS = (
     Fault(
         "special tokens that hold spaces are split there",
         "text/tokenizers/rust_tokenizer.py",
-        "self._has_words = not any(map(self._crosses_words, tokens))",
-        "self._has_words = True",
+        "self._can_cache = not any(map(self._crosses_words, tokens))",
+        "self._can_cache = True",
     ),
     Fault(
         "two spaces between words are those of two words",
@@ -466,8 +466,8 @@ FAULTS = (
     Fault(
         "the weights of a weighted mean begin at 0",
         "layers/pooling.py",
-        "places = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
-        "places = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
+        "weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
+        "weights = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
     ),
     Fault(
         "the default prompt is not put before texts that are exported",
@@ -496,14 +496,14 @@ FAULTS = (
     Fault(
         "the length of Sentence Transformers is ignored",
         "checkpoints/checkpoint.py",
-        "if stated is None else min(stated, positions)",
-        "if True else min(stated, positions)",
+        "if limit is None else min(limit, max_positions)",
+        "if True else min(limit, max_positions)",
     ),
     Fault(
         "`do_lower_case` of Sentence Transformers is ignored",
         "checkpoints/sentence_transformers/checkpoint.py",
-        "if self.do_lower_case else found.tokenizer",
-        "if False else found.tokenizer",
+        "if self.do_lower_case else base.tokenizer",
+        "if False else base.tokenizer",
     ),
     Fault(
         "a dense layer of Sentence Transformers without an activation in its file has none",
@@ -544,8 +544,8 @@ FAULTS = (
     Fault(
         "the threshold for no answer is always zero",
         "text/answer_ranking.py",
-        "place = sum(null - answer.score <= threshold for answer in answers)",
-        "place = sum(null - answer.score <= 0 for answer in answers)",
+        "null_index = sum(null - answer.score <= threshold for answer in answers)",
+        "null_index = sum(null - answer.score <= 0 for answer in answers)",
     ),
     Fault(
         "answers are ranked from the worst one on",
@@ -557,8 +557,8 @@ FAULTS = (
     Fault(
         "an exported model takes answers from windows that cut off their context",
         "text/graphs/answer_ranking.py",
-        "starts = most & (place >= 0) & (place < words)  # (w, t)",
-        "starts = (place >= 0) & (place < words)  # (w, t)",
+        "is_valid_start = has_most_context & (window_positions >= 0) & (window_positions < num_tokens)  # (w, t)",
+        "is_valid_start = (window_positions >= 0) & (window_positions < num_tokens)  # (w, t)",
     ),
     Fault(
         "a server is not warmed up for texts that fill a row",
@@ -575,7 +575,7 @@ FAULTS = (
     Fault(
         "a server believes what the header says about the size of a body",
         "serving/rest_api.py",
-        "if len(body) + len(part) > most:",
+        "if len(body) + len(part) > max_bytes:",
         "if False:",
     ),
     # === Readers ===
@@ -588,21 +588,21 @@ FAULTS = (
     Fault(
         "blank lines of CoNLL's files end no sentence",
         "data/readers/conll.py",
-        "            inside = False\n        elif",
+        "            in_sentence = False\n        elif",
         "            pass\n        elif",
     ),
     Fault(
         "a damaged file of a corpus is read as other text",
         "data/corpora/token_corpus.py",
-        "if stored != found:",
-        "if len(stored) != len(found):",
+        "if expected != actual:",
+        "if len(expected) != len(actual):",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "held.append(TrainingDocuments(text, count, held=True))",
-        "held.append(TrainingDocuments(text, count))",
+        "held_out.append(TrainingDocuments(text, count, held=True))",
+        "held_out.append(TrainingDocuments(text, count))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",
@@ -638,8 +638,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "return rise * ops.where(total > 0, _SHAPES[self.schedule](left, warm), 1.0)",
-        "return rise * ops.where(total > 0, ops.ones_like(left), 1.0)",
+        "return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "return rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
@@ -650,8 +650,8 @@ FAULTS = (
     Fault(
         "an added token of single words is found inside of others in graphs",
         "text/graphs/added_tokens.py",
-        "kept = ~(beside & tf.gather(self._single, number))",
-        "kept = tf.ones_like(beside)",
+        "is_valid = ~(touches_word & tf.gather(self._single, index))",
+        "is_valid = tf.ones_like(touches_word)",
     ),
     Fault(
         "embeddings of new tokens are zeros",
@@ -704,8 +704,8 @@ FAULTS = (
     Fault(
         "a padded slot replaces the first token",
         "tasks/objectives/replaced_tokens.py",
-        "here = here & (positions[..., None] > 0)",
-        "here = here & (positions[..., None] >= 0)",
+        "is_target = is_target & (positions[..., None] > 0)",
+        "is_target = is_target & (positions[..., None] >= 0)",
     ),
     Fault(
         "padding counts among the tokens that a discriminator judges",
