@@ -32,8 +32,14 @@ FAULTS = (
     Fault(
         "attention ignores the padding mask",
         "layers/attention.py",
-        'scores = scores + ops.cast(bias, "float32")',
+        'scores = scores + ops.cast(padding, "float32")',
         'scores = ops.cast(scores, "float32")',
+    ),
+    Fault(
+        "attention ignores the bias of positions where the model is in half precision",
+        "layers/attention.py",
+        "if bias is not None:",
+        'if bias is not None and query.dtype == "float32":',
     ),
     Fault(
         "the softmax of attention is computed in half precision where the model is",
