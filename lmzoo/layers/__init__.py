@@ -19,6 +19,7 @@ from lmzoo.layers.pooling import (
     SquareRootMeanPooler,
     WeightedMeanPooler,
 )
+from lmzoo.layers.position_bias import RelativePositionBias
 from lmzoo.layers.recurrent import RecurrentLayer
 from lmzoo.layers.relative_attention import RelativeAttention, RelativeEncoding
 from lmzoo.layers.relative_block import RelativeBlock
@@ -45,6 +46,7 @@ __all__ = [
     "RelativeAttention",
     "RelativeBlock",
     "RelativeEncoding",
+    "RelativePositionBias",
     "ReplacedTokenHead",
     "ReversibleEmbedding",
     "SampledSoftmax",

@@ -117,6 +117,10 @@ CASES = {
     layers.RelativeEncoding: (lambda p: layers.RelativeEncoding(dtype=p), lambda b: [floats(b, T, H - 1)]),
     layers.RelativeAttention: (lambda p: layers.RelativeAttention(N, H, dtype=p), lambda b: [*content(b), *queries(b)]),
     layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda b: [*content(b), *queries(b)]),
+    layers.RelativePositionBias: (
+        lambda p: layers.RelativePositionBias(N, 10, 19, dtype=p),
+        lambda b: [floats(b, T, H), ids(T, b, S)],
+    ),
     QueryStream: (
         lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
         lambda b: [segmented(b), ids(T, b, T), ids(T, b, S)],
