@@ -56,7 +56,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm \
+.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm mpnet \
 	bench clean test-lowest test-highest release-check
 
 help:  ## list the targets
@@ -175,7 +175,9 @@ pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped preset
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')
 
 minilm: $(QUICKSTART_STAMP)  ## fetch published weights, all-MiniLM-L6-v2 (83 MB), into real_weights/; some tests and benchmarks use them
-	@$(BIN)/python examples/fetch_minilm.py
+mpnet: $(QUICKSTART_STAMP)  ## the same for all-mpnet-base-v2 (405 MB)
+minilm mpnet:
+	@$(BIN)/python examples/fetch_weights.py $@
 
 bench: $(DEV_STAMP)  ## side-by-side benchmarks; needs a quiet machine
 	@$(BIN)/python -m benchmarks

@@ -11,6 +11,7 @@ PRETRAINED_FAMILIES = (
     "gpt",
     "gpt2",
     "lstm_lm",
+    "mpnet",
     "roberta",
     "xlm_roberta",
     "xlnet",

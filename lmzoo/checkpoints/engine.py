@@ -29,7 +29,7 @@ _NUMBERED = {"h": "num_highway", "i": "num_layers"}
 # Arguments that equal the length of an axis of some tensor, except those in `without_axis` of a configuration class.
 _AXES = (
     "bucket_size", "embedding_dim", "filters", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length",
-    "projection_dim", "vocabulary_size",
+    "num_buckets", "projection_dim", "vocabulary_size",
 )  # fmt: skip
 
 

@@ -21,6 +21,7 @@ from lmzoo.layers.pooling import (
     SquareRootMeanPooler,
     WeightedMeanPooler,
 )
+from lmzoo.layers.position_bias import RelativePositionBias
 from lmzoo.layers.recurrent import RecurrentLayer
 from lmzoo.layers.relative_attention import RelativeAttention, RelativeEncoding
 from lmzoo.layers.relative_block import RelativeBlock
@@ -50,6 +51,7 @@ __all__ = [
     "RelativeAttention",
     "RelativeBlock",
     "RelativeEncoding",
+    "RelativePositionBias",
     "ReplacedTokenHead",
     "ReversibleEmbedding",
     "SampledSoftmax",

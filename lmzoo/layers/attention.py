@@ -97,7 +97,11 @@ def attention_by_length(
 
 
 def attention_probabilities(
-    query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None = None
+    query: Tensor,
+    key: Tensor,
+    padding_mask: Tensor,
+    positions: Tensor | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
@@ -107,6 +111,7 @@ def attention_probabilities(
         padding_mask: bool tensor (B, T), True at real tokens.
         positions: int tensor (S,), for causal attention: the position of each query among the T; it does not see later
             ones. None for attention in both directions.
+        bias: float tensor (B, N, S, T) or (1, N, S, T), added to the scores Q·Kᵀ/√D, or None.
 
     Returns:
         Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias and causality as an (S, T)
@@ -114,8 +119,10 @@ def attention_probabilities(
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
-    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
-    scores = scores + ops.cast(bias, "float32")
+    if bias is not None:
+        scores = scores + ops.cast(bias, "float32")
+    padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
+    scores = scores + ops.cast(padding, "float32")
     if positions is not None:
         later = ops.arange(ops.shape(key)[2]) > ops.expand_dims(positions, 1)  # (S, T)
         scores = scores + ops.cast(ops.where(later, _LATER, 0.0), "float32")
@@ -147,6 +154,8 @@ class SelfAttention(ConfiguredLayer):
         cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int or int
             tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H) with S new positions.
             Their keys and values are put into the cache, and they see what it holds before them.
+        bias: optional float (B, N, S, T) or (1, N, S, T), added to the scores before the softmax: see
+            `RelativePositionBias`.
 
     With `queries` from another sequence it is the attention of a decoder to its source. `keys_and_values` and `attend`
     are its two halves, for a source that is read once and attended to many times.
@@ -238,6 +247,7 @@ class SelfAttention(ConfiguredLayer):
         queries: Tensor | None = None,
         cache: Cache | None = None,
         index: int | Tensor | None = None,
+        bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Attend from every position, or from `queries`, to what it may see.
@@ -268,10 +278,11 @@ class SelfAttention(ConfiguredLayer):
             key = with_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
             value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
             cache = key, value
-        if cache is None and not (training and self.dropout.rate) and _is_fused(query, key):
+        plain = cache is None and bias is None and not (training and self.dropout.rate)
+        if plain and _is_fused(query, key):
             context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn")
         else:
-            probabilities = attention_probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
+            probabilities = attention_probabilities(query, key, padding_mask, positions, bias)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
         output = self._joined_heads(context, ops.shape(queries))  # (B, S, H)
@@ -312,14 +323,16 @@ class SelfAttention(ConfiguredLayer):
         shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
-    def scores(self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None) -> Tensor:
+    def scores(
+        self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None, bias: Tensor | None = None
+    ) -> Tensor:
         """Return the attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
         if queries is not None:
             (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
-            return attention_probabilities(query, key, padding_mask)
+            return attention_probabilities(query, key, padding_mask, bias=bias)
         query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
         positions = ops.arange(ops.shape(inputs)[1]) if self.mask == "causal" else None
-        return attention_probabilities(query, key, padding_mask, positions)
+        return attention_probabilities(query, key, padding_mask, positions, bias)
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, queries: Any = None, cache: Any = None, *_: Any, **__: Any

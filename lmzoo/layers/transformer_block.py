@@ -124,6 +124,7 @@ class TransformerBlock(ConfiguredLayer):
         index: int | Tensor | None = None,
         source: Tensor | Cache | None = None,
         source_mask: Tensor | None = None,
+        bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Apply the block.
@@ -131,17 +132,21 @@ class TransformerBlock(ConfiguredLayer):
         Raises:
             ValueError: as in `SelfAttention.call`; for a source without its mask, or none in a block that reads one.
         """
-        candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source}
+        # What `recomputed` differentiates by is passed on, not captured.
+        candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
         given = {name: vectors for name, vectors in candidates.items() if vectors is not None}
 
         def apply(inputs: Tensor, *others: Tensor) -> Tensors:
-            now: dict[str, Any] = {"queries": None, "source": source, **dict(zip(given, others, strict=True))}
+            now: dict[str, Any] = {"queries": None, "source": source, "bias": None}
+            now |= zip(given, others, strict=True)
             queries = now["queries"]
             residual = inputs if queries is None else queries
             if self.norm == "pre":
                 inputs = self.attention_layer_norm(inputs)  # (B, T, H)
                 queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
-            x = self.attention(inputs, padding_mask, queries, cache=cache, index=index, training=training)  # (B, S, H)
+            x = self.attention(
+                inputs, padding_mask, queries, cache=cache, index=index, bias=now["bias"], training=training
+            )  # (B, S, H)
             x, after = (x, None) if cache is None else x
             x = self.add_feed_forward(residual, x, training, now["source"], source_mask)  # (B, S, H)
             return x if cache is None else (x, after)
@@ -188,11 +193,11 @@ class TransformerBlock(ConfiguredLayer):
         grouped = ops.reshape(x, (ops.shape(source[0])[0], -1, self.hidden_dim))  # (B, K·S, H)
         return ops.reshape(self.source_attention.attend(grouped, source, mask), ops.shape(x))
 
-    def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
+    def attention_scores(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
         if self.norm == "pre":
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
-        return self.attention.scores(inputs, padding_mask)
+        return self.attention.scores(inputs, padding_mask, bias=bias)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the attention returns for the same arguments."""

@@ -124,6 +124,10 @@ CASES = {
     layers.DistanceEmbedding: (lambda p: layers.DistanceEmbedding(3, T, dtype=p), lambda b: [floats(b, T, H)]),
     layers.DisentangledAttention: (lambda p: layers.DisentangledAttention(N, H, dtype=p), distant),
     layers.DisentangledBlock: (lambda p: layers.DisentangledBlock(N, H, I, dtype=p), distant),
+    layers.RelativePositionBias: (
+        lambda p: layers.RelativePositionBias(N, 10, 19, dtype=p),
+        lambda b: [floats(b, T, H), ids(T, b, S)],
+    ),
     QueryStream: (
         lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
         lambda b: [segmented(b), ids(T, b, T), ids(T, b, S)],

@@ -32,18 +32,28 @@ FAULTS = (
     Fault(
         "attention ignores the padding mask",
         "layers/attention.py",
-        'scores = scores + ops.cast(bias, "float32")',
+        'scores = scores + ops.cast(padding, "float32")',
         'scores = ops.cast(scores, "float32")',
+    ),
+    Fault(
+        "attention ignores the bias of positions where the model is in half precision",
+        "layers/attention.py",
+        "if bias is not None:",
+        'if bias is not None and query.dtype == "float32":',
     ),
     Fault(
         "the softmax of attention is computed in half precision where the model is",
         "layers/attention.py",
         'scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)\n'
-        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
-        '    scores = scores + ops.cast(bias, "float32")',
+        "    if bias is not None:\n"
+        '        scores = scores + ops.cast(bias, "float32")\n'
+        "    padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        '    scores = scores + ops.cast(padding, "float32")',
         "scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)\n"
-        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
-        "    scores = scores + ops.cast(bias, scores.dtype)",
+        "    if bias is not None:\n"
+        "        scores = scores + ops.cast(bias, scores.dtype)\n"
+        "    padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        "    scores = scores + ops.cast(padding, scores.dtype)",
     ),
     Fault(
         "a position of a decoder sees the one after it",

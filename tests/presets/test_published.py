@@ -43,6 +43,11 @@ def roberta(layers, width):
     return (50265 + 514 + 3) * width + layers * block(width, 4 * width)
 
 
+def mpnet():
+    """Without segments and pooler, but with a bias for 32 buckets of distances and 12 heads."""
+    return (30527 + 514 + 2) * 768 + 32 * 12 + 12 * block(768, 3072)
+
+
 def xlm_roberta(layers, width, positions=514):
     return (250002 + positions + 3) * width + layers * block(width, 4 * width)
 
@@ -130,6 +135,10 @@ SIZES = {
     "bert_large_wwm_en_uncased": bert(UNCASED, *LARGE),
     "bert_large_wwm_en": bert(CASED, *LARGE),
     **dict(embedders()),
+    "mpnet_base_en_uncased": mpnet(),
+    "all_mpnet_base_v2_en": mpnet(),
+    "multi_qa_mpnet_base_dot_v1_en": mpnet(),
+    "paraphrase_mpnet_base_v2_en": mpnet(),
     "roberta_base_en": roberta(*BASE),
     "roberta_large_en": roberta(*LARGE),
     "roberta_large_en_mnli": roberta(*LARGE),
@@ -181,6 +190,7 @@ SIZES = {
 def test_formulae_give_known_sizes():
     assert bert(UNCASED, *BASE) == 109_482_240
     assert roberta(*LARGE) == 354_310_144
+    assert mpnet() == 109_486_464 - (768 * 768 + 768)  # as transformers counts all-mpnet-base-v2, without its pooler
     assert electra(24, 256, 1024, 1024) == 51_065_344 - (256 * 256 + 256)  # as KerasHub says, without its pooler
     # As KerasHub says, whose model has neither the two unused positions nor a row of segments.
     assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768

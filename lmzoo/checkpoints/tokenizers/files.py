@@ -188,10 +188,23 @@ def write_tokenizer(
     pipeline = format.pipeline(tokenizer)
     if packing is not None and pipeline is not None:
         settings["tokenizer_class"] = f"{ANY_CLASS[0]}Fast"
+    else:
+        packing = _packing_to_state(tokenizer, settings["tokenizer_class"])
+    if packing is not None and pipeline is not None:
         pipeline.post_processor = template_of(packing, tokenizer)
     write_json(directory, SETTINGS_FILE, settings)
     if pipeline is not None:
         pipeline.save(str(directory / PIPELINE_FILE))
+
+
+def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
+    """Return how the class `name` of transformers packs texts, or None if that is how its format writes it."""
+    peer = tokenizer_classes().get(name)
+    written = format_of(type(tokenizer)).packing(tokenizer)
+    if peer is None or written is None or not peer.can_be(tokenizer.special_tokens):
+        return None
+    same = dataclasses.replace(peer.packing, segments=written.segments) == written
+    return None if same else peer.packing
 
 
 def _read_word_tokenizer(

@@ -114,6 +114,10 @@ class TokenizerFormat(ABC, Generic[T]):
     def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer | None:
         """Return the tokenizer to write into `tokenizer.json`, or None if the file cannot express it."""
 
+    def packing(self, tokenizer: T) -> Packing | None:
+        """Return how `pipeline` packs texts, or None if all classes with such a tokenizer pack them in the same way."""
+        return None
+
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
         """Describe the anomalies of a vocabulary file and how they are handled, for a warning."""
         return []

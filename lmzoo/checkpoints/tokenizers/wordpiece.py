@@ -18,7 +18,7 @@ from lmzoo.checkpoints.tokenizers.format import (
 )
 from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
-from lmzoo.text import Tokenizer, WordPieceTokenizer
+from lmzoo.text import Packing, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
 
 if TYPE_CHECKING:
@@ -105,9 +105,12 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         from tokenizers import decoders
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-        backend.post_processor = template_of(segmented_packing(tokenizer), tokenizer)
+        backend.post_processor = template_of(self.packing(tokenizer), tokenizer)
         backend.decoder = decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
+
+    def packing(self, tokenizer: WordPieceTokenizer) -> Packing:
+        return segmented_packing(tokenizer)
 
     def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
