@@ -36,9 +36,6 @@ class Command(TyperCommand):
     def invoke(self, ctx: Any) -> Any:
         """Announce that Keras is loading, which takes seconds, and run the command."""
         announce_keras()
-        from lmzoo import use_compilation_cache
-
-        use_compilation_cache()
         return super().invoke(ctx)
 
 

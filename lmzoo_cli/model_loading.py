@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 
+from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.presets.catalog import local_directory
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.source import open_source
@@ -26,6 +27,7 @@ def load_task(source: str) -> tuple[Kind, Task]:
         OSError: If the file does not exist.
         ValueError: If the model cannot be loaded, or is not a task of the command line.
     """
+    use_compilation_cache()
     with show_status(f"Loading {source}"):
         file = find_file(source)
         model = _preset_task(source).from_preset(source) if file is None else _load_file(file)

@@ -122,12 +122,14 @@ def pretrain(
         raise typer.BadParameter("give the text either as CORPUS or as --text.")
     import keras
 
+    from lmzoo.files.compilation_cache import use_compilation_cache
     from lmzoo.parallel.processes import process_index
     from lmzoo.pretraining import Recipe
     from lmzoo.pretraining import pretrain as run
     from lmzoo_cli.joining import train_together
 
     settings = _drop_none(**asdict(options))
+    use_compilation_cache()
     with exit_when_stopped(work or f"{output}.work"), train_together(scale):
         recipe = Recipe(**settings) if init is None else Recipe.from_preset(init, **settings)
         scores = run(

@@ -35,12 +35,14 @@ def fit(options: FitOptions, columns: LabeledColumns, scale: TrainingWorkerOptio
     --workers N, N processes train one model, on JAX. If one dies, all are restarted, at most three times: from the
     latest state in the directory of --checkpoint, or without it from scratch.
     """
+    from lmzoo.files.compilation_cache import use_compilation_cache
     from lmzoo_cli.fine_tuning import check_options, fine_tune
     from lmzoo_cli.joining import train_together
     from lmzoo_cli.task_kinds import get_kind
 
     kind = get_kind(options.task)
     check_options(options, kind)
+    use_compilation_cache()
     with exit_when_stopped(options.checkpoint), train_together(scale):
         fine_tune(options, columns, kind)
 
