@@ -38,7 +38,7 @@ PARTS := "$(PART_1)" "$(PART_2)" "$(PART_3)" "$(filter-out $(PART_1) $(PART_2) $
 
 # Code that computes differently on the second backend. What tasks and models compute on JAX is compared by the tests on
 # TensorFlow (`check_task_backends`); `make test-all` runs everything on both backends.
-JAX_TESTS ?= tests/conformance tests/layers tests/families/test_remat.py tests/tasks/test_resuming.py \
+JAX_TESTS ?= tests/conformance tests/layers tests/files/test_compilation_cache.py tests/families/test_remat.py tests/tasks/test_resuming.py \
 	$(patsubst %,tests/parallel/test_%.py,clusters collectives layouts meshes processes several_devices training_workers) \
 	tests/tasks/test_shared_models.py \
 	tests/tasks/test_generation.py::test_no_column_is_joined_to_a_matrix \
@@ -56,7 +56,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm \
+.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm mpnet \
 	bench clean test-lowest test-highest release-check
 
 help:  ## list the targets
@@ -167,7 +167,7 @@ docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
 
-registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries of families and tasks
+registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries and the results of benchmarks
 	@$(BIN)/python .ci/write_registry.py
 	@$(BIN)/python .ci/write_public_names.py
 
@@ -175,7 +175,9 @@ pictures: $(DEV_STAMP)  ## draw the pictures of the site from the shipped preset
 	@$(BIN)/python examples/pictures.py $(if $(DATA),--data '$(DATA)')
 
 minilm: $(QUICKSTART_STAMP)  ## fetch published weights, all-MiniLM-L6-v2 (83 MB), into real_weights/; some tests and benchmarks use them
-	@$(BIN)/python examples/fetch_minilm.py
+mpnet: $(QUICKSTART_STAMP)  ## the same for all-mpnet-base-v2 (405 MB)
+minilm mpnet:
+	@$(BIN)/python examples/fetch_weights.py $@
 
 bench: $(DEV_STAMP)  ## side-by-side benchmarks; needs a quiet machine
 	@$(BIN)/python -m benchmarks

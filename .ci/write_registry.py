@@ -1,4 +1,4 @@
-"""Write what the registries say: modules that list names, and tables and lists of the pages.
+"""Write what the registries and the benchmarks say: modules that list names, and tables and lists of the pages.
 
 `make registry` runs it, and then `write_public_names.py`, which reads the pages; a test compares the files with what it
 would write. In a page a block stands between `<!-- written by make registry: NAME -->` and `<!-- end -->`.
@@ -6,13 +6,16 @@ would write. In a page a block stands between `<!-- written by make registry: NA
 
 from __future__ import annotations
 
+import csv
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
 
+from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.pretraining.recipe import LEARNS, METHODS
 from lmzoo.registry.family import Family, families
 from lmzoo.registry.head_kinds import tasks
@@ -124,6 +127,40 @@ def format_table() -> str:
     return table(("", *FORMATS.values()), rows)
 
 
+def head_table() -> str:
+    """Return the table of tasks and the formats from which they load their heads."""
+    names = [name for name in FORMATS if any(_heads(family, name) for family in package_families())]
+    rows = []
+    for task in package_tasks():
+        kinds = {kind for kind, cls in tasks().items() if cls is task} | set(task.reads_heads)
+        cells = []
+        for name in names:
+            read = [family for family in package_families() if task.supports(family) and kinds & _heads(family, name)]
+            cells.append(_classes(kinds, read) if name == "hf" else "yes" if read else "")
+        if any(cells):
+            rows.append((f"`{task.__name__}`", *cells))
+    return table(("", *(FORMATS[name] for name in names)), rows)
+
+
+def _heads(family: Family, name: str) -> set[str]:
+    """Return the kinds of heads that a family has in a format."""
+    return set(getattr(family.checkpoints.get(name), "heads", None) or ())
+
+
+def _classes(kinds: set[str], with_heads: Iterable[Family]) -> str:
+    """Return the names of transformers' classes with some kinds of heads, `…` for the prefix of a family."""
+    classes = set()
+    for family in with_heads:
+        special = names_in_transformers(family).architectures
+        for kind in kinds & _heads(family, "hf"):
+            usual = f"…For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else None
+            classes.add(special.get(kind, usual))
+    names = sorted(name for name in classes if name and f"…For{name.partition('For')[2]}" not in classes - {name})
+    return ", ".join(f"`{name}`" for name in names) or (
+        "[`modules.json`](#sentence-transformers)" if with_heads else ""
+    )
+
+
 def pretraining_table() -> str:
     """Return the table of the families that are pre-trained, and what they learn."""
     pretrained = [family for family in package_families() if family.pretrained_head in METHODS]
@@ -160,16 +197,40 @@ def served_table() -> str:
     return table(("task", "takes (strings)", "returns, in addition to `truncated`"), rows)
 
 
+def speed_table() -> str:
+    """Return the table of ratios to other libraries, by processor.
+
+    `benchmarks/landing_page.csv` says in which files of `benchmarks/results` they are.
+    """
+    with (ROOT / "benchmarks/landing_page.csv").open(encoding="utf-8", newline="") as file:
+        (_, peers, _, *processors), *lines = csv.reader(file)
+    rows = []
+    for measured, peer, entry, *files in lines:
+        ratios = [_ratio(file, entry.split("/")) if file else "–" for file in files]
+        rows.append((measured, peer, *ratios))
+    return table(("", peers, *processors), rows)
+
+
+def _ratio(file: str, keys: Iterable[str]) -> str:
+    """Return the median ratio of a peer's time to lmzoo's, in bold where lmzoo is slower."""
+    entry = json.loads((ROOT / f"benchmarks/results/{file}.json").read_text("utf-8"))["summary"]
+    for key in keys:
+        entry = entry[key]
+    text = format(entry["ratio"], ".2f" if entry["ratio"] < 1.95 else ".1f" if entry["ratio"] < 9.5 else ".0f")
+    return text if float(text) >= 1 else f"**{text}**"
+
+
 def blocks() -> dict[str, dict[str, str]]:
     """Return the blocks of each page by name."""
     backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in package_families()]
     configs = [f"{f.tiny.__class__.__module__}.{f.tiny.__class__.__name__}" for f in package_families()]
     return {
+        "docs/index.md": {"speed": speed_table()},
         "README.md": {"families": family_table("README.md")},
         "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
         "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
         "docs/concepts.md": {"tasks": task_table()},
-        "docs/guides/checkpoints.md": {"families": format_table()},
+        "docs/guides/checkpoints.md": {"families": format_table(), "heads": head_table()},
         "docs/guides/command_line.md": {"tasks": command_table()},
         "docs/guides/serve.md": {"tasks": served_table()},
         "docs/guides/pretrain.md": {"families": pretraining_table()},

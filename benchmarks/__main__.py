@@ -15,6 +15,7 @@ QUICK = {
     "finetune_epoch": "--size nano --sentences 512 --rounds 2 --peers lmzoo-tf lmzoo-jax transformers-grouped",
     "fit_overhead": "--steps 60 --rounds 3",
     "startup": "--size nano --rounds 1",
+    "first_minute": "--rounds 1 --peers lmzoo-tf lmzoo-jax transformers",
     "albert_compile": "--size base --rounds 1",
     "elmo": "--size tiny --rounds 1",
     "load": "--layers 2 --rounds 1",
@@ -35,7 +36,17 @@ QUICK = {
     "artifacts": "--epochs 1 --rounds 2",
 }
 # What `--quick` runs by itself: the main paths of the library, in 7 minutes on two cores with AVX-512 and 14 with AVX2.
-MAIN = ("train_step", "finetune_epoch", "fit_overhead", "startup", "elmo", "prepare", "task_speed", "generation")
+MAIN = (
+    "train_step",
+    "finetune_epoch",
+    "fit_overhead",
+    "startup",
+    "first_minute",
+    "elmo",
+    "prepare",
+    "task_speed",
+    "generation",
+)
 
 
 def main() -> int:

@@ -48,7 +48,7 @@ TITLES = {"": "preset as it is", "films": "and text about films", "unlabeled": "
 def main() -> None:
     """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
     parser.add_argument("--work", type=Path, required=True, help="folder for the adapted presets")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--tokens", type=int, default=2_000_000, help="of the adaptation")

@@ -2,7 +2,7 @@
 
     python -m benchmarks.fine_tuning_recipes --data DATA [--presets NAME ...] [--only sst2 wnut ...] [--write]
 
-Up to 2,500 training examples of a data set are trained on, and others of its training examples choose the settings; its
+Up to 2,500 training examples of a dataset are trained on, and others of its training examples choose the settings; its
 development set is not read. The search is greedy: all rates first, then the poolings, then the numbers of epochs, then
 the rates next to the best one. Runs are stored in `results/fine_tuning_recipes.json`, so that a stopped search
 continues; `--only` without a name starts none. For a kind of head without runs the best run of `quality` decides, or
@@ -65,7 +65,7 @@ class Search(NamedTuple):
     epochs: tuple[int, ...] = (3, 6)
     poolings: tuple[str, ...] = ()
     rates: tuple[float, ...] = RATES
-    longer: tuple[str, ...] = ()  # the same data set with more epochs, in `quality`
+    longer: tuple[str, ...] = ()  # the same dataset with more epochs, in `quality`
     again: bool = False  # whether the rates next to the best one are tried with the best pooling and epochs, too
 
 
@@ -131,7 +131,7 @@ def score_of(settings: Settings, done: list[Settings]) -> float:
 def search_all(
     names: list[str], presets: list[str], folder: Path, rates: Sequence[float]
 ) -> dict[str, dict[str, list[Settings]]]:
-    """Do the missing runs, and return the runs by data set and preset."""
+    """Do the missing runs, and return the runs by dataset and preset."""
     path = RESULTS / "fine_tuning_recipes.json"
     rows = json.loads(path.read_text("utf-8"))["rows"] if path.exists() else {}
     for name in names:
@@ -159,7 +159,7 @@ def search_all(
 
 def markdown(rows: dict[str, dict[str, list[Settings]]]) -> str:
     """Return the scores of all runs; the best of each search is bold."""
-    names = ["data set", "preset", "epochs", "pooling", *(f"{rate:g}" for rate in RATES)]
+    names = ["dataset", "preset", "epochs", "pooling", *(f"{rate:g}" for rate in RATES)]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, presets in rows.items():
         for preset, done in presets.items():
@@ -194,7 +194,7 @@ def best_of(done: list[Settings]) -> FineTuningRecipe:
 
 
 def measured(preset: str, names: tuple[str, ...]) -> FineTuningRecipe | None:
-    """Return what was best on the validation examples of `quality`, which tries two rates for each data set."""
+    """Return what was best on the validation examples of `quality`, which tries two rates for each dataset."""
     rows = json.loads((RESULTS / "quality.json").read_text("utf-8"))["rows"]
     runs = [
         (row["validation"], FineTuningRecipe(row["rate"], DATASETS[name].epochs, DATASETS[name].batch_size))
@@ -226,7 +226,7 @@ def write(preset: str, recipes: dict[str, FineTuningRecipe]) -> None:
 def main() -> None:
     """Do the missing runs, print the table, and write the recipes if asked to."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
     parser.add_argument("--presets", nargs="+", default=list(PRESETS))
     parser.add_argument("--only", nargs="*", choices=SEARCHES, default=list(SEARCHES), metavar="SET")
     parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="only these learning rates")

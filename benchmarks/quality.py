@@ -49,7 +49,7 @@ Scores = dict[str, float]
 
 
 class Dataset(NamedTuple):
-    """A data set, its task, and how the task is trained and scored; the first score is compared."""
+    """A dataset, its task, and how the task is trained and scored; the first score is compared."""
 
     title: str
     task: str
@@ -299,7 +299,7 @@ def words_of_choices(train: Examples, dev: Examples) -> tuple[str, Scores]:
     return "bag of words of the choices alone", {"accuracy": float(np.mean(np.array(found) == np.array(dev[1])))}
 
 
-# === Data sets ===
+# === Datasets ===
 
 MEAN = {"pooling": "mean"}  # the pre-training of the nano presets had no objective for the first token
 WNUT = Dataset(
@@ -466,7 +466,7 @@ def compare(
     weights: dict[str, bool] = WEIGHTS,
     rates: Sequence[float] = RATES,
 ) -> None:
-    """Add the missing runs of a data set."""
+    """Add the missing runs of a dataset."""
     dataset = DATASETS[name]
     train, dev = dataset.read(folder)
     parts = [*split(train), dev]
@@ -501,9 +501,9 @@ def best_rate(rows: list[dict]) -> float:
 
 
 def markdown(rows: dict[str, list[dict]]) -> str:
-    """Return the documentation's table: mean and standard deviation of each data set's first score, in per cent."""
+    """Return the documentation's table: mean and standard deviation of each dataset's first score, in per cent."""
     presets = list(dict.fromkeys(key.split(" ")[1] for key in rows if not key.endswith("baseline")))
-    names = ["data set", "examples", "score", "no network", *presets]
+    names = ["dataset", "examples", "score", "no network", *presets]
     lines = [f"| {' | '.join(names)} |", "|---" * len(names) + "|"]
     for name, dataset in DATASETS.items():
         if f"{name} baseline" not in rows:
@@ -535,7 +535,7 @@ def spread(rows: list[dict], measure: str) -> str:
 def main() -> None:
     """Do the missing runs and print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
     parser.add_argument("--presets", nargs="+", default=["bert_nano_en_uncased"])
     parser.add_argument("--only", nargs="+", choices=DATASETS, default=list(DATASETS), metavar="SET")
     parser.add_argument("--weights", nargs="+", choices=WEIGHTS, default=list(WEIGHTS), help="Default: both.")

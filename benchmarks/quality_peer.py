@@ -1,6 +1,6 @@
 """The measurements of `quality` with transformers: a low score that both have is not a bug of this library.
 
-The weights of a preset are trained with Hugging Face's tokenizer and model, in a loop in torch. The data sets, the
+The weights of a preset are trained with Hugging Face's tokenizer and model, in a loop in torch. The datasets, the
 recipe and the chosen rate are those of `quality`.
 
     python -m benchmarks.quality_peer --data DATA [--preset bert_nano_en_uncased] [--only sst2 stsb ...]
@@ -109,7 +109,7 @@ def run(folder: Path, dataset: Dataset, parts: list[Examples], rate: float, seed
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each data set")
+    parser.add_argument("--data", type=Path, default=SHARED / "data", help="folder with a folder for each dataset")
     parser.add_argument("--preset", default="bert_nano_en_uncased")
     parser.add_argument("--only", nargs="+", choices=SETS, default=list(SETS), metavar="SET")
     args = parser.parse_args()

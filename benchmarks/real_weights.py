@@ -1,5 +1,7 @@
 """(y) What published weights give: all-MiniLM-L6-v2, which `make minilm` fetches, with its default recipe.
 
+With `--weights mpnet` it is all-mpnet-base-v2, which `make mpnet` fetches.
+
 "similarity" embeds the texts of STS-B's development set: Spearman's correlation of their cosines with the given
 similarities, times 100, and the seconds for all texts. Each peer first embeds 64 of them, and so has traced its code.
 
@@ -16,6 +18,7 @@ import csv
 import itertools
 import statistics
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -28,9 +31,9 @@ PEERS = {
     "classifier": {"lmzoo-tf": TENSORFLOW, "lmzoo-jax": JAX, "transformers-grouped": TORCH},
 }
 MEASURES = {"similarity": ("seconds", "Spearman"), "classifier": ("fit seconds", "dev accuracy")}
-MODEL = ROOT / "real_weights/all-minilm-l6-v2"
+MODELS = {"minilm": ROOT / "real_weights/all-minilm-l6-v2", "mpnet": ROOT / "real_weights/all-mpnet-base-v2"}
 PAIRS = SHARED / "data/stsb/stsb-en-dev.decontam.csv"
-LEARNING_RATE = 1e-4  # lmzoo's default for a width of 384
+LEARNING_RATES = {"minilm": 1e-4, "mpnet": 5e-5}  # lmzoo's defaults for widths of 384 and 768
 
 Texts = list[str]
 
@@ -49,7 +52,8 @@ def _similarity(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, fl
     with open(PAIRS, encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file))[: options["pairs"]]
     texts = [text for row in rows for text in row[:2]]
-    embed = _lmzoo_embedder() if peer.startswith("lmzoo") else _sentence_transformer()
+    folder = MODELS[options["weights"]]
+    embed = _lmzoo_embedder(folder) if peer.startswith("lmzoo") else _sentence_transformer(folder)
     embed(texts[:64])
 
     def round() -> dict[str, float]:
@@ -63,16 +67,16 @@ def _similarity(peer: str, options: dict[str, Any]) -> Callable[[], dict[str, fl
     return round
 
 
-def _lmzoo_embedder() -> Callable[[Texts], np.ndarray]:
+def _lmzoo_embedder(folder: Path) -> Callable[[Texts], np.ndarray]:
     import lmzoo
 
-    return lmzoo.models.TextEmbedder.from_preset(MODEL).embed
+    return lmzoo.models.TextEmbedder.from_preset(folder).embed
 
 
-def _sentence_transformer() -> Callable[[Texts], np.ndarray]:
+def _sentence_transformer(folder: Path) -> Callable[[Texts], np.ndarray]:
     from sentence_transformers import SentenceTransformer
 
-    model = SentenceTransformer(str(MODEL), device="cpu")
+    model = SentenceTransformer(str(folder), device="cpu")
     return lambda texts: model.encode(texts, batch_size=32, normalize_embeddings=True)
 
 
@@ -101,10 +105,11 @@ def _lmzoo_classifier(seed: int, options: dict[str, Any], texts: Texts, labels: 
 
     keras.backend.clear_session()
     keras.utils.set_random_seed(seed)
-    model = lmzoo.models.TextClassifier.from_preset(MODEL, num_classes=2)
+    model = lmzoo.models.TextClassifier.from_preset(MODELS[options["weights"]], num_classes=2)
     rate = float(model.optimizer.learning_rate)
-    if not np.isclose(rate, LEARNING_RATE):
-        raise ValueError(f"The default learning rate is {rate:g}, and that of the peer is {LEARNING_RATE:g}.")
+    expected = LEARNING_RATES[options["weights"]]
+    if not np.isclose(rate, expected):
+        raise ValueError(f"The default learning rate is {rate:g}, and that of the peer is {expected:g}.")
     fit = lambda: model.fit(texts, labels, epochs=options["epochs"], batch_size=32, seed=seed, verbose=0)  # noqa: E731
     return fit, lambda dev: model.predict(dev, verbose=0)
 
@@ -115,9 +120,11 @@ def _transformers_classifier(seed: int, options: dict[str, Any], texts: Texts, l
     from transformers.trainer_pt_utils import LengthGroupedSampler
 
     torch.manual_seed(seed)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(MODEL)
-    model = transformers.AutoModelForSequenceClassification.from_pretrained(MODEL, num_labels=2)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=0.01, fused=True)
+    folder = MODELS[options["weights"]]
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(folder, num_labels=2)
+    rate = LEARNING_RATES[options["weights"]]
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01, fused=True)
     steps = options["epochs"] * -(-len(texts) // 32)
     schedule = transformers.get_linear_schedule_with_warmup(optimizer, steps // 10, steps)
 
@@ -149,6 +156,7 @@ def _transformers_classifier(seed: int, options: dict[str, Any], texts: Texts, l
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--weights", choices=MODELS, default="minilm", help="which model")
     parser.add_argument("--tasks", nargs="+", choices=PEERS, default=list(PEERS))
     parser.add_argument("--pairs", type=int, default=1357, help="pairs of STS-B's development set")
     parser.add_argument("--sentences", type=int, default=2000, help="of SST-2, to train on; there are 6,920")
@@ -159,8 +167,9 @@ def main() -> None:
     parser.add_argument("--peers", nargs="+", choices=every, default=list(every))
     parser.add_argument("--name", default="real_weights", help="name of the result file")
     options = vars(parser.parse_args())
-    if not MODEL.is_dir():
-        console.print(f"[yellow]skipped:[/] {MODEL} does not exist: run `make minilm`")
+    folder = MODELS[options["weights"]]
+    if not folder.is_dir():
+        console.print(f"[yellow]skipped:[/] {folder} does not exist: run `make {options['weights']}`")
         return
     if not ready(PAIRS, SENTENCES):
         return

@@ -2,7 +2,7 @@
 
     python examples/pictures.py [--data DATA] [--output docs/assets] [--only attention fill ...]
 
-Without `--data` it leaves out the pictures that need public data sets: home, classify, tag, score and mix. DATA holds
+Without `--data` it leaves out the pictures that need public datasets: home, classify, tag, score and mix. DATA holds
 `sst2/stsa.{binary,fine}.{train,dev}` and `ner_wnut17/{wnut17train,emerging.dev}.conll`, for "mix" also
 `trec/TREC.train` and `pos_ewt/en_ewt-ud-train.conllu.gz`.
 """
@@ -369,13 +369,13 @@ PICTURES = FROM_PRESETS | FROM_DATA
 
 def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, help="folder of public data sets")
+    parser.add_argument("--data", type=Path, help="folder of public datasets")
     parser.add_argument("--output", type=Path, default=Path("docs/assets"))
     parser.add_argument("--only", nargs="+", choices=PICTURES)
     args = parser.parse_args(arguments)
     names = args.only or (PICTURES if args.data else FROM_PRESETS)
     if not args.data and (needy := [name for name in names if name in FROM_DATA]):
-        parser.error(f"{', '.join(needy)}: need public data sets, --data says where they are")
+        parser.error(f"{', '.join(needy)}: need public datasets, --data says where they are")
     args.output.mkdir(parents=True, exist_ok=True)
     for name in names:
         keras.utils.set_random_seed(0)

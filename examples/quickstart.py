@@ -113,6 +113,7 @@ def main() -> None:
     arguments = parser.parse_args()
     output, epochs, seeds = arguments.output, arguments.epochs, range(1, arguments.seeds + 1)
     output.mkdir(parents=True, exist_ok=True)
+    lmzoo.use_compilation_cache()  # on JAX, a second tour is quicker
 
     print(f"\n1. Fill a mask with {PRESET}")
     masked_lm = lmzoo.models.MaskedLM.from_preset(PRESET)

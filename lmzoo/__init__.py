@@ -5,6 +5,7 @@ from lmzoo.common.tensorflow_kernels import turn_on_onednn
 turn_on_onednn()  # sets TF_ENABLE_ONEDNN_OPTS, which TensorFlow reads when the next lines import it
 
 from lmzoo import analysis, data, layers, models, parallel, text, training
+from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.presets import (
     PresetInfo,
     list_presets,
@@ -29,5 +30,6 @@ __all__ = [
     "text",
     "training",
     "upload_preset",
+    "use_compilation_cache",
     "verify",
 ]

@@ -1,4 +1,4 @@
-"""Answers of `lmzoo predict`: each with its input, as lines of JSON, or rows of CSV or Parquet."""
+"""Writers of the answers of `lmzoo predict` with their inputs, as JSON lines, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from lmzoo_cli.examples import Inputs
 from lmzoo_cli.output import round_numbers
 from lmzoo_cli.task_kinds import Kind
 
-# What an answer belongs to: the id or the parts of the input, and its label if there is one.
+# Fields written before an answer: the id or the parts of the input, and the label if there is one.
 Origin: TypeAlias = dict[str, Any]
 
 
 def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> list[Origin]:
-    """Return what each answer is written with.
+    """Return the fields to write before each answer: the id or the input, and the label if there is one.
 
     Args:
-        kind: of the task.
-        x: the inputs.
-        cells: from the file, by name, see `lmzoo_cli.examples.read_origins`. Ids replace the inputs.
+        kind: kind of the task.
+        x: inputs of the task.
+        cells: cells of the file by name, returned by `lmzoo_cli.examples.read_origins`. Ids replace the inputs.
     """
     columns = dict(cells)
     if "id" not in cells:
@@ -41,40 +41,40 @@ def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> l
 
 
 def _first_text(example: Any) -> str:
-    """Return a text, the prompt of a prompt with choices, or words as one text."""
+    """Return an example's text: the text itself, joined words, or the prompt of a multiple-choice example."""
     if isinstance(example, tuple):
         return example[0]
     return example if isinstance(example, str) else " ".join(example)
 
 
 def write_json_lines(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
-    """Write a line with an object for each example."""
+    """Write a line with a JSON object for each example."""
     for origin, answer in pairs:
         line = json.dumps(_make_row(origin, answer), ensure_ascii=False, default=str)
         file.write(f"{line}\n".encode(errors="replace"))
 
 
 def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
-    """Write a row for each answer, and one with empty cells for an example without answers.
+    """Write a CSV row for each answer, and a row with empty cells for an example without answers.
 
-    The columns are the fields of the first answer. A field with a name of the origin is called `answer_...`.
+    The columns are the fields of the first answer. A field whose name is also in the origin is renamed `answer_...`.
     """
     rows = chain.from_iterable(_csv_rows(*pair) for pair in pairs)
-    first: list[dict[str, Any]] = []  # up to the first one with an answer, which has the most fields
-    for row, answered in rows:
-        first.append(row)
-        if answered:
+    first_rows: list[dict[str, Any]] = []  # up to the first row with an answer, which has the most fields
+    for row, has_answer in rows:
+        first_rows.append(row)
+        if has_answer:
             break
     text = codecs.getwriter("utf-8")(file, "replace")
-    names = max(first, key=len, default={})
+    names = max(first_rows, key=len, default={})
     writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
-    if first:
+    if first_rows:
         writer.writeheader()
-    writer.writerows(chain(first, (row for row, _ in rows)))
+    writer.writerows(chain(first_rows, (row for row, _ in rows)))
 
 
 def _csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield the cells of each answer to an example, or of its origin, and whether there is an answer."""
+    """Yield the cells of each answer to an example, or only of its origin, and whether the row has an answer."""
     answers = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
     for row in answers or [origin]:
         cells = {k: json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for k, x in row.items()}
@@ -82,9 +82,9 @@ def _csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], boo
 
 
 def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
-    """Write a row for each example, with the columns that JSON lines have as keys."""
+    """Write a Parquet row for each example, with the fields of JSON lines as columns."""
     pyarrow, parquet = import_pyarrow()
-    rows = [_make_row(*pair) for pair in pairs]  # the types of columns are known only with all of them
+    rows = [_make_row(*pair) for pair in pairs]  # the types of columns depend on all rows
     names = dict.fromkeys(name for row in rows for name in row)
     table = pyarrow.table({name: [row.get(name) for row in rows] for name in names})
     parquet.write_table(table, file, write_page_checksum=True)
@@ -94,16 +94,16 @@ WRITERS = {"jsonl": write_json_lines, "csv": write_csv, "parquet": write_parquet
 
 
 def choose_format(to: str | None, output: str | None, format: str | None) -> str:
-    """Return the given format, the format of the suffix, CSV if the examples are given as CSV, or JSON lines.
+    """Choose the format of answers: `to`, the suffix of the output, CSV for CSV examples, or JSON lines.
 
     Args:
-        to: the format given for answers.
-        output: the file to write; None for the standard output or a directory.
-        format: the format given for examples.
+        to: format of answers that the user set, or None.
+        output: file to write, or None for the standard output or a directory.
+        format: format of examples that the user set, or None.
     """
-    suffix = PurePath(output or "").suffix.lower().removeprefix(".")
     if to is not None:
         return to
+    suffix = PurePath(output or "").suffix.lower().removeprefix(".")
     if suffix in WRITERS:
         return suffix
     return "csv" if format == "csv" else "jsonl"
@@ -111,7 +111,7 @@ def choose_format(to: str | None, output: str | None, format: str | None) -> str
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[BinaryIO]:
-    """Yield the standard output, or a file that appears under its name when it is complete."""
+    """Open a file, which appears under its name once it is complete, or the standard output if `path` is None."""
     if path is not None:
         with whole_file(path) as file:
             yield file
@@ -119,19 +119,19 @@ def open_output(path: str | None) -> Iterator[BinaryIO]:
     try:
         yield sys.stdout.buffer
         sys.stdout.buffer.flush()
-    except BrokenPipeError:  # `head` has seen enough; what is still in the buffer must go somewhere at exit
+    except BrokenPipeError:  # for example `| head`; Python flushes the buffer at exit, which must not fail
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(1) from None
 
 
 def _make_row(origin: Origin, answer: Any) -> dict[str, Any]:
-    """Return the fields of an answer behind its origin; several answers to one example are a list."""
+    """Return the fields of an origin and then of its answer; a list of answers is a single field."""
     fields = {"answers": answer} if isinstance(answer, list) else _fields(answer)
     return {**origin, **round_numbers(fields)}
 
 
 def _with_origin(origin: Origin, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an answer behind its origin, renamed where the origin has a field of the same name."""
+    """Return the fields of an origin and then of an answer, renamed if the origin has a field of the same name."""
     return {**origin, **{f"answer_{name}" if name in origin else name: value for name, value in fields.items()}}
 
 
@@ -145,7 +145,7 @@ def _flatten(answer: Any) -> Iterator[Any]:
 
 
 def _fields(answer: Any) -> dict[str, Any]:
-    """Return the fields of one answer: a dict, a text, a number or a vector."""
+    """Return the fields of one answer, which is a dict, a text, a number or a vector."""
     if isinstance(answer, Mapping):
         return dict(answer)
     if isinstance(answer, str):

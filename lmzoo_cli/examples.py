@@ -1,4 +1,4 @@
-"""Examples of commands: files, and the options that describe them, become `x` and `y`."""
+"""Readers of examples for commands: from files and the options that describe them to `x` and `y`."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from lmzoo.data.readers.text_files import Source, name_of, suffix_of
 from lmzoo_cli.options import Columns
 
 WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
-_PART_BATCHES = 16  # between two updates of the progress bar
-_WITH_LABEL = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
+_BATCHES_PER_PART = 16  # between updates of the progress bar
+_LABELED_LINE = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
 
-# Examples as tasks take them: a list or, for pairs of texts, a tuple of two.
+# Inputs of tasks: a list of examples or, for pairs of texts, a tuple of two lists.
 Inputs: TypeAlias = list[Any] | tuple[list[Any], ...]
-# A label for each example, of a type that depends on the task; None where there are no labels.
+# A label for each example, whose type depends on the task, or None without labels.
 Labels: TypeAlias = list[Any] | None
 Examples: TypeAlias = tuple[Inputs, Labels]
-# The labels that there may be; None for any.
+# Allowed labels, or None for any.
 Allowed: TypeAlias = Sequence[str] | None
 
 
-# Its last two arguments: whether to read labels, and which are allowed.
+# Function of the source, the columns, whether to read labels, and the allowed labels.
 Reader: TypeAlias = Callable[[Source, Columns, bool, Allowed], Examples]
 
 
@@ -43,9 +43,18 @@ def open_stream(
     label_type: Callable[[str], object],
     separator: str | None,
 ) -> tuple[ExampleStream, Iterator[Any] | None]:
-    """Open several files, and return their examples and labels, which are read when they are needed.
+    """Open several files as a stream, and return the examples and an iterator over the labels.
 
-    The other arguments are those of `read_texts`; `text` is a tuple of two columns for pairs.
+    Args:
+        source: directory or pattern.
+        columns: options for the columns and the format.
+        text: column of the texts, or a tuple of two columns for pairs.
+        label: column of the labels, or None.
+        label_type: function from cells to labels.
+        separator: separator of several labels in a cell, or None for one label.
+
+    Raises:
+        ValueError: If a column does not exist.
     """
 
     def convert(cell: Any) -> Any:
@@ -55,7 +64,7 @@ def open_stream(
         labels = [label_type(part if isinstance(part, str) else json.dumps(part)) for part in parts]
         return labels[0] if separator is None else labels
 
-    convert.__name__ = "label"
+    convert.__name__ = "label"  # errors name labels after this function
     names = TableStream(source, **columns.file_options).column_names
 
     def name_column(column: int | str) -> Any:
@@ -87,7 +96,7 @@ def read_texts(
     label_type: Callable[[str], object] = str,
     separator: str | None = None,
 ) -> Examples:
-    """Read texts or pairs, and names of classes; several files are read when they are needed."""
+    """Read texts or pairs of texts, and class names; several files are opened as a stream."""
     text = _column(columns.text or "text")
     pair = columns.pair and _column(columns.pair)
     label = _column(columns.label or "label") if labeled else None
@@ -98,12 +107,12 @@ def read_texts(
 
 
 def read_label_sets(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read texts or pairs, and for each a list of names of classes."""
+    """Read texts or pairs of texts, and a list of class names for each."""
     return read_texts(source, columns, labeled, labels, separator="|")
 
 
 def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read texts or pairs, and numbers."""
+    """Read texts or pairs of texts, and numbers as labels."""
     if not columns.scale > 0:
         raise ValueError(f"--scale must be above 0, got {columns.scale:g}.")
 
@@ -114,14 +123,14 @@ def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowe
 
 
 def read_pairs(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read pairs and, if a column of labels is named, numbers; without labels also single texts."""
+    """Read pairs of texts, and numbers if the label column is set; if not `labeled`, single texts are also read."""
     if labeled and columns.pair is None:
         raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
     return read_numbers(source, columns, labeled and columns.label is not None)
 
 
 def read_translations(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read sources and their translations; without labels only sources."""
+    """Read sources and their translations, or only sources if not `labeled`."""
     if not labeled:
         return read_texts(source, replace(columns, pair=None), labeled=False)
     if columns.pair is None:
@@ -135,13 +144,13 @@ def read_texts_alone(source: Source, columns: Columns, labeled: bool, labels: Al
 
 
 def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read lists of words and their labels; without labels also texts, from files of other formats."""
+    """Read lists of words and their labels; if not `labeled`, texts of other formats are also read."""
     format = columns.format or suffix_of(source).lstrip(".")
     if not labeled and format not in WORDS:
         texts, _ = read_texts(source, columns, labeled)
         lines = [*filter(str.strip, texts)]
-        alike = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1  # as columns are
-        if columns.format is None and alike and all(map(_WITH_LABEL.search, lines)):
+        same_length = len(lines) > 1 and len({len(line.split()) for line in lines}) == 1  # as in files with columns
+        if columns.format is None and same_length and all(map(_LABELED_LINE.search, lines)):
             raise ValueError(
                 "Every line ends in a label, as in files with one word per line: pass --format conll, or txt if the "
                 "lines are texts."
@@ -155,7 +164,7 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
 
 
 def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read questions, contexts and answers; without answers also from tables."""
+    """Read questions, contexts and answers; if not `labeled`, tables are also read."""
     if labeled or (columns.format or suffix_of(source)) in ("squad", ".json"):
         return read_squad(source, labeled)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
@@ -163,7 +172,7 @@ def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allo
 
 
 def read_prompts(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read prompts, their choices, and the index of each right choice."""
+    """Read prompts, their choices, and the index of the right choice of each prompt."""
     names = [_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
     start = columns.pair or (None if columns.choices else "sent2")
     return read_choices(
@@ -177,27 +186,32 @@ def read_prompts(source: Source, columns: Columns, labeled: bool, labels: Allowe
 
 
 def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str, list[Any]]:
-    """Read the cells that answers repeat: `id` if its column is named, and `actual`, the labels, if there are any.
+    """Read the cells to write with answers: `id` if `ids` is set, and `actual`, the labels, if there are any.
 
-    Labels are in the column that is named or in "label"; they are repeated as they are, not checked.
+    Labels are not checked. Their column is the label option, by default "label".
+
+    Args:
+        source: file of the examples.
+        columns: options for the columns and the format.
+        ids: column of the ids, or None.
 
     Raises:
-        ValueError: if a column is named that does not exist, or the file is not a table.
+        ValueError: If a column does not exist, or one is set and the file is not a table.
     """
     if table_format(source, columns.format) not in FORMATS:
         if ids or columns.label:
             raise ValueError(f"--id and --label name columns of tables, which {name_of(source)} is not.")
         return {}
     table = open_table(source, **columns.file_options)
-    named = {"id": ids, "actual": columns.label or ("label" if table.has("label") else None)}
-    return {name: table.column(_column(column)) for name, column in named.items() if column is not None}
+    origin_columns = {"id": ids, "actual": columns.label or ("label" if table.has("label") else None)}
+    return {name: table.column(_column(column)) for name, column in origin_columns.items() if column is not None}
 
 
 def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Read the cells of columns, by name.
+    """Read the cells of columns of a table, by name.
 
     Raises:
-        ValueError: for a column that does not exist, or if the file is not a table.
+        ValueError: If a column does not exist, or the file is not a table.
     """
     if not names:
         return {}
@@ -208,6 +222,7 @@ def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict
 
 
 def _column(name: str) -> int | str:
+    """Return a column option as an index if it is an integer, else as a name."""
     return int(name) if re.fullmatch(r"-?\d+", name) else name
 
 
@@ -222,15 +237,15 @@ def count_examples(x: Inputs) -> int:
 
 
 def take(x: Inputs, indices: Sequence[int]) -> Inputs:
-    """Return the examples with these indices."""
+    """Return the examples at `indices`."""
     return tuple([part[i] for i in indices] for part in x) if isinstance(x, tuple) else [x[i] for i in indices]
 
 
 @contextmanager
 def iterate_in_parts(x: Inputs, batch_size: int, shown: bool = True) -> Iterator[Iterator[Inputs]]:
-    """Yield an iterator over the examples, a few batches at a time, and show how many are done."""
+    """Open an iterator over groups of a few batches of examples, with a progress bar if `shown`."""
     count = count_examples(x)
-    size = _PART_BATCHES * batch_size
+    size = _BATCHES_PER_PART * batch_size
     with progress_bar("Predicting", count, "examples", shown) as advance:
 
         def parts() -> Iterator[Inputs]:

@@ -1,4 +1,4 @@
-"""Training of `lmzoo fit`: from files of examples to a `.keras` file and its scores."""
+"""Implementation of `lmzoo fit`: from files of examples to a `.keras` file and its scores."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ from lmzoo_cli.task_kinds import Kind, Reading
 from lmzoo_cli.task_scores import score, show_report
 
 _BALANCED = "balanced"
-_RECIPE = ("learning_rate", "epochs", "batch_size", "pooling")  # options that are fields of recipes
-_SAVING_MINUTES = 5.0  # between two states of a run that can be resumed
+_RECIPE_FIELDS = ("learning_rate", "epochs", "batch_size", "pooling")  # also names of options
+_SAVE_INTERVAL_MINUTES = 5.0  # between saved states of a resumable run
 
 
 def check_options(options: FitOptions, kind: Kind) -> None:
-    """Check what can be checked without reading examples.
+    """Check the options of `lmzoo fit` before any examples are read.
 
     Raises:
-        OSError: if the output cannot be written.
-        ValueError: for options that do not fit together, or an unknown preset.
+        OSError: If the output cannot be written.
+        ValueError: For conflicting options, or an unknown preset.
     """
     check_output(options.output, options.overwrite, suffix=".keras")
     if options.validation and options.validation_split:
         raise ValueError("Give --validation or --validation-split, not both.")
-    if options.validation and is_several(options.validation):  # their answers are compared in memory
+    if options.validation and is_several(options.validation):  # answers to validation examples are compared in memory
         raise ValueError(f"--validation names one file, not a directory or a pattern, got {options.validation}.")
     if options.patience and not (options.validation or options.validation_split):
         raise ValueError("--patience needs validation examples: give --validation or --validation-split, too.")
@@ -52,19 +52,19 @@ def check_options(options: FitOptions, kind: Kind) -> None:
         raise ValueError(f"--class-weight is for tasks with one class for each example, which {kind.name} is not.")
     if options.pooling is not None and "pooling" not in inspect.signature(kind.task_class).parameters:
         raise ValueError(f"A {kind.task_class.__name__} does not pool: leave out --pooling.")
-    local_directory(options.preset)  # it exists, or can be downloaded
+    local_directory(options.preset)  # raises an error for an unknown preset
 
 
 @dataclass(frozen=True)
 class FitExamples:
-    """Examples of a training.
+    """Training and validation examples of `lmzoo fit`.
 
     Attributes:
-        x: inputs to train on.
-        y: their labels.
-        validation: inputs and labels to evaluate on, or None.
+        x: inputs of the training examples.
+        y: labels of the training examples.
+        validation: inputs and labels of the validation examples, or None.
         class_names: names of the classes, or None if labels have no names.
-        counts: number of training and, if there are any, validation examples of each class.
+        counts: number of examples of each class, for training and, if there are any, validation examples.
         weights: weights of the training examples, or None.
     """
 
@@ -77,7 +77,7 @@ class FitExamples:
 
 
 def fine_tune(options: FitOptions, columns: Columns, kind: Kind) -> None:
-    """Train a task, write it, and print its scores: on validation examples, or without them those of the training."""
+    """Train a task, save it, and print its validation scores, or its training scores without validation examples."""
     examples = read_examples(options, columns, kind.reading)
     task = load_pretrained(options, examples, kind)
     recipe = choose_recipe(task, options)
@@ -98,7 +98,7 @@ def fine_tune(options: FitOptions, columns: Columns, kind: Kind) -> None:
 
 
 def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> FitExamples:
-    """Read the examples, count their labels and hold out those to evaluate on."""
+    """Read the examples, count their labels, and split off validation examples."""
     with show_status(f"Reading {options.data}"):
         x, y = reading.read(options.data, columns, True, None)
     streamed = isinstance(x, ExampleStream)
@@ -120,8 +120,8 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
         counts = [training, Counter(reading.names(validation[1]))]
     weights = None
     if options.class_weight and class_names:
-        weight_of = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
-        weights = [weight_of[name] for name in y or ()]
+        weight_by_class = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
+        weights = [weight_by_class[name] for name in y or ()]
     return FitExamples(x, y, validation, class_names, counts, weights)
 
 
@@ -133,16 +133,17 @@ def load_pretrained(options: FitOptions, examples: FitExamples, kind: Kind) -> T
         "pooling": options.pooling,
         "multi_label": kind.reading.multi_label or None,
     }
-    given = {name: value for name, value in arguments.items() if value is not None}
+    set_arguments = {name: value for name, value in arguments.items() if value is not None}
     with show_status(f"Loading {options.preset}"):
         keras.utils.set_random_seed(options.seed)
-        return kind.task_class.from_preset(options.preset, **{**kind.task_class.arguments_for(examples.y), **given})
+        arguments = {**kind.task_class.arguments_for(examples.y), **set_arguments}
+        return kind.task_class.from_preset(options.preset, **arguments)
 
 
 def choose_recipe(task: Task, options: FitOptions) -> FineTuningRecipe:
-    """Return the recipe of a task with the fields that options set, and print it to the standard error."""
-    given = {name: value for name in _RECIPE if (value := getattr(options, name)) is not None}
-    recipe = replace(task.recipe, **{"pooling": getattr(task, "pooling", None), **given})
+    """Return the task's recipe with the fields set by options, and print it to standard error."""
+    set_fields = {name: value for name in _RECIPE_FIELDS if (value := getattr(options, name)) is not None}
+    recipe = replace(task.recipe, **{"pooling": getattr(task, "pooling", None), **set_fields})
     settings = [
         f"peak learning rate {recipe.learning_rate:g}",
         f"{recipe.epochs} epoch{'s' * (recipe.epochs > 1)}",
@@ -150,16 +151,17 @@ def choose_recipe(task: Task, options: FitOptions) -> FineTuningRecipe:
         *([f"pooling {recipe.pooling}"] if recipe.pooling else []),
     ]
     source = f"Recipe of {options.preset}" if task.head_kind in task.backbone.fine_tuning else "Default recipe"
-    own = f"; set by options: {', '.join(name.replace('_', ' ') for name in given)}" if given else ""
-    say(f"{source}: {', '.join(settings)}{own}")
+    names = ", ".join(name.replace("_", " ") for name in set_fields)
+    note = f"; set by options: {names}" if set_fields else ""
+    say(f"{source}: {', '.join(settings)}{note}")
     return recipe
 
 
 def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTuningRecipe) -> dict[str, list[float]]:
-    """Train the task and return the history of its losses and metrics.
+    """Train the task, and return the history of its losses and metrics.
 
     Raises:
-        InterruptedError: if a signal stopped a run that can be resumed.
+        InterruptedError: If a signal stopped a resumable run.
     """
     if options.learning_rate is not None:
         task.compile(AdamW(recipe.learning_rate, global_clipnorm=1.0))
@@ -171,15 +173,16 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
             keras.callbacks.EarlyStopping("val_loss", patience=options.patience, restore_best_weights=True)
         )
     if options.checkpoint is not None:
-        callbacks.append(ResumableCheckpoint(options.checkpoint, minutes=_SAVING_MINUTES))
-    with show_status(f"Tokenizing {count_examples(x):,} examples and compiling the first step") as seen:
+        callbacks.append(ResumableCheckpoint(options.checkpoint, minutes=_SAVE_INTERVAL_MINUTES))
+    with show_status(f"Tokenizing {count_examples(x):,} examples and compiling the first step") as cancel_status:
+        status_callback = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: cancel_status())
         history: dict[str, list[float]] = task.fit(
             x,
             None if isinstance(x, ExampleStream) else examples.y,
             batch_size=recipe.batch_size,
             epochs=recipe.epochs,
             verbose="auto" if Console().is_terminal else 2,
-            callbacks=[keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen()), *callbacks],
+            callbacks=[status_callback, *callbacks],
             validation_data=examples.validation,
             sample_weight=examples.weights,
             seed=options.seed,
@@ -190,14 +193,14 @@ def train(task: Task, options: FitOptions, examples: FitExamples, recipe: FineTu
 
 
 def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, float]:
-    """Return the weights of all classes, 1 for classes without a given weight.
+    """Return the weight of each class, by default 1.
 
     Args:
-        given: the values of `--class-weight`.
+        given: values of `--class-weight`.
         counts: number of training examples of each class.
 
     Raises:
-        ValueError: for an unknown class, or a weight that is not a number of at least 0.
+        ValueError: For an unknown class, or a weight that is not a number of at least 0.
     """
     if given == [_BALANCED]:
         total = sum(counts.values())
@@ -220,13 +223,13 @@ def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, 
 
 
 def _split(x: Inputs, y: Labels, fraction: float, seed: int) -> tuple[Examples, Examples]:
-    """Return training and validation examples."""
+    """Split examples at random into training and validation examples."""
     count = count_examples(x)
-    held_out = round(count * fraction)
-    if not 0 < held_out < count:
+    num_validation = round(count * fraction)
+    if not 0 < num_validation < count:
         raise ValueError(f"--validation-split {fraction:g} leaves no examples for training or validation, of {count}.")
     order = np.random.default_rng(seed).permutation(count).tolist()
-    return _take_examples(x, y, sorted(order[held_out:])), _take_examples(x, y, sorted(order[:held_out]))
+    return _take_examples(x, y, sorted(order[num_validation:])), _take_examples(x, y, sorted(order[:num_validation]))
 
 
 def _take_examples(x: Inputs, y: Labels, indices: list[int]) -> Examples:
@@ -234,7 +237,7 @@ def _take_examples(x: Inputs, y: Labels, indices: list[int]) -> Examples:
 
 
 def _sort_labels(names: Iterable[str], data: Path) -> list[str]:
-    """Return all different labels in alphabetical order or, if they are numbers, in numerical order."""
+    """Return the distinct labels in alphabetical order, or in numerical order if all are numbers."""
     labels = sorted(set(names))
     if not labels:
         raise ValueError(f"No example of {data} has a label.")
@@ -245,6 +248,6 @@ def _sort_labels(names: Iterable[str], data: Path) -> list[str]:
 
 
 def _fit_null_threshold(task: QuestionAnswerer, x: Inputs, answers: Labels, batch_size: int) -> None:
-    """Fit the threshold for questions without an answer, if there are such questions and others."""
+    """Fit the threshold for "no answer", if some questions have an answer and some do not."""
     if answers and len({bool(answer) for answer in answers}) == 2:
         task.fit_null_threshold(x, answers, batch_size)

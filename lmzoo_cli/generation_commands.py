@@ -1,4 +1,4 @@
-"""`lmzoo generate` and `lmzoo translate`."""
+"""The commands `lmzoo generate` and `lmzoo translate`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from lmzoo_cli.output import read_lines, show_status
 Sampler = Literal["greedy", "random", "top_k", "top_p", "beam", "contrastive"]
 
 
-def _above_zero(temperature: float) -> float:
+def _check_temperature(temperature: float) -> float:
+    """Return the temperature; raise an error if it is not above 0."""
     if temperature <= 0:
         raise typer.BadParameter("it must be above 0; its limit of 0 is --sampler greedy")
     return temperature
@@ -31,7 +32,10 @@ def generate(
     ] = None,
     sampler: Annotated[Sampler, typer.Option(help="How tokens are chosen.")] = "greedy",
     temperature: Annotated[
-        float, typer.Option(help="Divides the logits: below 1, likely tokens become more likely.", callback=_above_zero)
+        float,
+        typer.Option(
+            help="Divides the logits: below 1, likely tokens become more likely.", callback=_check_temperature
+        ),
     ] = 1.0,
     stop: Annotated[
         list[str] | None, typer.Option(help="String before which a text ends; may be given several times.")

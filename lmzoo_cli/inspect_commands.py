@@ -1,4 +1,4 @@
-"""`lmzoo inspect`: looks inside a model, as pages, tables or lines of JSON."""
+"""The commands of `lmzoo inspect`, which analyze a model and write pages, tables or JSON lines."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ def attention(
     context: Context = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
-    """Write a page that shows what each token attends to, in every layer and head. It needs no network."""
+    """Write an HTML page with the attention of each token in every layer and head; it needs no network."""
     from lmzoo import analysis
 
-    task, given = _load(model, texts)
+    task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
-        scores = analysis.attention(task, _with_context(given, context))
+        scores = analysis.attention(task, _with_context(inputs, context))
         analysis.write_attention(output, scores, f"Attention of {Path(model).name}")
     typer.echo(f"Wrote {output}.")
 
@@ -55,14 +55,14 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Column: scores are also given for each of its values; may be given several times."),
+        typer.Option(help="Column: scores are also given for each of its values; may be inputs several times."),
     ] = None,
     batch_size: BatchSize = 32,
     columns: LabeledColumns,
 ) -> None:
-    """Write a page with a task's scores on labeled examples, its most confident mistakes and its calibration.
+    """Write an HTML page with a task's scores on labeled examples, its most confident mistakes and its calibration.
 
-    The scores are those of `lmzoo evaluate`, also by the length of texts and by the columns that --by names.
+    It has the scores of `lmzoo evaluate`, also by the length of texts and by the columns of --by.
     """
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream
@@ -85,13 +85,13 @@ def report(
 
 @inspect.command(cls=Command)
 def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
-    """Show how far each layer moves the vectors of the tokens, and how similar their directions are."""
+    """Show how far each layer moves the token vectors, and how similar their directions are."""
     from lmzoo import analysis
 
-    task, given = _load(model, texts)
+    task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
-        changes = analysis.layer_changes(task, given)
-        cosines = analysis.anisotropy(task, given)
+        changes = analysis.layer_changes(task, inputs)
+        cosines = analysis.anisotropy(task, inputs)
     rows = [
         {
             "layer": str(layer),
@@ -113,17 +113,17 @@ def senses(
     layer: Annotated[int | None, typer.Option(help="Layer to take the vectors from. Default: the last one.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Group the occurrences of a word by the similarity of their vectors, that is, by sense."""
+    """Group the occurrences of a word by sense, using the similarity of their vectors."""
     from lmzoo import analysis
     from lmzoo.models import TextEmbedder
 
-    task, given = _load(model, texts)
+    task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
         embedder = task if isinstance(task, TextEmbedder) else TextEmbedder(task.backbone, task.preprocessor)
-        occurrences = analysis.senses(embedder, word, given, layers=layer, groups=groups)
+        occurrences = analysis.senses(embedder, word, inputs, layers=layer, groups=groups)
     rows: list[dict[str, Any]] = []
     for sense in sorted(occurrences, key=lambda sense: sense.group):
-        text = given[sense.text]
+        text = inputs[sense.text]
         if as_json:
             rows.append({"group": sense.group, "text": text, "start": sense.start, "end": sense.end})
         else:
@@ -138,10 +138,10 @@ def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> Non
     """Show the surprisal of each word to a language model, in nats."""
     from lmzoo import analysis
 
-    task, given = _load(model, texts)
+    task, inputs = _load(model, texts)
     with show_status("Compiling and reading"):
-        surprisals = analysis.surprisal(task, given)
-    for text, words in zip(given, surprisals, strict=True):
+        surprisals = analysis.surprisal(task, inputs)
+    for text, words in zip(inputs, surprisals, strict=True):
         if as_json:
             typer.echo(to_json({"text": text, "words": [word._asdict() for word in words]}))
         else:
@@ -167,19 +167,19 @@ def why(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each word contributes to an answer: a class, a number, a word's label, or an answer to a question."""
+    """Show each word's contribution to a prediction: a class, a number, a word's label, or an answer to a question."""
     from lmzoo import analysis
 
-    task, given = _load(model, texts)
+    task, inputs = _load(model, texts)
     explain: Any = analysis.integrated_gradients if gradients else analysis.leave_out
     chosen_word: Any = int(word) if word and word.isdecimal() else word
     with show_status("Compiling and reading"):
-        attributions = explain(task, _with_context(given, context), target=target, word=chosen_word)
+        attributions = explain(task, _with_context(inputs, context), target=target, word=chosen_word)
     if page:
         analysis.write_attributions(page, attributions, f"Contributions to answers of {Path(model).name}")
         typer.echo(f"Wrote {page}.")
         return
-    for text, result in zip(given, attributions, strict=True):
+    for text, result in zip(inputs, attributions, strict=True):
         parts = [
             {"part": token, "contribution": float(value)}
             for token, value in zip(result.tokens, result.values, strict=True)
@@ -192,19 +192,19 @@ def why(
 
 
 def _with_context(texts: list[str], context: str | None) -> list[Any]:
-    """Return the texts, or pairs of a text and the context."""
+    """Pair each text with the context, or return the texts if the context is None."""
     return [*texts] if context is None else [(text, context) for text in texts]
 
 
 def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
-    """Load the stored task or, from a preset without a head, a task that embeds texts; and read the texts.
+    """Load a task, which is a `TextEmbedder` for a preset without a head, and read the texts.
 
     Args:
-        model: the argument of the command.
-        arguments: the texts, or None for the lines of standard input.
+        model: a .keras file or a preset.
+        arguments: texts, or None for the lines of standard input.
 
     Raises:
-        ValueError: if there are no texts, or the model cannot be loaded.
+        ValueError: If there are no texts, or the model cannot be loaded.
     """
     from lmzoo.models import TextEmbedder
     from lmzoo.presets.source import open_source
@@ -222,7 +222,7 @@ def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
 
 
 def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
-    """Print rows as lines of JSON or as a table."""
+    """Print rows as JSON lines or as a table."""
     if as_json:
         for row in rows:
             typer.echo(to_json(row))
@@ -236,6 +236,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _format_cell(value: Any) -> str | Line:
+    """Return a text, or a number as text with four digits; None becomes an empty text."""
     if isinstance(value, (str, Line)):
         return value
     return "" if value is None else f"{value:.4g}"

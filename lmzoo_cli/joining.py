@@ -1,4 +1,4 @@
-"""Commands that several processes run together: the one that starts them, and those that join each other."""
+"""Multi-process runs of a command: start worker processes, or join them."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from lmzoo.parallel.processes import naming_lost_processes, process_index
 from lmzoo_cli.options import TrainingWorkerOptions
 from lmzoo_cli.output import say
 
-_JOINING_SECONDS = 300.0  # until all processes must have met: hosts do not start equally fast
+_JOIN_TIMEOUT_SECONDS = 300.0  # hosts may start at different times
 
 
 @contextlib.contextmanager
 def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
-    """Start workers that run this command, or join the other workers and train one model with them in the block.
+    """Start workers that run this command, or in a worker, join the other workers to train one model in the block.
 
-    Without workers it does nothing. A process is one of several workers if the environment says so, in the variables
-    that `lmzoo.parallel.initialize` reads.
+    Without workers, it only runs the block. A process is a worker if the environment variables that
+    `lmzoo.parallel.initialize` reads are set.
 
     Args:
         scale: number of workers, and the cluster that runs them.
 
     Raises:
-        typer.Exit: instead of the block, when the processes that this one has started have ended.
-        ValueError: on another backend than JAX.
-        ProcessesError: if one of the other workers has ended.
+        typer.Exit: In the process that started workers, after they have ended, instead of running the block.
+        ValueError: On another backend than JAX.
+        ProcessesError: If another worker has ended.
     """
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:
-        initialize(timeout=_JOINING_SECONDS)
+        initialize(timeout=_JOIN_TIMEOUT_SECONDS)
         keras.distribution.set_distribution(keras.distribution.DataParallel())
-        with naming_lost_processes(), _first_prints():  # also while a model is built
+        with naming_lost_processes(), _print_in_main_process():  # processes may also be lost while a model is built
             yield
         return
     if scale.workers is not None:
@@ -51,8 +51,8 @@ def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _first_prints() -> Iterator[None]:
-    """Let only process 0 print in a `with` block: launchers show what all of them write."""
+def _print_in_main_process() -> Iterator[None]:
+    """Discard the output of the block in all processes except process 0, since launchers show all output."""
     if process_index() == 0:
         yield
         return

@@ -1,4 +1,4 @@
-"""The `lmzoo` command: all commands, in the order in which they are needed."""
+"""The `lmzoo` command with all its subcommands."""
 
 from __future__ import annotations
 
@@ -36,8 +36,9 @@ for _panel, _commands in _COMMANDS.items():
 app.add_typer(inspect, name="inspect", rich_help_panel="Models")
 
 
-def _print_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_set: bool) -> None:
+    """Print the version and exit if `--version` is set."""
+    if is_set:
         typer.echo(f"lmzoo {importlib.metadata.version('lmzoo')}")
         raise typer.Exit
 
@@ -48,10 +49,10 @@ def _root(
         bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """Hold the options of `lmzoo` itself."""
+    """Define the options of `lmzoo` itself."""
 
 
 def main() -> None:
-    """Run the command line, with fewer log lines of TensorFlow unless the environment says otherwise."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # TensorFlow reads it when a command imports it
+    """Run the command line, without TensorFlow's log messages by default."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")  # read when a command imports TensorFlow
     app(prog_name="lmzoo")

@@ -1,4 +1,4 @@
-"""What commands write about their work: notes, warnings and errors, each as one line on standard error."""
+"""Notes, warnings and errors of commands, each printed as one line on standard error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lmzoo_cli.output import announce_keras, say
 
 
 class CommandGroup(TyperGroup):
-    """The commands of `lmzoo`, whose notes, warnings and errors are shown as lines."""
+    """Group of commands that prints notes, warnings and errors as single lines."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run a command; show an error that the user can fix as one line instead of a traceback."""
+        """Run a command, and print an error that the user can fix as one line instead of a traceback."""
         with _show_notes_and_warnings():
             try:
                 return super().invoke(ctx)
@@ -31,34 +31,34 @@ class CommandGroup(TyperGroup):
 
 
 class Command(TyperCommand):
-    """A command that imports lmzoo when it runs."""
+    """Command that imports Keras when it runs, and announces it."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command, and say before that Keras is loaded, which takes seconds."""
+        """Announce that Keras is loading, which takes seconds, and run the command."""
         announce_keras()
         return super().invoke(ctx)
 
 
 def _describe(error: Exception, command: Any) -> str:
-    """Return the message of an error, and the option of the command for the argument that it is about."""
+    """Return an error's message, with the command's option for the argument that caused the error."""
     if isinstance(error, FileNotFoundError) and error.filename:
         return f"There is no {error.filename}."
     commands = getattr(command, "commands", {"": command}).values()
-    parameters = [parameter for one in commands for parameter in one.params]
-    about = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
-    names = dict.fromkeys(name for parameter in about for name in (*parameter.opts, *parameter.secondary_opts))
+    parameters = [parameter for subcommand in commands for parameter in subcommand.params]
+    responsible = [parameter for parameter in parameters if parameter.name == getattr(error, "argument", None)]
+    names = dict.fromkeys(name for parameter in responsible for name in (*parameter.opts, *parameter.secondary_opts))
     option = "/".join(name for name in names if name.startswith("--"))
     return f"{error} Option: {option}." if option else str(error)
 
 
 @contextmanager
 def _show_notes_and_warnings() -> Iterator[None]:
-    """Show each message that the library logs, and each warning, once."""
-    shown: set[str] = set()
+    """Print each log message of the library and each warning once in the block."""
+    printed: set[str] = set()
 
     def show(message: str) -> None:
-        if message not in shown:  # a command may read the same texts twice
-            shown.add(message)
+        if message not in printed:  # a command may read the same texts twice
+            printed.add(message)
             say(message)
 
     class NoteHandler(logging.Handler):
@@ -79,16 +79,19 @@ def _show_notes_and_warnings() -> Iterator[None]:
 
 @contextmanager
 def exit_when_stopped(directory: str | Path | None) -> Iterator[None]:
-    """Exit with the code of SIGINT or SIGTERM if one of them stops the run, and say how it continues.
+    """Exit with the code of SIGINT or SIGTERM if it stops the block, and tell the user how to continue.
 
     Args:
-        directory: where the state of the run is. None if it cannot be continued, and Ctrl-C is left to typer.
+        directory: directory of the run's state, or None if the run cannot be continued; typer then handles Ctrl-C.
+
+    Raises:
+        typer.Exit: With the exit code 130 (SIGINT) or 143 (SIGTERM).
     """
     try:
         yield
-    except (InterruptedError, KeyboardInterrupt) as stopped:
+    except (InterruptedError, KeyboardInterrupt) as error:
         if directory is None:
             raise
-        say(str(stopped) or f"Stopped. The same command continues from {directory}.")
-        number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else signal.SIGTERM
+        say(str(error) or f"Stopped. The same command continues from {directory}.")
+        number = signal.SIGINT if isinstance(error, KeyboardInterrupt) else signal.SIGTERM
         raise typer.Exit(128 + number) from None

@@ -1,4 +1,4 @@
-"""Loading the tasks that commands name: `.keras` files, presets and checkpoints."""
+"""Loading of tasks for commands, from `.keras` files, presets and checkpoints."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from pathlib import Path
 
 import keras
 
+from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.presets.catalog import local_directory
 from lmzoo.presets.keras_files import load_keras_file
 from lmzoo.presets.source import open_source
@@ -16,16 +17,17 @@ from lmzoo.tasks import Task
 from lmzoo_cli.output import show_status
 from lmzoo_cli.task_kinds import KINDS, Kind
 
-_MAX_CONFIG_BYTES = 1 << 26
+_MAX_CONFIG_BYTES = 1 << 26  # read from a `.keras` file
 
 
 def load_task(source: str) -> tuple[Kind, Task]:
     """Load a task from a `.keras` file, a preset or a checkpoint, and return its kind and the task.
 
     Raises:
-        OSError: if there is no such file.
-        ValueError: if the model cannot be loaded, or is not a task of the command line.
+        OSError: If the file does not exist.
+        ValueError: If the model cannot be loaded, or is not a task of the command line.
     """
+    use_compilation_cache()
     with show_status(f"Loading {source}"):
         file = find_file(source)
         model = _preset_task(source).from_preset(source) if file is None else _load_file(file)
@@ -36,11 +38,11 @@ def load_task(source: str) -> tuple[Kind, Task]:
 
 
 def find_kind(source: str) -> Kind | None:
-    """Return the kind of a stored task without loading its weights, or None if it must be loaded or downloaded first.
+    """Return the kind of a stored task without loading its weights, or None if that is not possible.
 
     Raises:
-        OSError: if there is no such file.
-        ValueError: if there is no such preset, or it has no head.
+        OSError: If the file does not exist.
+        ValueError: If the preset does not exist, or has no head.
     """
     file = find_file(source)
     task_class: object = None
@@ -52,10 +54,10 @@ def find_kind(source: str) -> Kind | None:
 
 
 def find_file(source: str) -> Path | None:
-    """Return the path of a model in a file, or None if it is a preset.
+    """Return the path of a model file, or None for a preset.
 
     Raises:
-        FileNotFoundError: if there is no such `.keras` file.
+        FileNotFoundError: If a `.keras` file does not exist.
     """
     path = Path(source)
     if path.is_file():
@@ -66,26 +68,27 @@ def find_file(source: str) -> Path | None:
 
 
 def _load_file(path: Path) -> keras.Model:
+    """Load a `.keras` file; raise a ValueError with a one-line reason if that fails."""
     try:
         return load_keras_file(path)
-    except Exception as error:  # Keras' own differ in type and length
+    except Exception as error:  # Keras raises errors of many types, with long messages
         reason = str(error).strip().split("\n")[0]
         raise ValueError(f"{path} cannot be loaded: {reason}") from None
 
 
 def _class_in_file(path: Path) -> object:
-    """Return the class of the model in a `.keras` file, or None if it cannot be read; loading says why."""
+    """Return the class of the model in a `.keras` file, or None if it cannot be read."""
     try:
         with zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
             name = json.loads(file.read(_MAX_CONFIG_BYTES))["registered_name"]
-    except Exception:  # of many types: the file may hold anything
+    except Exception:  # of many types, since the file may hold anything; loading reports the reason
         return None
     return keras.saving.get_registered_object(name)
 
 
 def _preset_task(preset: str) -> type[Task]:
     """Return the class of the task that uses the head of a preset or checkpoint."""
-    reader = task_that_reads(open_source(preset).head)
-    if reader is not None and reader in [kind.task_class for kind in KINDS]:
-        return reader
+    task_class = task_that_reads(open_source(preset).head)
+    if task_class is not None and task_class in [kind.task_class for kind in KINDS]:
+        return task_class
     raise ValueError(f"{preset} holds no head of a task, only a backbone. Train one with `lmzoo fit`.")

@@ -1,4 +1,4 @@
-"""Options and arguments that several commands or modules have, and how commands take them."""
+"""Options and arguments shared by several commands, and groups of options as dataclasses."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Columns:
 
     @property
     def file_options(self) -> dict[str, Any]:
-        """Arguments of functions of `lmzoo.data.readers` that read a table."""
+        """Keyword arguments for the table readers of `lmzoo.data.readers`."""
         return {"header": self.header, "format": self.format, "encoding": self.encoding}
 
 
@@ -88,7 +88,7 @@ class WorkerOptions:
     """Options for worker processes.
 
     Raises:
-        ValueError: if a cluster is not told how many workers to run.
+        ValueError: If a cluster is set without a number of workers.
     """
 
     workers: Annotated[int | None, typer.Option(min=1, help=_WORKERS, rich_help_panel="Scale")] = None
@@ -104,7 +104,7 @@ class TrainingWorkerOptions(WorkerOptions):
     """Options for worker processes that train one model.
 
     Raises:
-        ValueError: if there are to be more workers after a loss than before.
+        ValueError: If the minimum number of workers exceeds the number of workers.
     """
 
     min_workers: Annotated[int | None, typer.Option(min=1, help=_MIN_WORKERS, rich_help_panel="Scale")] = None
@@ -167,19 +167,19 @@ class FitOptions:
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command an option for each annotated field of its dataclasses, in place of these parameters."""
+    """Replace a command's dataclass parameters by one option per annotated field."""
     signature = inspect.signature(command, eval_str=True)
     fields: dict[str, list[inspect.Parameter]] = {}
     for name, parameter in signature.parameters.items():
         if isinstance(parameter.annotation, type) and is_dataclass(parameter.annotation):
-            own = inspect.signature(parameter.annotation, eval_str=True).parameters.values()
-            fields[name] = [field for field in own if get_origin(field.annotation) is Annotated]
+            all_fields = inspect.signature(parameter.annotation, eval_str=True).parameters.values()
+            fields[name] = [field for field in all_fields if get_origin(field.annotation) is Annotated]
 
     @functools.wraps(command)
     def call(**values: Any) -> None:
         for name, options in fields.items():
-            given = {option.name: values.pop(option.name) for option in options}
-            values[name] = signature.parameters[name].annotation(**given)
+            arguments = {option.name: values.pop(option.name) for option in options}
+            values[name] = signature.parameters[name].annotation(**arguments)
         command(**values)
 
     options = chain.from_iterable(fields.get(name, [option]) for name, option in signature.parameters.items())

@@ -1,4 +1,4 @@
-"""What commands write: lines about their work, and tables."""
+"""Output of commands: status lines, numbers, tables, and checks of output files."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-_STATUS_DELAY_SECONDS = 1.5  # after which people wonder what happens
-_DIGITS = 6  # float32 holds seven, of which sums in another order change the last
+_STATUS_DELAY_SECONDS = 1.5  # shorter work needs no status line
+_DIGITS = 6  # float32 has seven significant digits, but the last one depends on the order of sums
 
 
 # === Lines ===
@@ -28,17 +28,17 @@ def say(line: str) -> None:
 
 
 def announce_keras() -> None:
-    """Say that Keras is loaded, which takes seconds, unless it is already."""
+    """Print that Keras is loading, which takes seconds, if it is not loaded yet."""
     if "keras" not in sys.modules:
         say("Loading Keras...")
 
 
 @contextmanager
 def show_status(work: str) -> Iterator[Callable[[], None]]:
-    """Say what a `with` block does if it takes more than a moment.
+    """Print a status line with the work of the block if it takes longer than 1.5 seconds.
 
     Yields:
-        A function to call as soon as something else is seen.
+        A function that cancels the status line, to call when other output appears.
     """
     timer = threading.Timer(_STATUS_DELAY_SECONDS, say, [f"{work}..."])
     timer.daemon = True
@@ -58,8 +58,8 @@ def read_lines() -> list[str]:
 
 
 def round_numbers(value: Any) -> Any:
-    """Return a value with six significant digits in each of its numbers; arrays become lists."""
-    value = value.tolist() if hasattr(value, "tolist") else value  # numpy's
+    """Round the numbers in a nested value to six significant digits, and turn arrays into lists."""
+    value = value.tolist() if hasattr(value, "tolist") else value  # NumPy arrays and scalars
     if isinstance(value, float):
         return float(f"{value:.{_DIGITS}g}")
     if isinstance(value, dict):
@@ -68,7 +68,7 @@ def round_numbers(value: Any) -> Any:
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """Return a value as JSON with rounded numbers; NaN and infinity, which JSON does not have, become null."""
+    """Convert a value to JSON with rounded numbers, and NaN and infinity as null."""
     finite = json.loads(json.dumps(round_numbers(value)), parse_constant=lambda name: None)
     return json.dumps(finite, indent=indent, ensure_ascii=False)
 
@@ -77,7 +77,7 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 
 def show(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
-    """Print a table on a terminal, and tab-separated lines with rounded numbers into a pipe or a file."""
+    """Print a table on a terminal, or tab-separated lines with rounded numbers to a pipe or a file."""
     console = Console()
     if not console.is_terminal:
         print_tabs([titles, *round_numbers(rows), []])
@@ -105,13 +105,18 @@ def plain_table(show_header: bool = True) -> Table:
 
 
 def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
-    """Check, before the work, that its result can be written.
+    """Check that an output file can be written, before starting the work.
+
+    Args:
+        path: file to write; its directory is created.
+        overwrite: whether an existing file may be replaced.
+        suffix: required suffix of the path, if any.
 
     Raises:
-        OSError: if there is something at the path that may not be replaced, or it cannot be written.
-        ValueError: if the path has another suffix.
+        OSError: If the path exists and may not be replaced, or cannot be written.
+        ValueError: If the path has another suffix.
     """
-    path = path.expanduser()  # shells leave the "~" of `--output=~/...` as it is
+    path = path.expanduser()  # shells do not expand "~" in `--output=~/...`
     if suffix and path.suffix != suffix:
         raise ValueError(f"The file to write must end in {suffix}, got {path}.")
     if path.is_dir():

@@ -1,4 +1,4 @@
-"""Predictions for files of examples: for one, and for many, which worker processes may share."""
+"""Implementation of `lmzoo predict`, for one file or, optionally with worker processes, for many files."""
 
 from __future__ import annotations
 
@@ -43,21 +43,21 @@ from lmzoo_cli.options import Columns, WorkerOptions
 from lmzoo_cli.output import say, show_status
 from lmzoo_cli.task_kinds import Kind
 
-_RECORD = "_predict.json"  # how a directory of answers was made; programs that read whole directories leave "_..." out
+_RECORD = "_predict.json"  # settings of a directory of answers; readers of whole directories skip names with "_"
 _SUFFIXES = {*SUFFIXES, *(f".{format}" for format in WORDS), ".json"}
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Settings of a command that predicts; workers get a copy.
+    """Settings of `lmzoo predict`, of which each worker gets a copy.
 
     Attributes:
         model: a .keras file or a preset.
-        columns: how the examples are read.
-        ids: column of their ids.
-        options: arguments of the task's method.
+        columns: options for the columns and the format of the examples.
+        ids: column of the ids, or None.
+        options: keyword arguments of the task's method.
         to: format of the answers.
-        batch_size: examples in a batch, on which the answers do not depend.
+        batch_size: examples in a batch; it does not affect the answers.
     """
 
     model: str
@@ -68,7 +68,7 @@ class Prediction:
     batch_size: int
 
     def read(self, kind: Kind, source: Path | NamedBytes) -> tuple[Inputs, list[Origin]]:
-        """Read the examples of a file, and what is written with their answers."""
+        """Read the examples of a file, and the fields to write with their answers."""
         x, _ = kind.reading.read(source, self.columns, False, None)
         if isinstance(source, NamedBytes):
             source.seek(0)
@@ -77,18 +77,18 @@ class Prediction:
     def write(
         self, task: Task, x: Inputs, origins: Sequence[Origin], file: BinaryIO, seen: Callable[[], None], shown: bool
     ) -> None:
-        """Predict and write the answers.
+        """Predict, and write the answers to a file.
 
         Args:
-            task: the model.
-            x: the examples.
-            origins: what is written with each answer.
-            file: where to write.
-            seen: called when there is a first answer.
+            task: the task.
+            x: examples.
+            origins: fields to write with each answer.
+            file: file to write to.
+            seen: function to call after each part of the answers, to cancel a status line.
             shown: whether to show a progress bar.
 
         Raises:
-            ValueError: for an option that the task does not have, or examples that it does not take.
+            ValueError: For an option that the task does not have, or examples that it does not take.
         """
         if unknown := self.options.keys() - inspect.signature(task.answers).parameters.keys():
             raise ValueError(
@@ -100,7 +100,7 @@ class Prediction:
     def _answers(
         self, task: Task, parts: Iterator[Inputs], origins: Sequence[Origin], seen: Callable[[], None]
     ) -> Iterator[tuple[Origin, Any]]:
-        """Yield what is written with each answer, and the answer."""
+        """Predict part by part, and yield the fields to write with each answer, and the answer."""
         done = 0
         for part in parts:
             try:
@@ -115,7 +115,7 @@ class Prediction:
 
 
 class FilePair(NamedTuple):
-    """A file of examples, and the file of answers to write."""
+    """Path of a file of examples, and of the file of answers to write."""
 
     source: str
     target: str
@@ -134,22 +134,23 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    Complete files are skipped, unless the file of examples is newer than its answers.
+    Files of answers that exist are skipped, except if the file of examples is newer.
 
     Args:
-        prediction: settings.
-        data: the directory, pattern or file that names the examples.
-        files: the files that it stands for.
-        directory: where to write, under the same names with another suffix.
-        overwrite: whether to predict again where there are answers.
+        prediction: settings of the command.
+        data: directory, pattern or file of the examples.
+        files: paths of the files of examples.
+        directory: directory to write to; files of answers have the names of the examples, with another suffix.
+        overwrite: whether to replace existing answers.
         scale: number of worker processes, and the cluster that runs them.
 
     Raises:
-        ValueError: if two files of answers would have one name, or replace examples; naming a file that cannot be read.
-        FileExistsError: if the directory holds other files of these names.
+        ValueError: If two files of answers would have the same name, answers would replace examples, or a file cannot
+            be read; the message names it.
+        FileExistsError: If the directory holds files of these names from another command.
     """
     pairs = _pair_files(data, files, directory, prediction.to)
-    # Errors in the model or the options are raised before anything is replaced.
+    # Reading the first file raises errors in the model or the options before anything is replaced.
     kind = find_kind(prediction.model)
     if pairs and kind is not None:
         with suppress(NoExamplesError):
@@ -160,39 +161,39 @@ def predict_files(
         say(f"Skipping {done} of {len(pairs)} files that are already done.")
     if changed := sum(exists(pair.target) for pair in pending):
         say(f"Predicting again for {changed} of {len(pairs)} files, which have changed.")
-    began = time.monotonic()
+    start = time.monotonic()
     examples = _predict_pending(prediction, pending, scale) if pending else 0
-    speed = f" ({examples / (time.monotonic() - began):,.0f} examples/s)" if examples else ""
+    speed = f" ({examples / (time.monotonic() - start):,.0f} examples/s)" if examples else ""
     say(f"Wrote answers to {examples:,} examples in {len(pending)} files to {directory}{speed}.")
 
 
 def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale: WorkerOptions) -> int:
-    """Write the pending files of answers, and return the number of their examples."""
+    """Write the pending files of answers, and return the number of examples."""
     examples = 0
-    began = time.monotonic()
+    start_time = time.monotonic()
     status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
     start = functools.partial(_start, prediction)
-    with status as seen, progress_bar("Predicting", len(pending), "files") as advance:
+    with status as cancel_status, progress_bar("Predicting", len(pending), "files") as advance:
         for pair, (count, messages) in run_jobs(pending, start, scale.workers, scale.ray, accelerated=True):
-            seen()
+            cancel_status()
             examples += count
-            advance(1, f"{examples:,} examples, {examples / (time.monotonic() - began):,.0f} examples/s")
+            advance(1, f"{examples:,} examples, {examples / (time.monotonic() - start_time):,.0f} examples/s")
             for message in messages:
                 warnings.warn(f"{pair.source}: {message}", stacklevel=2)
     return examples
 
 
 def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]]:
-    """Load the model in the process that predicts."""
+    """Load the model, and return a function that predicts for one file of examples."""
     kind, task = load_task(prediction.model)
 
     def predict_file(pair: FilePair) -> tuple[int, list[str]]:
-        """Return the number of examples, and warnings."""
+        """Write the answers for a file, and return the number of examples and the warnings."""
         try:
             with collect_warnings() as messages, whole_file(pair.target) as file:
                 x: Inputs = []
                 origins: list[Origin] = []
-                with suppress(NoExamplesError):  # of the parts of a table that a program writes, some may be empty
+                with suppress(NoExamplesError):  # programs may write tables in parts, some of them empty
                     x, origins = prediction.read(kind, source_of(pair.source))
                 prediction.write(task, x, origins, file, lambda: None, shown=False)
         except (ValueError, OSError) as error:
@@ -205,25 +206,25 @@ def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]
 
 
 def _is_newer(pair: FilePair) -> bool:
-    """Return whether the examples changed after the answers were written; False for URLs, of which it is not known."""
+    """Return whether the examples changed after the answers were written; False for URLs, which have no time."""
     if is_url(pair.source) or is_url(pair.target):
         return False
     return os.path.getmtime(pair.source) > os.path.getmtime(pair.target)
 
 
 def absolute_model(model: str) -> str:
-    """Return a model as workers with another working directory find it: a path as an absolute one."""
+    """Return a model's path as an absolute path, for workers with another working directory; else return the name."""
     return absolute(model) if os.path.exists(model) else model
 
 
 def holds_examples(name: str, format: str | None) -> bool:
-    """Return whether a file in a directory holds examples: by its suffix, unless their format is given."""
-    hidden = PurePath(name).name.startswith((".", "_"))
-    return not hidden and (format is not None or suffix_of(name) in _SUFFIXES)
+    """Return whether a file in a directory holds examples, by its suffix if no format is set, and is not hidden."""
+    is_hidden = PurePath(name).name.startswith((".", "_"))
+    return not is_hidden and (format is not None or suffix_of(name) in _SUFFIXES)
 
 
 def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> list[FilePair]:
-    """Return each file of examples with its file of answers."""
+    """Pair each file of examples with its file of answers."""
     names = [posixpath.splitext(name.removesuffix(".gz").removesuffix(".xz"))[0] for name in names_below(data, files)]
     if repeated := [name for name, count in Counter(names).items() if count > 1]:
         raise ValueError(
@@ -240,7 +241,10 @@ def _pair_files(data: str, files: Sequence[str], directory: str, to: str) -> lis
 
 
 def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], directory: str, overwrite: bool) -> None:
-    """Check that all answers in a directory are of the same model and options, which a file there records."""
+    """Check that existing answers in a directory are from the same model and options, and record these in a file.
+
+    With `overwrite`, existing answers are removed.
+    """
     if not is_url(directory) and os.path.isfile(directory):
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
@@ -250,8 +254,8 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
         for path in (*(pair.target for pair in pairs), record):
             remove(path)
     elif exists(record):
-        stored = load_json(record)
-        if changed := [name for name, value in settings.items() if stored.get(name) != value]:
+        old_settings = load_json(record)
+        if changed := [name for name, value in settings.items() if old_settings.get(name) != value]:
             raise FileExistsError(
                 f"{directory} holds answers of a command whose {changed[0]} differed: pass --overwrite to replace "
                 "them, or another directory."
@@ -262,7 +266,7 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
 
 
 def _identify(model: str) -> str:
-    """Return what distinguishes a model from others: the digest of a file, the name of a preset."""
+    """Return an identifier of a model: the digest of a file, or the name of a preset."""
     if not os.path.isfile(model):
         return model
     with open(model, "rb") as file:

@@ -1,4 +1,4 @@
-"""`lmzoo prepare`."""
+"""The command `lmzoo prepare`."""
 
 from __future__ import annotations
 
@@ -47,10 +47,10 @@ def prepare(
     options: PreparationOptions,
     scale: WorkerOptions,
 ) -> None:
-    """Tokenize documents into a corpus for pre-training in Python; leave out duplicates and other unwanted ones.
+    """Tokenize documents into a corpus for pre-training in Python, without duplicates and other unwanted documents.
 
-    Every file of documents becomes files of its own in OUT, which are the same for any number of workers. A run that
-    was stopped continues with the same command.
+    Each file of documents becomes separate files in OUT, which are the same for any number of workers. The same command
+    continues a stopped run.
     """
     from lmzoo.data.corpora import Preparation, prepare_corpus
     from lmzoo.presets.source import open_source
@@ -58,7 +58,7 @@ def prepare(
     with show_status(f"Loading {tokenizer}"):
         stored_tokenizer = open_source(tokenizer).preprocessor().tokenizer
     preparation = Preparation(**{**asdict(options), "languages": tuple(options.languages or ())})
-    # Ray writes to the standard output that a worker has died.
+    # Ray reports the death of a worker on standard output.
     with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
         counts = prepare_corpus(documents, stored_tokenizer, output, preparation, scale.workers, scale.ray)
     print_tabs(counts.items())

@@ -1,4 +1,4 @@
-"""`lmzoo presets`, `lmzoo convert` and `lmzoo verify`."""
+"""The commands `lmzoo presets`, `lmzoo convert` and `lmzoo verify`."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from lmzoo_cli.output import plain_table, print_tabs, say, show_status
 
 
 def presets() -> None:
-    """List the presets that `from_preset` knows by name.
+    """List the presets that `from_preset` loads by name.
 
-    On a terminal they are shown as a table; in a pipe or a file, as tab-separated lines with exact numbers, after a
-    line that names the columns.
+    On a terminal, the output is a table; in a pipe or a file, tab-separated lines with column names and exact numbers.
     """
     from lmzoo import list_presets
 
@@ -36,12 +35,12 @@ def presets() -> None:
         "license": [info.license for info in infos],
         "where": ["shipped" if info.shipped else info.handle for info in infos],
     }
-    # Users copy the names, so they are never cut: where space is short, the last columns are left out.
+    # Names are never truncated, since users copy them: on narrow terminals, the last columns are dropped.
     table = plain_table()
-    room = console.width
+    free_width = console.width
     for title, values in cells.items():
-        room -= max(map(len, [title, *values])) + 2 * (title != "name")
-        if room < 0:
+        free_width -= max(map(len, [title, *values])) + 2 * (title != "name")
+        if free_width < 0:
             break
         table.add_column(title, no_wrap=True)
     for row in zip(*cells.values(), strict=True):
@@ -86,7 +85,7 @@ def verify(
     ] = False,
     family: _FamilyOption = None,
 ) -> None:
-    """List what a checkpoint or preset holds, and check all of it: files, configuration, tensors, tokenizer."""
+    """List the contents of a checkpoint or preset, and check its files, configuration, tensors and tokenizer."""
     import lmzoo
 
     with show_status(f"Checking {source}"):

@@ -1,4 +1,4 @@
-"""`lmzoo pretrain`."""
+"""The command `lmzoo pretrain`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmzoo_cli.options import DOCUMENTS, Field, Split, TrainingWorkerOptions, ex
 from lmzoo_cli.output import say
 from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
-_CONFIRMED_SECONDS = 3600.0  # a longer training is confirmed first
+_CONFIRMATION_SECONDS = 3600.0  # longer training must be confirmed
 _TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
 _WORK = "Directory of the run, from which a stopped run continues. Default: OUTPUT.work."
 _STATES = "Directory, or URL such as s3://bucket/run, of the saved states. Default: in the directory of the run."
@@ -37,7 +37,7 @@ _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gra
 
 @dataclass(frozen=True)
 class RecipeOptions:
-    """Options for the fields of `lmzoo.pretraining.Recipe`; None for its default."""
+    """Options for the fields of `lmzoo.pretraining.Recipe`; None stands for the recipe's default."""
 
     family: Annotated[str | None, typer.Option(help=f"One of {', '.join(PRETRAINED_FAMILIES)}. Default: bert.")] = None
     size: Annotated[str | None, typer.Option(help=_SIZE)] = None
@@ -122,12 +122,14 @@ def pretrain(
         raise typer.BadParameter("give the text either as CORPUS or as --text.")
     import keras
 
+    from lmzoo.files.compilation_cache import use_compilation_cache
     from lmzoo.parallel.processes import process_index
     from lmzoo.pretraining import Recipe
     from lmzoo.pretraining import pretrain as run
     from lmzoo_cli.joining import train_together
 
-    settings = _given(**asdict(options))
+    settings = _drop_none(**asdict(options))
+    use_compilation_cache()
     with exit_when_stopped(work or f"{output}.work"), train_together(scale):
         recipe = Recipe(**settings) if init is None else Recipe.from_preset(init, **settings)
         scores = run(
@@ -138,7 +140,7 @@ def pretrain(
             work,
             overwrite,
             [keras.callbacks.TensorBoard(tensorboard)] if tensorboard and process_index() == 0 else [],
-            _given(languages=[language] if language else None, license=license or None),
+            _drop_none(languages=[language] if language else None, license=license or None),
             say=say,
             field=field,
             split=split,
@@ -150,29 +152,32 @@ def pretrain(
         typer.echo(f"{name}\t{value:.6g}")
 
 
-def _given(**options: Any) -> dict[str, Any]:
-    """Return the options that were given."""
+def _drop_none(**options: Any) -> dict[str, Any]:
+    """Return the options that are not None."""
     return {name: value for name, value in options.items() if value is not None}
 
 
 def _confirm(seconds: float, yes: bool) -> None:
-    """Say how long the training takes, and ask on a terminal before a long one."""
+    """Print the estimated training time, and ask for confirmation on a terminal if it is more than an hour."""
     say(f"Training takes about {_describe_duration(seconds)} on this machine.")
-    if seconds > _CONFIRMED_SECONDS and not yes and sys.stdin.isatty():
+    if seconds > _CONFIRMATION_SECONDS and not yes and sys.stdin.isatty():
         typer.confirm("Start it?", abort=True, err=True)
 
 
-def _parse_texts(given: list[str]) -> list[str] | dict[str, float]:
-    """Return files, directories or patterns; with a weight each if they end in ":" and a number.
+def _parse_texts(values: list[str]) -> list[str] | dict[str, float]:
+    """Parse files, directories or patterns with optional weights, such as "films/:2".
+
+    Returns:
+        The values as a list if they have no weights, or weights by value.
 
     Raises:
-        ValueError: if only some have a weight, or one is given twice.
+        ValueError: If only some values have a weight, or a value occurs twice.
     """
-    matches = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in given]
+    matches = [re.fullmatch(r"(.+):(\d+\.?\d*|\.\d+)", text) for text in values]
     if not any(matches):
-        return given
-    if without := [text for text, match in zip(given, matches, strict=True) if match is None]:
-        raise ValueError(f"{', '.join(without)}: no weight. Give all texts a weight, as in films/:2, or none.")
+        return values
+    if unweighted := [text for text, match in zip(values, matches, strict=True) if match is None]:
+        raise ValueError(f"{', '.join(unweighted)}: no weight. Give all texts a weight, as in films/:2, or none.")
     weights = [(match[1], float(match[2])) for match in matches if match]
     if len(dict(weights)) < len(weights):
         raise ValueError("A text is given twice: each has one weight.")
@@ -180,13 +185,13 @@ def _parse_texts(given: list[str]) -> list[str] | dict[str, float]:
 
 
 def _describe_duration(seconds: float) -> str:
-    """Return a time in words: "2 minutes", "3 hours 20 minutes", "5 days 4 hours"."""
+    """Describe a duration in words, such as "2 minutes", "3 hours 20 minutes" or "5 days 4 hours"."""
     minutes = max(1, round(seconds / 60))
     if minutes >= 60:
-        minutes = round(minutes, -1)  # an estimate is not better than that
-    days, rest = divmod(minutes, 24 * 60)
+        minutes = round(minutes, -1)  # the estimate is not more accurate
+    days, remaining_minutes = divmod(minutes, 24 * 60)
     words = []
-    for count, name in ((days, "day"), (rest // 60, "hour"), (rest % 60, "minute")):
+    for count, name in ((days, "day"), (remaining_minutes // 60, "hour"), (remaining_minutes % 60, "minute")):
         if count:
             words.append(f"{count} {name}{'s' * (count > 1)}")
     return " ".join(words[:2])

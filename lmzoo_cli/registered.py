@@ -3,6 +3,7 @@
 PRETRAINED_FAMILIES = (
     "albert",
     "bert",
+    "deberta_v3",
     "distilbert",
     "electra",
     "elmo",
@@ -11,6 +12,7 @@ PRETRAINED_FAMILIES = (
     "gpt2",
     "lstm_lm",
     "modernbert",
+    "mpnet",
     "roberta",
     "xlm_roberta",
     "xlnet",

@@ -1,4 +1,4 @@
-"""`lmzoo export` and `lmzoo serve`."""
+"""The commands `lmzoo export` and `lmzoo serve`."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def serve(
 ) -> None:
     """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
     if threads is not None:
-        os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # TensorFlow reads it when it is imported
-    # TensorFlow comes before lmzoo, which would turn on oneDNN's kernels: on processors where TensorFlow leaves them
-    # off, short requests are answered faster without them.
+        os.environ["TF_NUM_INTRAOP_THREADS"] = str(threads)  # read when TensorFlow is imported
+    # TensorFlow is imported before lmzoo, which would turn on oneDNN's kernels. On processors where TensorFlow leaves
+    # them off by default, short requests are faster without them.
     import tensorflow  # noqa: F401
 
     from lmzoo.serving import server
@@ -95,5 +95,5 @@ def serve(
         typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
         server.serve(api, listener)
         typer.echo("stopped", err=True)
-    if api.running:  # their clients were told; the threads cannot be interrupted, and Python would wait for them
+    if api.running:  # clients have got an error; Python would wait for threads that cannot be interrupted
         os._exit(0)

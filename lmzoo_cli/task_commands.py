@@ -1,4 +1,4 @@
-"""`lmzoo fit`, `lmzoo evaluate` and `lmzoo predict`."""
+"""The commands `lmzoo fit`, `lmzoo evaluate` and `lmzoo predict`."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ def fit(options: FitOptions, columns: LabeledColumns, scale: TrainingWorkerOptio
     --workers N, N processes train one model, on JAX. If one dies, all are restarted, at most three times: from the
     latest state in the directory of --checkpoint, or without it from scratch.
     """
+    from lmzoo.files.compilation_cache import use_compilation_cache
     from lmzoo_cli.fine_tuning import check_options, fine_tune
     from lmzoo_cli.joining import train_together
     from lmzoo_cli.task_kinds import get_kind
 
     kind = get_kind(options.task)
     check_options(options, kind)
+    use_compilation_cache()
     with exit_when_stopped(options.checkpoint), train_together(scale):
         fine_tune(options, columns, kind)
 
@@ -57,7 +59,7 @@ def evaluate(
 ) -> None:
     """Print a task's scores on a file of labeled examples.
 
-    The loss and the metrics are those that the model was compiled with; the other scores depend on the task.
+    The scores are the loss and metrics that the model was compiled with, and further scores of its task.
     """
     from lmzoo.data.examples import ExampleStream
     from lmzoo.evaluation.reports import Report
@@ -70,7 +72,7 @@ def evaluate(
     kind, task = load_task(model)
     with show_status("Reading the examples"):
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
-    if isinstance(x, ExampleStream):  # answers to all examples would not fit into memory either
+    if isinstance(x, ExampleStream):  # a stream may not fit in memory, and neither may answers to all of its examples
         report = Report(task.evaluate(x, batch_size=batch_size, return_dict=True))
     else:
         report = score(kind, task, x, y, batch_size)
@@ -115,7 +117,7 @@ def predict(
 ) -> None:
     """Write a task's answers to a file of examples, as JSON lines, CSV or Parquet.
 
-    An answer is what the task's method returns: a class and its score, a number, spans, an answer, a choice, words for
+    An answer is the result of the task's method: a class and its score, a number, spans, an answer, a choice, words for
     the mask, or a vector. It is written with the example's id or text, and with its label ("actual") if it has one.
     Without --to, the suffix of OUTPUT gives the format; if it does not, CSV is written with --format csv, otherwise
     JSON lines.
@@ -130,18 +132,18 @@ def predict(
     from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 
     files = [data] if data == "-" else find_files(data, lambda name: holds_examples(name, columns.format))
-    many = scale.workers is not None or files != [data]
+    writes_directory = scale.workers is not None or files != [data]
     options = {name: value for name, value in (("top_k", top_k), ("threshold", threshold)) if value is not None}
-    answer_format = choose_format(to, None if many else output, columns.format)
+    answer_format = choose_format(to, None if writes_directory else output, columns.format)
     if data == "-" and columns.format is None:
         columns = replace(columns, format="txt")
     prediction = Prediction(absolute_model(model), columns, ids, options, answer_format, batch_size)
-    if many:
+    if writes_directory:
         if not files:
             raise ValueError(f"{data} holds no files of examples.")
         if output is None or data == "-":
             raise ValueError("Many files, or several workers, read files and write into a directory: give --output.")
-        # Ray writes to the standard output that a worker has died.
+        # Ray reports the death of a worker on standard output.
         with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
             predict_files(prediction, data, files, output, overwrite, scale)
         return
@@ -151,7 +153,7 @@ def predict(
     with show_status("Reading the examples"):
         source = NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else source_of(data)
         x, origins = prediction.read(kind, source)
-    shown = bool(output) or not sys.stdout.isatty()  # answers on the screen need no bar between them
+    shows_progress = bool(output) or not sys.stdout.isatty()  # no progress bar between answers on a terminal
     status = show_status(f"Tokenizing {count_examples(x):,} examples, compiling and predicting")
-    with open_output(output) as file, status as seen:
-        prediction.write(task, x, origins, file, seen, shown)
+    with open_output(output) as file, status as cancel_status:
+        prediction.write(task, x, origins, file, cancel_status, shows_progress)

@@ -1,4 +1,4 @@
-"""The kinds of tasks on the command line, and how their examples are read."""
+"""Kinds of tasks on the command line, and the readers of their examples."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from lmzoo_cli.examples import (
 
 @dataclass(frozen=True)
 class Reading:
-    """How examples are read.
+    """Reader of the examples of a kind of task, with its description.
 
     Attributes:
-        read: reads them.
-        names: takes labels, of examples or of their words, returns the names in them; None if labels have no names.
-        multi_label: whether an example has any number of classes; tells kinds of the same task apart.
-        examples: the files, in a few words, for tables of tasks.
-        columns: the options that name their columns, with the defaults.
+        read: function that reads examples.
+        examples: short description of the files, for tables in the documentation.
+        columns: options for the columns with their defaults, for tables in the documentation.
+        names: function from labels of examples, or of their words, to the names in them; None if labels have no names.
+        multi_label: whether an example may have several classes; it distinguishes kinds of the same task.
     """
 
     read: Reader
@@ -43,7 +43,7 @@ class Reading:
     multi_label: bool = False
 
 
-# By the names in `Task.commands`.
+# Readings by their names in `Task.commands`.
 READINGS = {
     "choices": Reading(read_prompts, "table", "SWAG's; `--text`, `--pair`, `--choices a,b,c` for others"),
     "classes": Reading(read_texts, "table", "`--text text`, `--label label`; `--pair` for pairs", iter),
@@ -74,12 +74,12 @@ READINGS = {
 
 @dataclass(frozen=True)
 class Kind:
-    """A task on the command line.
+    """Kind of task on the command line.
 
     Attributes:
-        name: its name there.
-        task_class: its class.
-        reading: how its examples are read.
+        name: name of the kind, the value of `--task`.
+        task_class: class of the task.
+        reading: reader of the examples.
     """
 
     name: str
@@ -95,7 +95,7 @@ class Kind:
         )
 
     def label_names(self, task: tasks.Task) -> list[str] | None:
-        """Return the names that labels of examples for a task may have, or None if labels have no names."""
+        """Return the allowed names of labels for a task, or None if labels have no names."""
         return task.class_names if self.reading.names else None
 
 
@@ -109,12 +109,12 @@ KINDS = tuple(
 
 
 def get_kind(name: str) -> Kind:
-    """Return the kind with a name, which may also be that of its head or of its class.
+    """Return the kind of task for a name: a name of `--task`, a kind of head, or the name of a class.
 
     Raises:
-        ValueError: if there is none; suggests a similar one.
+        ValueError: For an unknown name; the message suggests a similar name.
     """
-    # The name of a class with two kinds means the first of them.
+    # If a class has two kinds, its name stands for the first.
     kinds_by_name = {
         _simplify(key): kind
         for kind in reversed(KINDS)
@@ -122,11 +122,12 @@ def get_kind(name: str) -> Kind:
     }
     simple_name = _simplify(name)
     if simple_name not in kinds_by_name:
-        near = difflib.get_close_matches(simple_name, kinds_by_name, n=1)
-        hint = f" Did you mean {kinds_by_name[near[0]].name}?" if near else ""
+        matches = difflib.get_close_matches(simple_name, kinds_by_name, n=1)
+        hint = f" Did you mean {kinds_by_name[matches[0]].name}?" if matches else ""
         raise ValueError(f"There is no task {name!r}.{hint} Choose one of {', '.join(kind.name for kind in KINDS)}.")
     return kinds_by_name[simple_name]
 
 
 def _simplify(name: str) -> str:
+    """Return a name in lowercase without separators."""
     return re.sub("[-_ ]", "", name.lower())

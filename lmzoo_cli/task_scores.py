@@ -1,4 +1,4 @@
-"""Scores of `lmzoo evaluate`, printed and written."""
+"""Computation and output of the scores of `lmzoo evaluate`."""
 
 from __future__ import annotations
 
@@ -17,39 +17,39 @@ from lmzoo_cli.task_kinds import Kind
 
 
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
-    """Return the same as `Task.report`, and show progress bars.
+    """Evaluate a task on labeled examples with progress bars, and return a report like `Task.report`.
 
     Args:
-        kind: of the task.
-        task: the model.
-        x: examples, as `lmzoo_cli.examples` reads them.
-        y: their labels.
-        batch_size: int.
+        kind: kind of the task.
+        task: the task.
+        x: inputs, returned by the readers of `lmzoo_cli.examples`.
+        y: labels, returned by the same reader.
+        batch_size: int, examples in a batch.
     """
     if not task.compiled:
         task.compile()
     labels = y
     if kind.reading.names:
         labels = _replace_names(y, {name: i for i, name in enumerate(task.class_names)})
-    # A task that learns without labels has its loss without them; its answers may still be compared with labels.
-    learned = labels if task.needs_labels else None
+    # The loss of a task that trains without labels needs none, but its answers may still be compared with labels.
+    loss_labels = labels if task.needs_labels else None
     count = count_examples(x)
     with show_status(f"Compiling and evaluating on {count:,} examples"):
-        measured = task.evaluate(x, learned, batch_size, return_dict=True, verbose=int(Console().is_terminal))
+        metrics = task.evaluate(x, loss_labels, batch_size, return_dict=True, verbose=int(Console().is_terminal))
     with show_status(f"Predicting {count:,} examples"), iterate_in_parts(x, batch_size) as parts:
-        report = task.compare(parts, labels, batch_size=batch_size, **measured)
-    return replace(report, scores={**measured, **report.scores})
+        report = task.compare(parts, labels, batch_size=batch_size, **metrics)
+    return replace(report, scores={**metrics, **report.scores})
 
 
 def show_report(report: Report) -> None:
-    """Print the scores, and then the tables."""
+    """Print the scores of a report, then its tables."""
     show(["score", "value"], list(report.scores.items()))
     for titles, rows in report.tables.values():
         show(titles, rows)
 
 
 def write_report(path: Path, content: dict[str, object], report: Report) -> None:
-    """Write `content` and a report into a file of JSON."""
+    """Write a report to a JSON file, after the entries of `content`."""
     tables = {
         name: [dict(zip(titles, row, strict=True)) for row in rows] for name, (titles, rows) in report.tables.items()
     }
@@ -58,5 +58,5 @@ def write_report(path: Path, content: dict[str, object], report: Report) -> None
 
 
 def _replace_names(y: Any, numbers: dict[str, int]) -> Any:
-    """Return labels, which may be nested lists, with numbers in place of names."""
+    """Replace names in nested lists of labels by numbers."""
     return numbers[y] if isinstance(y, str) else [_replace_names(label, numbers) for label in y]

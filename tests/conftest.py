@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 BACKEND = keras.backend.backend()
 # Data sets that are not part of the repository. Tests that use them are skipped if they are absent.
 SHARED = Path(os.environ.get("LMZOO_SHARED", ROOT.parent / "shared"))
-MINILM = ROOT / "real_weights" / "all-minilm-l6-v2"
+REAL_WEIGHTS = {"minilm": ROOT / "real_weights/all-minilm-l6-v2", "mpnet": ROOT / "real_weights/all-mpnet-base-v2"}
 LONG = {line for line in (ROOT / "tests/long.txt").read_text().splitlines() if not line.startswith("#")}
 
 
@@ -223,9 +223,10 @@ def shared() -> Callable[[str], Path]:
     return path_of
 
 
-@pytest.fixture(scope="session")
-def minilm() -> Path:
-    """Folder of the published weights that `make minilm` fetches; skips the test if it is absent."""
-    if not MINILM.is_dir():
-        pytest.skip(f"{MINILM.relative_to(ROOT)} is missing: run `make minilm`")
-    return MINILM
+@pytest.fixture(scope="session", params=["minilm", pytest.param("mpnet", marks=pytest.mark.slow)])
+def real_weights(request: pytest.FixtureRequest) -> Path:
+    """Folder of published weights that `make minilm` or `make mpnet` fetches; skips the test if it is absent."""
+    folder = REAL_WEIGHTS[request.param]
+    if not folder.is_dir():
+        pytest.skip(f"{folder.relative_to(ROOT)} is missing: run `make {request.param}`")
+    return folder

@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("claims", nargs="*", metavar="CLAIM", help=f"which of {', '.join(names)}")
     parser.add_argument(
-        "--data", type=Path, default=common.SHARED / "data", help="folder with a folder for each data set"
+        "--data", type=Path, default=common.SHARED / "data", help="folder with a folder for each dataset"
     )
     parser.add_argument("--work", type=Path, default=common.ROOT / "runs/evidence", help="folder for trained models")
     parser.add_argument("--trial", action="store_true", help="tiny sizes, results in the work folder")

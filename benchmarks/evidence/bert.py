@@ -135,7 +135,7 @@ of `bert_nano_en_uncased`, the mean over the tokens of each word, are frozen; on
 width 128 in each direction, reads them (AdamW, peak rate 0.001, 10 epochs in batches of 32). Fine-tuning trains all
 weights and a linear layer, at a peak rate of 0.0003, also for 10 epochs.""",
         limits="""The preset was trained once, and has six layers: "the last four" are most of it. The paper used two
-layers of LSTMs, a cased model and a larger data set. The learned weighted sums of its table are left out.""",
+layers of LSTMs, a cased model and a larger dataset. The learned weighted sums of its table are left out.""",
         reading="""Four layers joined are three points better than the last one, which is six points better than the
 embeddings. Fine-tuning, whose deviation is two points, is not better than the features: on 1,100 sentences, LSTMs over
 frozen vectors do as well. Unlike in the paper, the last layer but one is no better than the last.""",

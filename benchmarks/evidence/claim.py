@@ -18,7 +18,7 @@ Row = dict[str, Any]
 
 
 class Setting(NamedTuple):
-    """What every run is given: the folder with the data sets, one for intermediate results, and whether to only try."""
+    """What every run is given: the folder with the datasets, one for intermediate results, and whether to only try."""
 
     data: Path
     work: Path

@@ -39,7 +39,7 @@ $ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
 $ python -m benchmarks.evidence --table
 ```
 
-DATA contains a folder for each data set, as for [fine-tuning results](../quality.md). A run that was stopped
+DATA contains a folder for each dataset, as for [fine-tuning results](../quality.md). A run that was stopped
 continues, and results in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from
 them. Every claim is a record in
 [`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).

@@ -1,4 +1,4 @@
-"""Looking inside models: attention, layers, word senses, surprisal, attributions and errors."""
+"""Model analysis: attention, layers, word senses, surprisal, attributions and errors."""
 
 from lmzoo.analysis.attention import Attention, HeadStatistics, attention, head_statistics, join_words
 from lmzoo.analysis.attention_view import write_attention

@@ -1,4 +1,4 @@
-"""What the tokens of a text attend to."""
+"""Attention weights of tokens and words, and statistics of attention heads."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from lmzoo.text.word_splitting import place_words
 
 
 class Attention(NamedTuple):
-    """The attention within a text, or a pair of texts.
+    """Attention weights of every head for a text, or a pair of texts.
 
     Attributes:
-        texts: the text, or the two of a pair.
-        tokens: T strings, special tokens included.
-        offsets: int64 (T, 2), the first character of each token and the one after its last; -1 for special tokens.
-        segments: int64 (T,), to which of the texts a token belongs; -1 for special tokens.
-        scores: float32 (L, N, T, T): in each of L layers and N heads how much of its attention each token, along the
-            rows, pays to each other one. Rows sum to 1.
+        texts: the text, or the two texts of a pair.
+        tokens: T strings, including special tokens.
+        offsets: int64 (T, 2), start and end of each token in its text, in characters; -1 for special tokens.
+        segments: int64 (T,), index of each token's text in `texts`; -1 for special tokens.
+        scores: float32 (L, N, T, T), attention weights in L layers and N heads from each token (rows) to each token
+            (columns). Rows sum to 1.
 
     Example: see `attention`.
     """
@@ -44,12 +44,12 @@ class Attention(NamedTuple):
 
 
 class HeadStatistics(NamedTuple):
-    """What each head does, averaged over all tokens: float64 (L, N) each.
+    """Statistics of attention heads, averaged over all tokens.
 
     Attributes:
-        distance: mean distance to the tokens that are attended to, in tokens.
-        entropy: of the attention of a token, in nats: 0 if it is all on one token.
-        special: share of the attention that goes to special tokens, or to one of them.
+        distance: float64 (L, N), mean distance to the attended tokens, in tokens.
+        entropy: float64 (L, N), mean entropy of a token's attention weights in nats; 0 if a single token gets all.
+        special: float64 (L, N), mean fraction of attention to special tokens, or to one special token.
 
     Example: see `head_statistics`.
     """
@@ -62,20 +62,21 @@ class HeadStatistics(NamedTuple):
 def attention(
     model: Task | Backbone, texts: Any, batch_size: int = 8, preprocessor: Preprocessor | None = None
 ) -> list[Attention]:
-    """Return the attention of every head while a model reads texts (Vaswani et al., 2017).
+    """Return the attention weights of every head for each text (Vaswani et al., 2017).
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
-        texts: strings or pairs of them, as for `lmzoo.models.TextClassifier`.
-        batch_size: int.
-        preprocessor: of a backbone.
+        texts: strings or pairs of strings, as for `lmzoo.models.TextClassifier`.
+        batch_size: int, number of sequences in a batch.
+        preprocessor: preprocessor of the texts; required if `model` is a backbone.
 
     Returns:
         One `Attention` for each text.
 
     Raises:
-        TypeError: for a model without attention, such as ELMo; naming the position of an entry that is not text.
-        ValueError: if there are no texts, or nothing that reads them.
+        TypeError: For a model without attention, such as ELMo, or an entry that is not text; the message gives its
+            position.
+        ValueError: If there are no texts, or no preprocessor.
 
     Example:
 
@@ -83,8 +84,8 @@ def attention(
     import lmzoo
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
-    (found,) = lmzoo.analysis.attention(embedder, ["The animal was too tired."])
-    found.scores.shape  # (6, 4, 8, 8)
+    (attention,) = lmzoo.analysis.attention(embedder, ["The animal was too tired."])
+    attention.scores.shape  # (6, 4, 8, 8)
     ```
     """
     check_arguments(batch_size=batch_size)
@@ -93,14 +94,14 @@ def attention(
     if not hasattr(backbone, "attention_scores"):
         raise WrongModelError(f"{type(backbone).__name__} has no attention to look at: models of its family have none.")
     scores = _Scores(backbone, backbone.attention_scores)(backbone.input)  # (B, L, N, T, T)
-    read, encoded = reader.read(texts)
+    read_texts, encoded = reader.read(texts)
     model = keras.Model(backbone.input, scores)
-    found = reader.outputs(model, encoded, batch_size, lambda values, length: values[:, :, :length, :length])
-    return [Attention(*text, of_text) for text, of_text in zip(read, found, strict=True)]
+    attentions = reader.outputs(model, encoded, batch_size, lambda values, length: values[:, :, :length, :length])
+    return [Attention(*text, text_scores) for text, text_scores in zip(read_texts, attentions, strict=True)]
 
 
 class _Scores(keras.layers.Layer):
-    """All attention scores of a backbone, float32 (B, L, N, T, T)."""
+    """Layer that computes all attention weights of a backbone, float32 (B, L, N, T, T)."""
 
     def __init__(self, backbone: Backbone, scores: Any) -> None:
         super().__init__(autocast=False)
@@ -108,20 +109,23 @@ class _Scores(keras.layers.Layer):
         self.scores = scores
 
     def call(self, inputs: Features) -> Tensor:
-        """Compute the hidden states, and the scores from these."""
+        """Compute the attention weights of every layer."""
         return ops.stack([ops.cast(x, "float32") for x in self.scores(inputs)], axis=1)
 
     def compute_output_spec(self, inputs: Features) -> keras.KerasTensor:
-        """Return the shape and dtype of the result."""
+        """Return the shape and dtype of the attention weights."""
         batch, length = next(iter(inputs.values())).shape
         return keras.KerasTensor((batch, *self.shape, length, length), "float32")
 
 
 def join_words(found: Attention) -> Attention:
-    """Return the attention between words, which pay the mean of what their tokens pay and get the sum of what they get.
+    """Return the attention weights between words: mean over the tokens that attend, sum over the attended tokens.
 
-    Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens stay as they are, and
-    tokens that belong to no word as well.
+    Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens and tokens outside of
+    words are not joined.
+
+    Args:
+        found: attention between tokens, returned by `attention`.
 
     Example:
 
@@ -129,46 +133,47 @@ def join_words(found: Attention) -> Attention:
     import lmzoo
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
-    (found,) = lmzoo.analysis.attention(embedder, ["An unbelievable film."])
-    lmzoo.analysis.join_words(found).tokens  # ["[CLS]", "An", "unbelievable", "film", ".", "[SEP]"]
+    (attention,) = lmzoo.analysis.attention(embedder, ["An unbelievable film."])
+    lmzoo.analysis.join_words(attention).tokens  # ["[CLS]", "An", "unbelievable", "film", ".", "[SEP]"]
     ```
     """
-    groups: list[tuple[list[int], tuple[str, int, int]]] = []  # tokens, and what they are called
+    groups: list[tuple[list[int], tuple[str, int, int]]] = []  # indices of tokens; name, start and end of the group
     for segment, text in enumerate(found.texts):
         tokens = np.flatnonzero(found.segments == segment)
         spans = [TokenSpan(0, found.tokens[i], *found.offsets[i].tolist()) for i in tokens]
         words = place_words(text)
-        of_word, token = tokens_of_words(words, spans)
-        token, first = np.unique(token, return_index=True)  # of words that share a token, the first one has it
-        of_word = of_word[first]
-        groups += [(tokens[token[of_word == word]].tolist(), words[word]) for word in np.unique(of_word).tolist()]
+        word_indices, token_indices = tokens_of_words(words, spans)
+        token_indices, first = np.unique(token_indices, return_index=True)  # a shared token belongs to the first word
+        word_indices = word_indices[first]
+        for i in np.unique(word_indices).tolist():
+            groups.append((tokens[token_indices[word_indices == i]].tolist(), words[i]))
     grouped = {i for members, _ in groups for i in members}
-    rest = [i for i in range(len(found.tokens)) if i not in grouped]
-    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in rest]
+    ungrouped = [i for i in range(len(found.tokens)) if i not in grouped]
+    groups += [([i], (found.tokens[i], *found.offsets[i].tolist())) for i in ungrouped]
     groups.sort(key=lambda group: group[0])
-    member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
+    is_member = np.zeros((len(groups), len(found.tokens)), "float32")  # (W, T)
     for row, (members, _) in enumerate(groups):
-        member[row, members] = 1
-    paid = member / member.sum(axis=1, keepdims=True)
-    scores = np.einsum("wt,lntu,vu->lnwv", paid, found.scores, member, optimize=True)  # (L, N, W, W)
+        is_member[row, members] = 1
+    averaging = is_member / is_member.sum(axis=1, keepdims=True)
+    scores = np.einsum("wt,lntu,vu->lnwv", averaging, found.scores, is_member, optimize=True)  # (L, N, W, W)
     return Attention(
         found.texts,
         [name for _, (name, _, _) in groups],
-        np.array([place for _, (_, *place) in groups], "int64"),
+        np.array([span for _, (_, *span) in groups], "int64"),
         found.segments[[members[0] for members, _ in groups]],
         scores.astype("float32"),
     )
 
 
 def head_statistics(found: Sequence[Attention], special: str | None = None) -> HeadStatistics:
-    """Return what each head does on average: how far it looks, how spread its attention is, what special tokens get.
+    """Return each head's mean attention distance, entropy, and fraction of attention to special tokens.
 
     Args:
-        found: what `attention` returned for texts.
-        special: the special token whose share is reported, such as "[SEP]"; by default all of them together.
+        found: attention of texts, returned by `attention`.
+        special: special token for the fraction of attention, such as "[SEP]"; by default all special tokens together.
 
     Raises:
-        ValueError: if there is nothing, or if `special` is no special token of the texts.
+        ValueError: If `found` is empty, or `special` is not a special token of the texts.
 
     Example:
 
@@ -176,28 +181,30 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
     import lmzoo
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
-    found = lmzoo.analysis.attention(embedder, ["The animal was too tired.", "A quiet film."])
-    lmzoo.analysis.head_statistics(found).entropy.shape  # (6, 4)
-    lmzoo.analysis.head_statistics(found, special="[SEP]").special.shape  # (6, 4)
+    attentions = lmzoo.analysis.attention(embedder, ["The animal was too tired.", "A quiet film."])
+    lmzoo.analysis.head_statistics(attentions).entropy.shape  # (6, 4)
+    lmzoo.analysis.head_statistics(attentions, special="[SEP]").special.shape  # (6, 4)
     ```
     """
     if not found:
         raise ValueError("There is no attention to look at: the list is empty.")
-    known = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
-    require(special is None or special in known, "special", f"one of {', '.join(sorted(known))}", special)
-    wanted = known if special is None else {special}
-    sums, count = np.zeros((3, *found[0].scores.shape[:2])), 0
+    names = {text.tokens[i] for text in found for i in np.flatnonzero(text.segments == SPECIAL)}
+    require(special is None or special in names, "special", f"one of {', '.join(sorted(names))}", special)
+    counted_names = names if special is None else {special}
+    sums = np.zeros((3, *found[0].scores.shape[:2]))
+    count = 0
     for text in found:
-        chosen = (text.segments == SPECIAL) & np.isin(text.tokens, [*wanted])
-        scores, place = text.scores.astype("float64"), np.arange(len(text.tokens))
-        distances = np.abs(place[:, None] - place)  # (T, T)
+        is_counted = (text.segments == SPECIAL) & np.isin(text.tokens, [*counted_names])
+        scores = text.scores.astype("float64")
+        positions = np.arange(len(text.tokens))
+        distances = np.abs(positions[:, None] - positions)  # (T, T)
         logs = np.log(np.where(scores > 0, scores, 1))
         sums += np.stack(
             [
                 (scores * distances).sum(axis=(2, 3)),
                 -(scores * logs).sum(axis=(2, 3)),
-                scores[..., chosen].sum(axis=(2, 3)),
+                scores[..., is_counted].sum(axis=(2, 3)),
             ]
         )
-        count += len(place)
+        count += len(positions)
     return HeadStatistics(*(sums / count))

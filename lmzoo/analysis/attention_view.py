@@ -1,4 +1,4 @@
-"""Attention as a page to look at: one HTML file that needs no network."""
+"""Interactive HTML page of attention weights, in a single file that needs no network."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ import numpy as np
 from lmzoo.analysis.attention import Attention, join_words
 from lmzoo.analysis.page import write_page
 
-_TOKENS = 256  # more in one text cannot be looked at
+_MAX_TOKENS = 256  # of a text, so that its page stays readable
 
 
 def write_attention(path: str | Path, found: Sequence[Attention], title: str = "Attention") -> None:
-    """Write a page that shows what each token attends to, in a layer and a head that the reader chooses.
+    """Write an HTML page that shows the attention of each token, in a layer and head chosen on the page.
 
-    Tokens and whole words can be shown. The page is one file: it needs no network, and works with the keyboard, in
-    light and dark. It has at most 2 MB, which 58 tokens fill in a model of 12 layers with 12 heads. For longer texts,
-    pass some of the layers: `one._replace(scores=one.scores[-2:])` for each text.
+    The page shows tokens or whole words. It is a single file that needs no network, works with the keyboard, and has a
+    light and a dark mode. Its size is at most 2 MB, which 58 tokens fill in a model of 12 layers with 12 heads. For
+    longer texts, pass only some layers: `text._replace(scores=text.scores[-2:])` for each text.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        found: what `attention` returned for some texts.
-        title: of the page.
+        path: file to write; an existing file is replaced.
+        found: attention of texts, returned by `attention`.
+        title: title of the page.
 
     Raises:
-        ValueError: if there are no texts, or they are too long to be looked at.
+        ValueError: If there are no texts, or they are too long for a page.
 
     Example:
 
@@ -41,24 +41,24 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
     if not found:
         raise ValueError("There is no attention to show: the list is empty.")
     for i, text in enumerate(found):
-        if len(text.tokens) > _TOKENS:
+        if len(text.tokens) > _MAX_TOKENS:
             raise ValueError(
-                f"Text {i} has {len(text.tokens)} tokens: the page shows at most {_TOKENS}. Pass a shorter text, or a "
-                "part of it."
+                f"Text {i} has {len(text.tokens)} tokens: the page shows at most {_MAX_TOKENS}. Pass a shorter text, "
+                "or a part of it."
             )
     texts = [
-        {"name": " / ".join(text.texts), "views": [_as_data(view) for view in (text, join_words(text))]}
+        {"name": " / ".join(text.texts), "views": [_page_data(view) for view in (text, join_words(text))]}
         for text in found
     ]
     write_page(path, title, _BODY, _STYLE, _SCRIPT, texts)
 
 
-def _as_data(view: Attention) -> dict[str, object]:
-    """Return the scores as whole percentages, in the order layer, head, query, key."""
+def _page_data(view: Attention) -> dict[str, object]:
+    """Return the page's data for a text, with scores as two digits each, by layer, head, query and key."""
     layers, heads, length, _ = view.scores.shape
-    digits = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
-    letters = "".join(f"{value:02d}" for value in digits.tolist())
-    return {"tokens": view.tokens, "layers": layers, "heads": heads, "length": length, "scores": letters}
+    percentages = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
+    digit_pairs = "".join(f"{value:02d}" for value in percentages.tolist())
+    return {"tokens": view.tokens, "layers": layers, "heads": heads, "length": length, "scores": digit_pairs}
 
 
 _STYLE = """

@@ -1,4 +1,4 @@
-"""Which words an answer is due to."""
+"""Attribution of predictions to tokens and words."""
 
 from __future__ import annotations
 
@@ -16,35 +16,37 @@ from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 
-# In how many parts the way is cut, in turn: heads with a kink, as of ReLU, need more points than smooth ones.
-_PARTS = (1, 2, 4, 8)
-_NOISE = 1e-4  # of float32
+# Numbers of parts into which the path is divided, in turn, until the sum is accurate. Scores with kinks, such as from
+# ReLU, need more points than smooth scores.
+_PART_COUNTS = (1, 2, 4, 8)
+_NOISE = 1e-4  # rounding error of float32 scores
 
 
 def integrated_gradients(
     task: Explained, texts: Any, target: str | int | None = None, steps: int = 32, word: str | int | None = None
 ) -> list[Attribution]:
-    """Return what each token contributes to an answer, by integrated gradients (Sundararajan et al., 2017).
+    """Return each token's contribution to a prediction by integrated gradients (Sundararajan et al., 2017).
 
-    https://arxiv.org/abs/1703.01365. The embeddings of a text are faded in from those of a text of mask tokens, or of
-    padding if the family has no mask token; the gradients of the score along the way, times the difference, are summed.
-    The contributions of all tokens add up to the score minus that of the baseline.
+    https://arxiv.org/abs/1703.01365. The gradient of the score is integrated along a straight path from the embeddings
+    of a baseline to the embeddings of the text. The baseline is a text of mask tokens, or of padding if the family has
+    no mask token. The contributions of all tokens add up to the score of the text minus the score of the baseline.
 
     Args:
         task: a `TextClassifier`, `TextRegressor`, `TokenClassifier` or `QuestionAnswerer` with a preprocessor, on a
             family with token embeddings.
-        texts: strings or pairs of them, or lists of words, as for the task. Of a long context, only the
-            window with the answer is explained.
-        target: the class, by name or number, by default of each text the one that the task answers; of a
-            `QuestionAnswerer` "start" or "end", by default the sum of both logits of its answer.
-        steps: int, points on the way. If the contributions do not add up to one per cent, up to eight times as many are
-            tried.
-        word: of a `TokenClassifier`, the word whose label is explained: its number from 0, or the first one like this.
+        texts: strings, pairs of strings, or lists of words, as for the task. In a long context, only the window with
+            the answer is explained.
+        target: class to explain, by name or index; by default the predicted class of each text. For a
+            `QuestionAnswerer`, "start" or "end"; by default the sum of both logits of its answer.
+        steps: int, points on the path. If the contributions do not add up within 1%, up to eight times as many are
+            used.
+        word: for a `TokenClassifier`, the word whose label is explained: its index, or the word itself (its first
+            occurrence).
 
     Raises:
-        TypeError: for another task; naming the position of an entry that is not text.
-        ValueError: for an unknown class or word; for a family without token embeddings, such as ELMo, where `leave_out`
-            works; for a tagger with a CRF; if there are no texts.
+        TypeError: For another task, or an entry that is not text; the message gives its position.
+        ValueError: For an unknown class or word, a family without token embeddings, such as ELMo (use `leave_out`), a
+            `TokenClassifier` with a CRF, or if there are no texts.
 
     Example:
 
@@ -52,8 +54,8 @@ def integrated_gradients(
     import lmzoo
 
     task = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
-    (found,) = lmzoo.analysis.integrated_gradients(task, ["A quiet, lovely film."])
-    found.values.sum()  # found.score - found.baseline
+    (attribution,) = lmzoo.analysis.integrated_gradients(task, ["A quiet, lovely film."])
+    attribution.values.sum()  # attribution.score - attribution.baseline
     ```
     """
     texts = check_explained(task, texts, word)
@@ -64,40 +66,44 @@ def integrated_gradients(
             f"{type(task.backbone).__name__} has no embeddings of tokens to fade in: use `leave_out` instead."
         )
     tokenizer = task.text_preprocessor.tokenizer
-    nothing = tokenizer.pad_id if tokenizer.mask_token is None else tokenizer.mask_id  # the token of an empty text
-    points, weights = np.polynomial.legendre.leggauss(steps)  # of Gauss' quadrature, from -1 to 1
-    points, weights = (points + 1) / 2, weights / 2
+    baseline_id = tokenizer.pad_id if tokenizer.mask_token is None else tokenizer.mask_id
+    points, weights = np.polynomial.legendre.leggauss(steps)  # Gaussian quadrature from -1 to 1
+    points = (points + 1) / 2
+    weights = weights / 2
     results = []
-    for i, (read, features, name, score) in enumerate(questions(task, texts, target, word)):
-        blank = {**features, "token_ids": features["token_ids"].copy()}
-        blank["token_ids"][0, : len(read.tokens)][read.segments != SPECIAL] = nothing
-        start, end = _embedded(task, layer, blank), _embedded(task, layer, features)  # (1, T, E)
+    for i, (read_text, features, name, score) in enumerate(questions(task, texts, target, word)):
+        baseline_features = {**features, "token_ids": features["token_ids"].copy()}
+        baseline_features["token_ids"][0, : len(read_text.tokens)][read_text.segments != SPECIAL] = baseline_id
+        start = _embed(task, layer, baseline_features)  # (1, T, E)
+        end = _embed(task, layer, features)  # (1, T, E)
         difference = ops.cast(end - start, "float32")
         repeated = {key: np.repeat(values, steps, axis=0) for key, values in features.items()}
 
         def total(x: Tensor, repeated: Features = repeated, score: Callable[[Any], Any] = score) -> Tensor:
-            with _replaced(layer, lambda _: x):
+            with _replace_outputs(layer, lambda _: x):
                 return ops.sum(score(ops.cast(task(repeated, training=False), "float32")))
 
         gradient = _gradient_of(total)
-        whole, none = (
-            float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0]) for x in (features, blank)
+        text_score, baseline_score = (
+            float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0])
+            for x in (features, baseline_features)
         )
-        for parts in _PARTS:
+        for num_parts in _PART_COUNTS:
             mean = np.zeros(difference.shape[1:])  # (T, E)
-            for part in range(parts):  # each has all points, so that batches keep their shape
-                places = ((part + points) / parts).reshape(-1, 1, 1).astype("float32")
-                slopes = np.asarray(gradient(ops.cast(start, "float32") + places * difference), "float64")  # (S, T, E)
-                mean += np.tensordot(weights, slopes, 1) / parts
+            for part in range(num_parts):  # each part has all points, so that batches keep their shape
+                fractions = ((part + points) / num_parts).reshape(-1, 1, 1).astype("float32")
+                embedded = ops.cast(start, "float32") + fractions * difference  # (S, T, E)
+                slopes = np.asarray(gradient(embedded), "float64")  # (S, T, E)
+                mean += np.tensordot(weights, slopes, 1) / num_parts
             values = (mean * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
-            gap = abs(values.sum() - (whole - none))
-            if gap <= 0.01 * abs(whole - none) + _NOISE:
+            gap = abs(values.sum() - (text_score - baseline_score))
+            if gap <= 0.01 * abs(text_score - baseline_score) + _NOISE:
                 break
         else:
             warnings.warn(
                 f"The contributions of text {i} do not add up to its score, by {gap:.2g}: raise `steps`.", stacklevel=2
             )
-        results.append(Attribution(*read, values[: len(read.tokens)], name, whole, none))
+        results.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
     return results
 
 
@@ -108,22 +114,23 @@ def leave_out(
     batch_size: int = 32,
     word: str | int | None = None,
 ) -> list[Attribution]:
-    """Return how much the score of an answer falls if each word is left out (Li et al., 2016).
+    """Return how much the score of a prediction drops when each word is left out (Li et al., 2016).
 
-    https://arxiv.org/abs/1612.08220. A text of n words costs n forward passes. Contributions need not add up. The word
-    that has a label, and the words of an answer to a question, are not left out: without them there is no such score.
+    https://arxiv.org/abs/1612.08220. A text of n words takes n forward passes. Contributions need not add up to the
+    score. The word whose label is explained, and the words of an answer to a question, are not left out, since the
+    score would not exist without them.
 
     Args:
         task: a `TextClassifier`, `TextRegressor`, `TokenClassifier` or `QuestionAnswerer` with a preprocessor, on any
             family.
-        texts: strings or pairs of them, or lists of words, as for the task.
-        target: see `integrated_gradients`.
-        batch_size: int.
-        word: see `integrated_gradients`.
+        texts: strings, pairs of strings, or lists of words, as for the task.
+        target: class to explain; see `integrated_gradients`.
+        batch_size: int, number of texts in a batch.
+        word: word whose label is explained; see `integrated_gradients`.
 
     Raises:
-        TypeError: for another task; naming the position of an entry that is not text.
-        ValueError: for an unknown class or word, for a tagger with a CRF, or if there are no texts.
+        TypeError: For another task, or an entry that is not text; the message gives its position.
+        ValueError: For an unknown class or word, a `TokenClassifier` with a CRF, or if there are no texts.
 
     Example:
 
@@ -131,8 +138,8 @@ def leave_out(
     import lmzoo
 
     task = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
-    (found,) = lmzoo.analysis.leave_out(task, ["A quiet, lovely film."])
-    found.tokens[found.values.argmax()]  # the word that speaks most for the answer
+    (attribution,) = lmzoo.analysis.leave_out(task, ["A quiet, lovely film."])
+    attribution.tokens[attribution.values.argmax()]  # the word that supports the prediction most
     ```
     """
     texts = check_explained(task, texts, word)
@@ -140,10 +147,10 @@ def leave_out(
 
 
 @contextlib.contextmanager
-def _replaced(layer: keras.layers.Layer, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
-    """Replace outputs of a layer in the body of a `with` statement.
+def _replace_outputs(layer: keras.layers.Layer, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
+    """Temporarily pass the outputs of `layer` through `replace`.
 
-    The graph of a Functional model has no place to put embeddings in, whichever task is around it.
+    A Functional model has no input for embeddings.
     """
     call = layer.call
     layer.call = lambda *args, **kwargs: replace(call(*args, **kwargs))
@@ -153,20 +160,21 @@ def _replaced(layer: keras.layers.Layer, replace: Callable[[Tensor], Tensor]) ->
         del layer.call
 
 
-def _embedded(task: keras.Model, layer: keras.layers.Layer, features: Features) -> Tensor:
-    seen: list[Tensor] = []
+def _embed(task: keras.Model, layer: keras.layers.Layer, features: Features) -> Tensor:
+    """Return the outputs of the embedding layer in a call of the task."""
+    embeddings: list[Tensor] = []
 
-    def keep(x: Tensor) -> Tensor:
-        seen.append(x)
+    def record(x: Tensor) -> Tensor:
+        embeddings.append(x)
         return x
 
-    with _replaced(layer, keep):
+    with _replace_outputs(layer, record):
         task(features, training=False)
-    return seen[0]
+    return embeddings[0]
 
 
 def _gradient_of(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
-    """Return the gradient of a number that depends on a tensor, as a function of the tensor."""
+    """Return a function that computes the gradient of a scalar `function` of a tensor."""
     if keras.backend.backend() == "jax":
         import jax
 

@@ -1,4 +1,4 @@
-"""Contributions to answers as a page to look at."""
+"""HTML page that highlights the contributions of words to predictions."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from lmzoo.analysis.page import table, write_page
 
 
 def write_attributions(path: str | Path, found: Sequence[Attribution], title: str = "Contributions") -> None:
-    """Write a page that highlights, in each text, what speaks for the answer and what speaks against it.
+    """Write an HTML page that highlights the words for and against the prediction in each text.
 
-    The page is one file: it needs no network, and works with the keyboard, in light and dark. The strongest color of a
-    text is its largest contribution; what speaks against the answer is underlined, too.
+    The page is a single file that needs no network, works with the keyboard, and has a light and a dark mode. The
+    largest contribution of each text has the strongest color; words against the prediction are also underlined.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        found: what `integrated_gradients` or `leave_out` returned.
-        title: of the page.
+        path: file to write; an existing file is replaced.
+        found: attributions returned by `integrated_gradients` or `leave_out`.
+        title: title of the page.
 
     Raises:
-        ValueError: if there are no texts, or the page would be larger than 2 MB.
+        ValueError: If there are no texts, or the page would be larger than 2 MB.
 
     Example:
 
@@ -32,8 +32,8 @@ def write_attributions(path: str | Path, found: Sequence[Attribution], title: st
     import lmzoo
 
     task = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
-    found = lmzoo.analysis.leave_out(task, ["A quiet, lovely film."])
-    lmzoo.analysis.write_attributions("why.html", found)
+    attributions = lmzoo.analysis.leave_out(task, ["A quiet, lovely film."])
+    lmzoo.analysis.write_attributions("why.html", attributions)
     ```
     """
     if not found:
@@ -44,39 +44,43 @@ def write_attributions(path: str | Path, found: Sequence[Attribution], title: st
     write_page(path, title, legend + "".join(map(_section, found)), _STYLE)
 
 
-def _section(one: Attribution) -> str:
-    baseline = "" if one.baseline is None else f", {one.baseline:.4g} without the text"
-    answer = html.escape(one.target) or "no answer"
-    texts = "".join(f'<p class="read">{_highlighted(one, i)}</p>\n' for i in range(len(one.texts)))
+def _section(attribution: Attribution) -> str:
+    baseline = "" if attribution.baseline is None else f", {attribution.baseline:.4g} without the text"
+    answer = html.escape(attribution.target) or "no answer"
+    texts = "".join(f'<p class="read">{_highlight(attribution, i)}</p>\n' for i in range(len(attribution.texts)))
     rows = (
         f'<th scope="row">{html.escape(token)}</th><td>{value:.4f}</td>'
-        for token, value in zip(one.tokens, one.values.tolist(), strict=True)
+        for token, value in zip(attribution.tokens, attribution.values.tolist(), strict=True)
     )
     numbers = table("contributions", ("part", "contribution"), rows)
     return (
-        f"<section>\n<h2>{answer}</h2>\n<p>Score {one.score:.4g}{baseline}.</p>\n{texts}"
+        f"<section>\n<h2>{answer}</h2>\n<p>Score {attribution.score:.4g}{baseline}.</p>\n{texts}"
         f"<details><summary>Numbers</summary>{numbers}</details>\n</section>\n"
     )
 
 
-def _highlighted(one: Attribution, segment: int) -> str:
-    """Return one of the texts, with a span for each token or word."""
-    text, most = one.texts[segment], max(float(np.nanmax(np.abs(one.values), initial=0)), 1e-12)
-    parts, place = [], 0
-    order = sorted(np.flatnonzero(one.segments == segment).tolist(), key=lambda i: one.offsets[i].tolist())
+def _highlight(attribution: Attribution, segment: int) -> str:
+    """Return one of the texts as HTML, with a colored span for each token or word."""
+    text = attribution.texts[segment]
+    largest = max(float(np.nanmax(np.abs(attribution.values), initial=0)), 1e-12)
+    parts = []
+    position = 0
+    order = sorted(
+        np.flatnonzero(attribution.segments == segment).tolist(), key=lambda i: attribution.offsets[i].tolist()
+    )
     for i in order:
-        start, end = one.offsets[i].tolist()
-        start = max(start, place)  # several tokens may share a character
+        start, end = attribution.offsets[i].tolist()
+        start = max(start, position)  # several tokens may share a character
         if start >= end:
             continue
-        value = float(np.nan_to_num(one.values[i]))
+        value = float(np.nan_to_num(attribution.values[i]))
         kind, color = ("for", "mark") if value >= 0 else ("against", "against")
-        shade = f"background: rgba(var(--{color}), {0.5 * abs(value) / most:.3f})"
-        kind = kind if abs(value) >= most / 100 else "none"
-        parts.append(html.escape(text[place:start]))
+        shade = f"background: rgba(var(--{color}), {0.5 * abs(value) / largest:.3f})"
+        kind = kind if abs(value) >= largest / 100 else "none"
+        parts.append(html.escape(text[position:start]))
         parts.append(f'<span class="{kind}" style="{shade}">{html.escape(text[start:end])}</span>')
-        place = end
-    return "".join(parts) + html.escape(text[place:])
+        position = end
+    return "".join(parts) + html.escape(text[position:])
 
 
 _STYLE = """\

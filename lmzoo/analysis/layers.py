@@ -1,4 +1,4 @@
-"""How the layers of a model differ: distances, isotropy, similarity, and what a linear classifier finds in them."""
+"""Comparison of a model's layers: distances, anisotropy, similarity, and linear probes."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from lmzoo.tasks import Task
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import softmax
 
-_PAIRS = 10_000  # of tokens whose angles are averaged
+_NUM_PAIRS = 10_000  # random pairs of tokens whose cosines are averaged
 
 
 class LayerChanges(NamedTuple):
-    """How far each layer moves the vectors of the tokens: float64 (L,) each.
+    """Mean change of token vectors in each layer.
 
     Attributes:
-        distance: mean L2 distance between the input and the output of a layer.
-        degrees: mean angle between them.
+        distance: float64 (L,), mean L2 distance between a layer's input and output.
+        degrees: float64 (L,), mean angle between a layer's input and output.
 
     Example: see `layer_changes`.
     """
@@ -33,11 +33,11 @@ class LayerChanges(NamedTuple):
 
 
 class Mix(NamedTuple):
-    """How a task weights the layers of ELMo.
+    """Learned weights of ELMo's layers in a task.
 
     Attributes:
-        weights: float64 (L,), of each layer, the tokens' own vectors first; they sum to 1.
-        gamma: float, by which their mean is multiplied.
+        weights: float64 (L + 1,), weights of the word vectors and the L layers, which sum to 1.
+        gamma: float, factor of the weighted mean.
 
     Example: see `mix_weights`.
     """
@@ -47,11 +47,11 @@ class Mix(NamedTuple):
 
 
 class Probe(NamedTuple):
-    """How accurate a linear classifier is on each layer: float64 (L + 1,) each.
+    """Accuracy of a linear classifier on the vectors of each layer.
 
     Attributes:
-        accuracy: mean over the parts of a cross-validation.
-        deviation: their standard deviation.
+        accuracy: float64 (L + 1,), mean accuracy over the folds of a cross-validation.
+        deviation: float64 (L + 1,), standard deviation over the folds.
 
     Example: see `probe`.
     """
@@ -63,20 +63,20 @@ class Probe(NamedTuple):
 def layer_changes(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None
 ) -> LayerChanges:
-    """Return how far each layer moves the vectors of all tokens (Lan et al., 2020, figure 1).
+    """Return how far each layer moves the token vectors: mean distances and angles (Lan et al., 2020, figure 1).
 
-    https://arxiv.org/abs/1909.11942. The paper draws both measures over the layers of BERT, where they oscillate, and
-    of ALBERT, whose layers share their weights.
+    https://arxiv.org/abs/1909.11942. The paper plots both for BERT, where they oscillate, and for ALBERT, whose layers
+    share their weights.
 
     Args:
-        model: a task, or a backbone with a `preprocessor`, whose layers have one width.
-        texts: strings or pairs of them.
-        batch_size: int.
-        preprocessor: of a backbone.
+        model: a task, or a backbone with a `preprocessor`, whose layers have the same width.
+        texts: strings or pairs of strings.
+        batch_size: int, number of sequences in a batch.
+        preprocessor: preprocessor of the texts; required if `model` is a backbone.
 
     Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: if there are no texts, or nothing that reads them.
+        TypeError: If an entry is not text; the message gives its position.
+        ValueError: If there are no texts, or no preprocessor.
 
     Example:
 
@@ -88,30 +88,31 @@ def layer_changes(
     ```
     """
     _, states = hidden_states(model, texts, batch_size, preprocessor)
-    joined = np.concatenate(states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
-    before, after = joined[:-1], joined[1:]
-    degrees = np.degrees(np.arccos(np.clip(_cosines(before, after), -1, 1)))
-    return LayerChanges(np.linalg.norm(after - before, axis=2).mean(axis=1), degrees.mean(axis=1))
+    vectors = np.concatenate(states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
+    inputs = vectors[:-1]
+    outputs = vectors[1:]
+    degrees = np.degrees(np.arccos(np.clip(_cosines(inputs, outputs), -1, 1)))
+    return LayerChanges(np.linalg.norm(outputs - inputs, axis=2).mean(axis=1), degrees.mean(axis=1))
 
 
 def anisotropy(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None, seed: int = 0
 ) -> np.ndarray:
-    """Return the mean cosine of two random tokens' vectors in every layer, float64 (L + 1,): 0 for random directions.
+    """Return the mean cosine of random pairs of token vectors in each layer, float64 (L + 1,).
 
-    Ethayarajh (2019), https://aclanthology.org/D19-1006: in BERT, GPT-2 and ELMo all vectors of upper layers lie in a
-    narrow cone.
+    It is near 0 if directions are random. In BERT, GPT-2 and ELMo, all vectors of upper layers lie in a narrow cone
+    (Ethayarajh, 2019, https://aclanthology.org/D19-1006).
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
-        texts: strings or pairs of them, of at least two tokens together.
-        batch_size: int.
-        preprocessor: of a backbone.
-        seed: int, of the choice of pairs.
+        texts: strings or pairs of strings, with at least two tokens in all.
+        batch_size: int, number of sequences in a batch.
+        preprocessor: preprocessor of the texts; required if `model` is a backbone.
+        seed: int, seed of the choice of pairs.
 
     Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: if there are fewer than two tokens, or nothing that reads texts.
+        TypeError: If an entry is not text; the message gives its position.
+        ValueError: If there are fewer than two tokens, or no preprocessor.
 
     Example:
 
@@ -122,29 +123,29 @@ def anisotropy(
     lmzoo.analysis.anisotropy(embedder, ["A quiet film.", "The plot was dull."]).shape  # (7,)
     ```
     """
-    read, states = hidden_states(model, texts, batch_size, preprocessor)
-    chosen = [values[:, text.segments != SPECIAL] for text, values in zip(read, states, strict=True)]
-    joined = np.concatenate(chosen, axis=1).astype("float64")  # (L + 1, T of all texts, H)
-    count = joined.shape[1]
+    read_texts, states = hidden_states(model, texts, batch_size, preprocessor)
+    word_states = [values[:, text.segments != SPECIAL] for text, values in zip(read_texts, states, strict=True)]
+    vectors = np.concatenate(word_states, axis=1).astype("float64")  # (L + 1, T of all texts, H)
+    count = vectors.shape[1]
     require(count > 1, "texts", "texts of at least two tokens", f"{count} tokens")
     rng = np.random.default_rng(seed)
-    first = rng.integers(count, size=_PAIRS)
-    second = (first + rng.integers(1, count, size=_PAIRS)) % count  # another one
-    return _cosines(joined[:, first], joined[:, second]).mean(axis=1)
+    first = rng.integers(count, size=_NUM_PAIRS)
+    second = (first + rng.integers(1, count, size=_NUM_PAIRS)) % count  # never equal to `first`
+    return _cosines(vectors[:, first], vectors[:, second]).mean(axis=1)
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the similarity of two sets of vectors of the same examples: 1 if one is the other, rotated and scaled.
+    """Return the linear CKA similarity of two sets of vectors of the same examples, from 0 to 1.
 
-    Linear centered kernel alignment (Kornblith et al., 2019, https://arxiv.org/abs/1905.00414):
-    ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms, of centered columns.
+    It is 1 if one set is the other set rotated and scaled. Linear centered kernel alignment (Kornblith et al., 2019,
+    https://arxiv.org/abs/1905.00414) is ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms of centered columns.
 
     Args:
-        x: float (n, H).
-        y: float (n, K).
+        x: float (n, H), vectors of n examples.
+        y: float (n, K), other vectors of the same examples.
 
     Raises:
-        ValueError: for another number of examples, or for vectors that are all equal.
+        ValueError: If the numbers of examples differ, or all vectors of a set are equal.
 
     Example:
 
@@ -159,7 +160,8 @@ def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
     x, y = (np.asarray(values, "float64") for values in (x, y))
     if len(x) != len(y):
         raise ValueError(f"`x` and `y` must be vectors of the same examples, got {len(x)} and {len(y)}.")
-    x, y = x - x.mean(axis=0), y - y.mean(axis=0)
+    x = x - x.mean(axis=0)
+    y = y - y.mean(axis=0)
     scale = np.linalg.norm(x.T @ x) * np.linalg.norm(y.T @ y)
     if not scale:
         raise ValueError("All vectors of `x` or of `y` are equal: their similarity is not defined.")
@@ -172,17 +174,19 @@ def layer_similarity(
     other: Task | Backbone | None = None,
     batch_size: int = 32,
 ) -> np.ndarray:
-    """`linear_cka` of the mean vectors of texts in all pairs of layers, float64 (L + 1, K + 1).
+    """Return the linear CKA similarity of all pairs of layers of one or two models, float64 (L + 1, K + 1).
+
+    The vectors compared are the mean vectors of the texts; see `linear_cka`.
 
     Args:
         model: a task with a preprocessor, whose layers are the rows.
-        texts: strings or pairs of them.
-        other: another one, whose layers are the columns; by default the same.
-        batch_size: int.
+        texts: strings or pairs of strings.
+        other: a task with a preprocessor, whose layers are the columns; by default `model`.
+        batch_size: int, number of sequences in a batch.
 
     Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: for fewer than two texts, or nothing that reads them.
+        TypeError: If an entry is not text; the message gives its position.
+        ValueError: If there are fewer than two texts, or no preprocessor.
 
     Example:
 
@@ -199,7 +203,8 @@ def layer_similarity(
     texts = listed(texts)
     means = [text_means(*hidden_states(m, texts, batch_size)) for m in ([model] if other is None else [model, other])]
     require(len(means[0]) > 1, "texts", "at least two texts", len(means[0]))
-    rows, columns = means[0], means[-1]
+    rows = means[0]
+    columns = means[-1]
     return np.array(
         [[linear_cka(rows[:, i], columns[:, j]) for j in range(columns.shape[1])] for i in range(rows.shape[1])]
     )
@@ -214,23 +219,23 @@ def probe(
     preprocessor: Preprocessor | None = None,
     seed: int = 0,
 ) -> Probe:
-    """How much each layer knows about the labels of texts: the accuracy of a linear classifier on its mean vectors.
+    """Return how well a linear classifier predicts labels from the mean vectors of texts in each layer.
 
-    The classifier is scikit-learn's logistic regression on standardized vectors, in a cross-validation.
+    The classifier is scikit-learn's logistic regression on standardized vectors, evaluated by cross-validation.
 
     Args:
-        model: a task, or a backbone with a `preprocessor`. It is not trained.
-        texts: strings or pairs of them.
-        labels: one for each text.
-        folds: int, parts of the cross-validation, each with examples of all classes.
-        batch_size: int.
-        preprocessor: of a backbone.
-        seed: int, of the parts.
+        model: a task, or a backbone with a `preprocessor`; it is not trained.
+        texts: strings or pairs of strings.
+        labels: one label for each text.
+        folds: int, number of folds of the cross-validation, each with examples of all classes.
+        batch_size: int, number of sequences in a batch.
+        preprocessor: preprocessor of the texts; required if `model` is a backbone.
+        seed: int, seed of the division into folds.
 
     Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: for another number of labels than of texts, for labels of words, for one class, or fewer examples of
-            one than `folds`.
+        TypeError: If an entry is not text; the message gives its position.
+        ValueError: If the numbers of labels and texts differ, labels are lists, there is only one class, or a class has
+            fewer examples than `folds`.
 
     Example:
 
@@ -259,24 +264,24 @@ def probe(
             f"A probe with `folds={folds}` needs at least two classes with {folds} examples each, got "
             f"{dict(zip(names.tolist(), counts.tolist(), strict=True))}."
         )
-    parts = StratifiedKFold(folds, shuffle=True, random_state=seed)
+    splitter = StratifiedKFold(folds, shuffle=True, random_state=seed)
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    scores = np.stack([cross_val_score(classifier, layer, labels, cv=parts) for layer in means.swapaxes(0, 1)])
+    scores = np.stack([cross_val_score(classifier, layer, labels, cv=splitter) for layer in means.swapaxes(0, 1)])
     return Probe(scores.mean(axis=1), scores.std(axis=1))
 
 
 def mix_weights(model: Task | Backbone) -> Mix:
-    """How much a task uses each layer of ELMo: the softmax of what it has learned (Peters et al., 2018, figure 2).
+    """Return the learned weights of ELMo's layers in a task (Peters et al., 2018, figure 2).
 
-    https://arxiv.org/abs/1802.05365. Syntax is found in lower layers, meaning in higher ones. Before training all
-    weights are equal.
+    https://arxiv.org/abs/1802.05365. Lower layers capture syntax, higher layers meaning. Before training, all weights
+    are equal.
 
     Args:
         model: a task on ELMo, or an ELMo backbone.
 
     Raises:
-        TypeError: for anything but a task or a backbone.
-        ValueError: for a family that does not mix its layers.
+        TypeError: If `model` is neither a task nor a backbone.
+        ValueError: For a family that does not mix its layers.
 
     Example:
 
@@ -301,6 +306,6 @@ def mix_weights(model: Task | Backbone) -> Mix:
 
 
 def _cosines(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """Return the cosines along the last axis; 0 for vectors of zeros."""
+    """Return the cosine similarity along the last axis, 0 for vectors of zeros."""
     norms = np.linalg.norm(x, axis=-1) * np.linalg.norm(y, axis=-1)
     return (x * y).sum(axis=-1) / np.where(norms > 0, norms, 1)

@@ -1,4 +1,4 @@
-"""Pages to look at: one HTML file each, which needs no network and works with the keyboard, in light and dark."""
+"""Writer of self-contained HTML pages with a light and a dark mode, usable with the keyboard."""
 
 from __future__ import annotations
 
@@ -11,34 +11,34 @@ from typing import Any
 
 from lmzoo.files.atomic import atomic_file
 
-_BYTES = 2_000_000
+_MAX_BYTES = 2_000_000  # of a page
 
 
 def write_page(path: str | Path, title: str, body: str, style: str = "", script: str = "", data: Any = None) -> None:
-    """Write a page.
+    """Write a self-contained HTML page.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        title: any text.
-        body: HTML below the title, in which texts are escaped.
-        style: CSS in addition to that of all pages.
-        script: JavaScript, which finds `data` as the text of the element "data".
-        data: what JSON can hold, if there is a script.
+        path: file to write; an existing file is replaced.
+        title: title of the page, any text.
+        body: HTML below the title; texts in it must be escaped.
+        style: CSS in addition to the style of all pages.
+        script: JavaScript, which can read `data` as the text of the element with id "data".
+        data: JSON-serializable data for the script.
 
     Raises:
-        ValueError: if the page would be larger than 2 MB.
+        ValueError: If the page would be larger than 2 MB.
     """
     scripts = ""
     if script:
-        # In a script element nothing but `</` and `<!--` could end the data.
+        # `</` or `<!--` would end the script element.
         text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
         scripts = (
             f'<script type="application/json" id="data">{text}</script>\n<script>\n"use strict";{script}</script>\n'
         )
     parts = {"TITLE": html.escape(title), "STYLE": style, "BODY": body, "SCRIPTS": scripts}
-    page = re.sub("TITLE|STYLE|BODY|SCRIPTS", lambda found: parts[found.group()], _PAGE)
+    page = re.sub("TITLE|STYLE|BODY|SCRIPTS", lambda match: parts[match.group()], _PAGE)
     size = len(page.encode("utf-8"))
-    if size > _BYTES:
+    if size > _MAX_BYTES:
         raise ValueError(
             f"The page would have {size / 1e6:.1f} MB, more than a browser shows smoothly: pass fewer or shorter texts."
         )
@@ -47,10 +47,16 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
 
 
 def table(name: str, titles: Sequence[str], rows: Iterable[str]) -> str:
-    """Return a table, HTML: titles of its columns, and the cells of each row, which are HTML."""
+    """Return an HTML table.
+
+    Args:
+        name: accessible name of the table.
+        titles: titles of the columns, any text.
+        rows: cells of each row as HTML.
+    """
     head = "".join(f'<th scope="col">{html.escape(title)}</th>' for title in titles)
     body = "".join(f"<tr>{cells}</tr>\n" for cells in rows)
-    # It may be wider than the page, and what scrolls must be reachable with the keyboard.
+    # A table wider than the page scrolls, and a scrolling element must be reachable with the keyboard.
     return (
         f'<div class="wide" role="region" tabindex="0" aria-label="{html.escape(name)}"><table><thead><tr>{head}</tr>'
         f"</thead>\n<tbody>{body}</tbody></table></div>\n"

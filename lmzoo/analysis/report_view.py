@@ -1,4 +1,4 @@
-"""A report as a page to look at."""
+"""HTML page of a task's evaluation report."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from lmzoo.analysis.page import table, write_page
 from lmzoo.evaluation.errors import CALIBRATION, CURVE, WORST
 from lmzoo.evaluation.reports import Cell, Report, shortened
 
-_LONGEST = 2000  # characters of a text
-_ROWS = 1000  # of a table
-_FIRST = (CURVE, "confusion", CALIBRATION)
+_MAX_CHARACTERS = 2000  # of a text
+_MAX_ROWS = 1000  # of a table
+_FIRST_TABLES = (CURVE, "confusion", CALIBRATION)
 
-# x and y of each line, by name
+# x and y coordinates of each line of a chart, by name
 Lines = dict[str, tuple[Sequence[float], Sequence[float]]]
 Range = tuple[float, float]
 
 
 def write_report(path: str | Path, report: Report, title: str = "Report") -> None:
-    """Write a page with the scores and the tables of a report, and pictures of those that can be drawn.
+    """Write an HTML page with the scores, tables and charts of a report.
 
-    The page is one file: it needs no network, and works with the keyboard, in light and dark. Texts longer than 2,000
-    characters are cut there, and tables after 1,000 rows.
+    The page is a single file that needs no network, works with the keyboard, and has a light and a dark mode. Texts are
+    truncated to 2,000 characters, and tables to 1,000 rows.
 
     Args:
-        path: the file to write; an existing one is replaced.
-        report: what `report` of a task returned; with `errors=True` it holds mistakes, calibration and lengths.
-        title: of the page.
+        path: file to write; an existing file is replaced.
+        report: report returned by a task's `report`; with `errors=True`, it includes errors, calibration and lengths.
+        title: title of the page.
 
     Raises:
-        TypeError: if it is not a report.
-        ValueError: if the page would be larger than 2 MB.
+        TypeError: If `report` is not a report.
+        ValueError: If the page would be larger than 2 MB.
 
     Example:
 
@@ -51,40 +51,41 @@ def write_report(path: str | Path, report: Report, title: str = "Report") -> Non
         raise TypeError(f"Expected what `report` of a task returns, got {report!r:.60}.")
     scores: list[list[Cell]] = [[name, value] for name, value in report.scores.items()]
     sections = [_section("scores", ["score", "value"], scores)]
-    # The worst answers come last: they are long.
-    names = [name for name in report.tables if name not in (*_FIRST, WORST)]
-    for name in (*_FIRST, *names, WORST):
+    # The worst predictions come last, since their table is long.
+    names = [name for name in report.tables if name not in (*_FIRST_TABLES, WORST)]
+    for name in (*_FIRST_TABLES, *names, WORST):
         if name in report.tables:
             sections.append(_section(name, *report.tables[name]))
     write_page(path, title, "".join(sections), _STYLE)
 
 
 def _section(name: str, titles: list[str], rows: list[list[Cell]]) -> str:
-    picture = ""
+    """Return the HTML of a table, with a chart if it can be drawn."""
+    chart = ""
     if name == CALIBRATION:
         columns = {title: [float(row[i]) for row in rows] for i, title in enumerate(titles) if i}
         lines: Lines = {
             "answers": (columns["confidence"], columns["accuracy"]),
             "if they were right as often as expected": ((0.0, 1.0), (0.0, 1.0)),
         }
-        picture = _chart(lines, "probability of the answer", "share of right answers", (0, 1), (0, 1))
+        chart = _chart(lines, "probability of the answer", "share of right answers", (0, 1), (0, 1))
     elif name == CURVE:
-        picture = "".join(_curves(titles, rows))
+        chart = "".join(_curves(titles, rows))
     heading = html.escape(name[:1].upper() + name[1:])
     counts = [cell for row in rows for cell in row[1:] if isinstance(cell, int)] if name == "confusion" else []
     if not rows:
         return f"<section>\n<h2>{heading}</h2>\n<p>None.</p>\n</section>\n"
-    content = table(name, titles, [_cells(row, max(counts, default=0), titles) for row in rows[:_ROWS]])
-    more = f"<p>{len(rows) - _ROWS:,} more rows are not shown.</p>\n" if len(rows) > _ROWS else ""
-    return f"<section>\n<h2>{heading}</h2>\n{picture}{content}{more}</section>\n"
+    content = table(name, titles, [_cells(row, max(counts, default=0), titles) for row in rows[:_MAX_ROWS]])
+    footnote = f"<p>{len(rows) - _MAX_ROWS:,} more rows are not shown.</p>\n" if len(rows) > _MAX_ROWS else ""
+    return f"<section>\n<h2>{heading}</h2>\n{chart}{content}{footnote}</section>\n"
 
 
 def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:
-    """Return the cells of a row; counts up to `most` get darker as they grow."""
+    """Return the cells of a row as HTML, shaded by their counts from 0 to `most` unless `most` is 0."""
     parts = []
     for i, cell in enumerate(row):
         text = f"{cell:.4f}" if isinstance(cell, float) else str(cell)
-        text = html.escape(text if len(text) <= _LONGEST else shortened(text, _LONGEST))
+        text = html.escape(text if len(text) <= _MAX_CHARACTERS else shortened(text, _MAX_CHARACTERS))
         if i == 0:
             parts.append(f'<th scope="row">{text}</th>')
             continue
@@ -95,49 +96,53 @@ def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:
 
 
 def _curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Return a chart for the loss and each metric: of the training and, if there is one, of the validation set."""
+    """Return a chart of the loss and of each metric by epoch, for the training set and any validation set."""
     epochs, *columns = ([float(cell) for cell in column] for column in zip(*rows, strict=True))
     values = dict(zip(titles[1:], columns, strict=True))
     charts = []
     for name in dict.fromkeys(title.removeprefix("val_") for title in values):
         lines: Lines = {key: (epochs, values[key]) for key in (name, f"val_{name}") if key in values}
-        found = np.array([y for _, y in lines.values()], "float64")
-        found = found[np.isfinite(found)]
-        low, high = (float(found.min()), float(found.max())) if len(found) else (0.0, 1.0)
+        finite = np.array([y for _, y in lines.values()], "float64")
+        finite = finite[np.isfinite(finite)]
+        low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 1.0)
         high = high if high > low else low + 1
         charts.append(_chart(lines, "epoch", name, (min(epochs), max(max(epochs), 2)), (low, high)))
     return charts
 
 
-_WIDTH, _HEIGHT, _LEFT, _BELOW = 420, 260, 60, 45  # of a chart, and of its margins
+# Size of a chart and its margins, in SVG units.
+_WIDTH = 420
+_HEIGHT = 260
+_LEFT_MARGIN = 60
+_BOTTOM_MARGIN = 45
 _DASHES = ("solid", "dashed")
 
 
 def _chart(lines: Lines, x_name: str, y_name: str, x_range: Range, y_range: Range) -> str:
-    """Return lines as SVG. The table below tells the same to those who cannot see them."""
+    """Return a line chart as SVG; the table next to it gives the same numbers to screen readers."""
 
-    def at(x: float, y: float) -> tuple[float, float]:
+    def to_pixels(x: float, y: float) -> tuple[float, float]:
         across, up = ((v - low) / (high - low) for v, (low, high) in ((x, x_range), (y, y_range)))
-        return _LEFT + across * (_WIDTH - _LEFT - 10), 10 + (1 - up) * (_HEIGHT - _BELOW - 10)
+        return _LEFT_MARGIN + across * (_WIDTH - _LEFT_MARGIN - 10), 10 + (1 - up) * (_HEIGHT - _BOTTOM_MARGIN - 10)
 
     parts = []
     for value in np.linspace(*y_range, 5):
-        x, y = at(x_range[0], value)
+        x, y = to_pixels(x_range[0], value)
         parts.append(f'<path class="grid" d="M{x:.1f} {y:.1f}H{_WIDTH - 10}"/>')
         parts.append(f'<text x="{x - 6:.1f}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
-    whole = all(float(x).is_integer() for xs, _ in lines.values() for x in xs) and x_range[1] > 1
-    for value in np.unique(np.rint(np.linspace(*x_range, 5)) if whole else np.linspace(*x_range, 5)):
-        x, y = at(value, y_range[0])
+    is_whole = all(float(x).is_integer() for xs, _ in lines.values() for x in xs) and x_range[1] > 1
+    for value in np.unique(np.rint(np.linspace(*x_range, 5)) if is_whole else np.linspace(*x_range, 5)):
+        x, y = to_pixels(value, y_range[0])
         parts.append(f'<text x="{x:.1f}" y="{y + 18:.1f}" text-anchor="middle">{value:.3g}</text>')
     for (xs, ys), dash in zip(lines.values(), itertools.cycle(_DASHES)):
-        places = [at(x, y) for x, y in zip(xs, ys, strict=True) if np.isfinite(y)]
-        parts.append(f'<polyline class="{dash}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in places)}"/>')
-        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in places if dash == "solid"]
+        points = [to_pixels(x, y) for x, y in zip(xs, ys, strict=True) if np.isfinite(y)]
+        parts.append(f'<polyline class="{dash}" points="{" ".join(f"{x:.1f},{y:.1f}" for x, y in points)}"/>')
+        parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3"/>' for x, y in points if dash == "solid"]
     parts.append(
-        f'<text x="{(_LEFT + _WIDTH) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{html.escape(x_name)}</text>'
+        f'<text x="{(_LEFT_MARGIN + _WIDTH) / 2}" y="{_HEIGHT - 6}" text-anchor="middle">{html.escape(x_name)}</text>'
     )
     parts.append(
-        f'<text transform="translate(12 {(_HEIGHT - _BELOW) / 2}) rotate(-90)" text-anchor="middle">'
+        f'<text transform="translate(12 {(_HEIGHT - _BOTTOM_MARGIN) / 2}) rotate(-90)" text-anchor="middle">'
         f"{html.escape(y_name)}</text>"
     )
     legend = "; ".join(f"{dash}: {name}" for name, dash in zip(lines, _DASHES, strict=False))

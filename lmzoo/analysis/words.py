@@ -1,4 +1,4 @@
-"""What words mean in their texts, and how surprising they are there."""
+"""Word senses in context, and the surprisal of words."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lmzoo.text.word_splitting import place_words, words_of
 
 
 class Sense(NamedTuple):
-    """An occurrence of a word.
+    """An occurrence of a word, with the group of similar occurrences that it belongs to.
 
     Attributes:
-        text: the number of the text.
-        start: its first character there.
-        end: the character after its last.
-        group: int, the number of its group: 0 for the largest one.
-        vector: float32 (H,), its vector there, normalized.
+        text: int, index of the text.
+        start: int, offset of the word's first character in the text.
+        end: int, offset after the word's last character.
+        group: int, index of the group of similar occurrences; 0 is the largest group.
+        vector: float32 (H,), contextual vector of the word, of length 1.
 
     Example: see `senses`.
     """
@@ -39,13 +39,13 @@ class Sense(NamedTuple):
 
 
 class WordSurprisal(NamedTuple):
-    """The surprisal of a word.
+    """A word and its surprisal.
 
     Attributes:
         word: the word, `text[start:end]`.
-        start: its first character.
-        end: the character after its last.
-        surprisal: float, its negative log-probability in nats; NaN if the model does not predict all of its tokens.
+        start: int, offset of the word's first character in the text.
+        end: int, offset after the word's last character.
+        surprisal: float, negative log-probability in nats; NaN if the model does not predict all tokens of the word.
 
     Example: see `surprisal`.
     """
@@ -64,26 +64,26 @@ def senses(
     groups: int = 2,
     batch_size: int = 32,
 ) -> list[Sense]:
-    """Return the occurrences of a word in texts, grouped by the similarity of their vectors.
+    """Return the occurrences of a word in texts, grouped by the similarity of their contextual vectors.
 
-    In one text "bank" is where money lies, in another one the edge of a river: contextual vectors differ (Peters et
-    al., 2018, table 4). Groups are found by average linkage of cosines (scikit-learn's agglomerative clustering).
+    For example, "bank" may be a place for money or the edge of a river (Peters et al., 2018, table 4). Groups are
+    computed by average linkage of cosine distances (scikit-learn's agglomerative clustering).
 
     Args:
-        embedder: a `lmzoo.models.TextEmbedder`, which any preset makes: `TextEmbedder.from_preset(...)`.
-        word: whatever its case, a whole word of the texts.
+        embedder: a `lmzoo.models.TextEmbedder`, created from any preset by `TextEmbedder.from_preset(...)`.
+        word: a whole word of the texts, in any case.
         texts: strings.
-        layers: which layers the vectors are from: see `lmzoo.models.TextEmbedder.embed`.
-        groups: int, how many groups; fewer if the word occurs less often.
-        batch_size: int.
+        layers: layers of the vectors; see `lmzoo.models.TextEmbedder.embed`.
+        groups: int, number of groups; fewer if the word occurs less often.
+        batch_size: int, number of texts in a batch.
 
     Returns:
         The occurrences, in the order of the texts.
 
     Raises:
-        TypeError: for another kind of model; naming the position of an entry that is not text.
-        ValueError: if there are no texts; for a word that occurs in none of them, or that is read as several words,
-            such as "don't" or "New York".
+        TypeError: For another kind of model, or an entry that is not text; the message gives its position.
+        ValueError: If there are no texts, the word occurs in none of them, or is read as several words, such as "don't"
+            or "New York".
 
     Example:
 
@@ -92,7 +92,7 @@ def senses(
 
     embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
     texts = ["He put it in the bank.", "They sat on the bank of the river.", "The bank lent him money."]
-    [found.group for found in lmzoo.analysis.senses(embedder, "bank", texts)]
+    [sense.group for sense in lmzoo.analysis.senses(embedder, "bank", texts)]
     ```
     """
     from sklearn.cluster import AgglomerativeClustering
@@ -100,27 +100,32 @@ def senses(
     require(is_integer(groups, 1), "groups", "a positive integer", groups)
     if not isinstance(embedder, TextEmbedder):
         raise WrongModelError(f"Senses are told apart by the vectors of a TextEmbedder, got {embedder!r:.60}.")
-    cleaned, sought = clean_texts(texts), word.lower()
+    cleaned = clean_texts(texts)
+    lowercase = word.lower()
     if not cleaned:
         raise ValueError("`texts` is empty: pass at least one text.")
-    where = [i for i, text in enumerate(cleaned) if sought in map(str.lower, words_of(text))]
-    found, vectors = [], []
-    embeddings = embedder.embed([cleaned[i] for i in where], batch_size, level="word", layers=layers)
-    for i, embedded in zip(where, embeddings, strict=True):
+    indices = [i for i, text in enumerate(cleaned) if lowercase in map(str.lower, words_of(text))]
+    occurrences = []
+    vectors = []
+    embeddings = embedder.embed([cleaned[i] for i in indices], batch_size, level="word", layers=layers)
+    for i, embedded in zip(indices, embeddings, strict=True):
         for name, (start, end), vector in zip(*embedded, strict=True):
-            if name.lower() == sought:
-                found.append((i, int(start), int(end)))
+            if name.lower() == lowercase:
+                occurrences.append((i, int(start), int(end)))
                 vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
-    if not found:
+    if not occurrences:
         parts = words_of(word)
         require(len(parts) == 1, "word", "one word", word, f"It is read as {parts}.")
         raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
-    number = np.zeros(len(found), "int64")
-    if min(groups, len(found)) > 1:
-        linkage = AgglomerativeClustering(min(groups, len(found)), metric="cosine", linkage="average")
-        number = linkage.fit_predict(np.stack(vectors))
-    ranks = np.argsort(np.argsort(-np.bincount(number), kind="stable"), kind="stable")
-    return [Sense(*place, int(ranks[k]), vector) for place, k, vector in zip(found, number, vectors, strict=True)]
+    clusters = np.zeros(len(occurrences), "int64")
+    if min(groups, len(occurrences)) > 1:
+        linkage = AgglomerativeClustering(min(groups, len(occurrences)), metric="cosine", linkage="average")
+        clusters = linkage.fit_predict(np.stack(vectors))
+    ranks = np.argsort(np.argsort(-np.bincount(clusters), kind="stable"), kind="stable")
+    return [
+        Sense(*occurrence, int(ranks[k]), vector)
+        for occurrence, k, vector in zip(occurrences, clusters, vectors, strict=True)
+    ]
 
 
 def surprisal(
@@ -128,21 +133,21 @@ def surprisal(
 ) -> list[list[WordSurprisal]]:
     """Return the surprisal of each word of texts: the sum of the negative log-probabilities of its tokens.
 
-    For a `CausalLM` given what comes before (Hale, 2001, https://aclanthology.org/N01-1021); for a `MaskedLM` given all
-    other tokens, those of the same word included; for a `BidirectionalLM` the mean of both directions, one given the
-    words before, the other the words after. It reads each text as one sentence, and words outside of its vocabulary
-    count as `<UNK>`.
+    A `CausalLM` predicts a token from the text before it (Hale, 2001, https://aclanthology.org/N01-1021), a `MaskedLM`
+    from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of both
+    directions, predicted from the words before and from the words after; it reads each text as one sentence, and words
+    outside of its vocabulary count as `<UNK>`.
 
     Args:
         model: a language model with a preprocessor.
         texts: strings.
-        batch_size: int.
+        batch_size: int, number of texts in a batch.
 
     Returns:
-        The words of each text.
+        The words of each text with their surprisals.
 
     Raises:
-        TypeError: for another kind of model; naming the position of an entry that is not text.
+        TypeError: For another kind of model, or an entry that is not text; the message gives its position.
 
     Example:
 
@@ -160,35 +165,37 @@ def surprisal(
         )
     cleaned = clean_texts(texts)
     if isinstance(model, BidirectionalLM):
-        return _of_both_directions(model, cleaned, batch_size)
+        return _bidirectional_surprisal(model, cleaned, batch_size)
     tokens = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
     results = []
     for text, spans, scores in zip(cleaned, tokens, model.score(cleaned, batch_size), strict=True):
-        words, values = place_words(text), _of_tokens(spans, scores)
-        of_word, token = tokens_of_words(words, spans)
+        words = place_words(text)
+        values = _token_surprisal(spans, scores)
+        word_indices, token_indices = tokens_of_words(words, spans)
         sums = np.zeros(len(words))
-        np.add.at(sums, of_word, values[token])
-        sums[np.bincount(of_word, minlength=len(words)) == 0] = np.nan
-        results.append([WordSurprisal(*place, float(value)) for place, value in zip(words, sums, strict=True)])
+        np.add.at(sums, word_indices, values[token_indices])
+        sums[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
+        results.append([WordSurprisal(*word, float(value)) for word, value in zip(words, sums, strict=True)])
     return results
 
 
-def _of_both_directions(model: BidirectionalLM, texts: list[str], batch_size: int) -> list[list[WordSurprisal]]:
-    results = [place_words(text) for text in texts]
-    read = [i for i, words in enumerate(results) if words]
-    found: list[list[WordSurprisal]] = [[] for _ in texts]
-    scores = model.predict([[texts[i]] for i in read], batch_size=batch_size, verbose=0) if read else []
-    for i, both in zip(read, scores, strict=True):  # (T, 2), each direction in the order of reading
-        forward, backward = both[: len(results[i])].T.astype("float64")
+def _bidirectional_surprisal(model: BidirectionalLM, texts: list[str], batch_size: int) -> list[list[WordSurprisal]]:
+    words = [place_words(text) for text in texts]
+    nonempty = [i for i, text_words in enumerate(words) if text_words]
+    results: list[list[WordSurprisal]] = [[] for _ in texts]
+    scores = model.predict([[texts[i]] for i in nonempty], batch_size=batch_size, verbose=0) if nonempty else []
+    for i, text_scores in zip(nonempty, scores, strict=True):  # (T, 2), each direction in its reading order
+        forward, backward = text_scores[: len(words[i])].T.astype("float64")
         values = -(forward + backward[::-1]) / 2
-        found[i] = [WordSurprisal(*place, float(value)) for place, value in zip(results[i], values, strict=True)]
-    return found
+        results[i] = [WordSurprisal(*word, float(value)) for word, value in zip(words[i], values, strict=True)]
+    return results
 
 
-def _of_tokens(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
-    """Return the surprisal of each token, float64 (T,): NaN for those without a score, such as GPT's first."""
-    values, left = np.full(len(spans), np.nan), [*scores]
-    for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of one character share their place
-        if left and (left[-1]["start"], left[-1]["end"]) == (span.start, span.end):
-            values[i] = -left.pop()["log_probability"]
+def _token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -> np.ndarray:
+    """Return the surprisal of each token, float64 (T,), NaN for tokens without a score, such as GPT's first token."""
+    values = np.full(len(spans), np.nan)
+    pending = [*scores]
+    for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of one character have the same offsets
+        if pending and (pending[-1]["start"], pending[-1]["end"]) == (span.start, span.end):
+            values[i] = -pending.pop()["log_probability"]
     return values

@@ -1,1 +1,1 @@
-"""Checkpoints of other libraries: what is in them, how to read it and how to write it."""
+"""Reading and writing of checkpoints in the formats of other libraries."""

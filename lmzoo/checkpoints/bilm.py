@@ -1,4 +1,4 @@
-"""ELMo's files: options as JSON, weights as HDF5, as bilm-tf writes and AllenNLP reads them."""
+"""ELMo checkpoints of bilm-tf and AllenNLP: options as JSON, weights as HDF5."""
 
 from __future__ import annotations
 
@@ -21,13 +21,17 @@ from lmzoo.registry.family import Family
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
-    """Return the checkpoint of an ELMo.
+    """Open the checkpoint of an ELMo.
+
+    Args:
+        options_file: Path of the JSON file with the options.
+        weight_file: Path of the HDF5 file with the weights.
 
     Raises:
         PresetError: If an option is missing, or a file is damaged.
     """
     files = JsonFiles(options_file.parent)
-    options = dict(_flat(files.read(options_file.name)))
+    options = dict(_flatten(files.read(options_file.name)))
     format = "bilm" if any(key.startswith("char_cnn.") for key in options) else "bilm_tokens"
     weights = LazyTensors(functools.partial(Hdf5File, weight_file))
     sizes: Arguments = {}
@@ -35,7 +39,7 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
         tensors = weights.open()
         if "embedding" not in tensors.names():
             raise PresetError(f"{weight_file} lacks 'embedding', and {options_file} describes no `char_cnn`.")
-        sizes["vocabulary_size"] = tensors.shape("embedding")[0] + 1  # one more row, for padding
+        sizes["vocabulary_size"] = tensors.shape("embedding")[0] + 1  # the file has no row for padding
 
     def read(family: Family) -> Checkpoint:
         return read_checkpoint(files, format, family, options, options_file, weights, **sizes)
@@ -44,12 +48,18 @@ def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
 
 
 def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = None, **overrides: Any) -> keras.Model:
-    """Load an ELMo, its mix untrained, from the files of bilm-tf or AllenNLP.
+    """Load an ELMo backbone from the files of bilm-tf or AllenNLP.
 
-    `overrides` are fields of `ElmoConfig` to set instead.
+    The weights of the layer mix are not in the files and keep their initial values.
+
+    Args:
+        options_file: Path of the JSON file with the options.
+        weight_file: Path of the HDF5 file with the weights.
+        dtype: Dtype or dtype policy of the backbone, or None for the default.
+        **overrides: Fields of `ElmoConfig` that replace the stored ones.
 
     Raises:
-        ValueError: Naming what a file lacks, what is left over, or what has another shape.
+        ValueError: If an option or a tensor is missing, unexpected or of another shape; the message names it.
 
     Example:
 
@@ -69,10 +79,10 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
 
 
 def find_bilm(files: JsonFiles) -> Checkpoint | None:
-    """Return the checkpoint in a directory with `*options.json` and `*weights.hdf5`, or None if one is missing.
+    """Open the checkpoint in a directory with `*options.json` and `*weights.hdf5`, or return None if one is missing.
 
     Raises:
-        PresetError: If there are several, or one is a link out of the directory.
+        PresetError: If there are several such files, or one is a link to a file outside the directory.
     """
     directory = files.directory
     options = sorted(directory.glob("*options.json"))
@@ -86,10 +96,10 @@ def find_bilm(files: JsonFiles) -> Checkpoint | None:
     return open_bilm(options[0], weights[0])
 
 
-def _flat(options: Mapping[str, object], before: str = "") -> Iterator[tuple[str, object]]:
-    """Flatten nested options: their keys become "lstm.dim" and the like."""
+def _flatten(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:
+    """Yield nested options with joined keys such as "lstm.dim"."""
     for key, value in options.items():
         if isinstance(value, dict):
-            yield from _flat(value, f"{before}{key}.")
+            yield from _flatten(value, f"{prefix}{key}.")
         else:
-            yield before + key, value
+            yield prefix + key, value

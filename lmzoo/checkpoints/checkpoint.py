@@ -1,4 +1,4 @@
-"""A directory with a model in another library's format."""
+"""Checkpoints: models in the file formats of other libraries."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from lmzoo.text import Preprocessor
 
 @dataclass(frozen=True)
 class StoredHead:
-    """The head that a checkpoint's files hold, if any.
+    """The head stored in a checkpoint, if any.
 
     Attributes:
-        kind: Its kind, or None for no head.
-        arguments: Reads arguments of the task's constructor, as far as the files give them, for a kind of head.
-        alternatives: Other kinds of heads that the tensors may be, if nothing but their names tells it.
+        kind: Kind of the head, such as "classification", or None without a head.
+        arguments: Function that returns, for a kind of head, the task constructor arguments stored in the files.
+        alternatives: Kinds of head whose tensors the files hold, for heads identified only by their tensor names.
     """
 
     kind: str | None = None
@@ -42,19 +42,20 @@ class StoredHead:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint whose format and family are known, as a `lmzoo.presets.source.Source`.
+    """A checkpoint of a known format and family; implements `lmzoo.presets.source.Source`.
 
     Attributes:
-        files: Its JSON files.
-        format: "hf", "google", "fairseq", "keras_hub" or "bilm", a key of `Family.checkpoints`.
-        family: The record of its family.
+        files: JSON files of the checkpoint's directory.
+        format: Format of the files, a key of `Family.checkpoints`: "hf", "google", "fairseq", "keras_hub", "bilm" or
+            "bilm_tokens".
+        family: Registered family of the model.
         arguments: Arguments of the family's configuration class.
-        weights: Its weights, which are opened when they are first needed.
-        read_head: Finds the stored head.
-        config_file: The configuration, for messages.
-        unknown_keys: The configuration's keys that are ignored since lmzoo does not know them, with their values.
-        sequence_length: Most tokens of a text, if other files than the tokenizer's say so.
-        notes: Lines of reports about other files.
+        weights: Tensors of the checkpoint, opened on first use.
+        read_head: Function that returns the stored head.
+        config_file: Path of the configuration file, for messages.
+        unknown_keys: Unsupported configuration keys, which are ignored, and their values.
+        sequence_length: Maximum number of tokens in a sequence stated outside the tokenizer's files, or None.
+        notes: Additional entries of `report`.
     """
 
     files: JsonFiles
@@ -70,34 +71,41 @@ class Checkpoint:
 
     @property
     def directory(self) -> Path:
-        """The directory of the files."""
+        """Directory of the checkpoint."""
         return self.files.directory
 
     @functools.cached_property
     def stored_head(self) -> StoredHead:
-        """The head that the files hold, if any."""
+        """The head stored in the files."""
         return self.read_head()
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None."""
+        """Kind of the stored head, or None without a head."""
         return self.stored_head.kind
 
     @property
     def layout(self) -> Layout:
-        """The layout of the family's models in the format."""
+        """Layout of the family's checkpoints in this format."""
         return self.family.checkpoints[self.format]
 
     @property
     def backbone_class(self) -> type[keras.Model]:
-        """The family's backbone."""
+        """Backbone class of the family."""
         return self.family.backbone
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
-        """Build the backbone with random weights; if weights will be loaded, first check that the files can hold them.
+        """Build the backbone with random weights.
+
+        Unknown keys of the configuration are ignored with a warning.
+
+        Args:
+            overrides: Constructor arguments that replace the stored ones.
+            load_weights: Whether the stored weights will be loaded into the backbone. If so, their sizes are compared
+                with the configuration first.
 
         Raises:
-            PresetError: If they cannot: the configuration is that of a far larger model.
+            PresetError: If the configuration describes a far larger model than the stored weights.
         """
         if load_weights:
             check_sizes(self.layout, self.weights.open(), self.backbone_class.config_class(**self.arguments))
@@ -113,7 +121,7 @@ class Checkpoint:
         return self.stored_head.arguments(kind)
 
     def _holds_head(self, kind: str, cls: type[HasHead]) -> bool:
-        """Return whether the files hold a head of a kind, that of task `cls`, alone or as a part of another head."""
+        """Return whether the files hold a head of `kind` for task `cls`, alone or as part of another head."""
         if kind == self.head or kind in self.stored_head.alternatives:
             return True
         if self.head is None:
@@ -121,116 +129,119 @@ class Checkpoint:
         task = task_of(self.head)
         if self.head not in cls.reads_heads and (task is None or kind not in task.reads_heads):
             return False
-        # One head is a part of the other. The names of its tensors show whether the file also holds this one.
+        # One head is part of the other, so only the tensor names tell whether the files hold this one.
         heads = self.layout.heads
-        wanted = {row.name for row in heads[kind].values()}
-        stored = {row.name for row in heads.get(self.head, {}).values()}
-        return canonical_names(self.layout, self.weights.open()).keys() >= wanted - stored
+        tensor_names = {row.name for row in heads[kind].values()}
+        stored_head_names = {row.name for row in heads.get(self.head, {}).values()}
+        return canonical_names(self.layout, self.weights.open()).keys() >= tensor_names - stored_head_names
 
     def preprocessor(self) -> Preprocessor:
-        """Return the stored tokenizer and packing rule.
+        """Return a preprocessor with the stored tokenizer, packing and sequence length.
 
         Raises:
-            PresetError: If files are missing, or describe what lmzoo does not support.
+            PresetError: If a file is missing, or describes an unsupported tokenizer or packing.
         """
-        size = self.arguments.get("vocabulary_size")
-        characters = self.arguments.get("max_characters", 50)
-        tokenizer, packing = read_tokenizer_and_packing(self.files, self.family, size, characters)
+        vocabulary_size = self.arguments.get("vocabulary_size")
+        max_characters = self.arguments.get("max_characters", 50)
+        tokenizer, packing = read_tokenizer_and_packing(self.files, self.family, vocabulary_size, max_characters)
         has_segments = self.family.packing.segments
-        segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
-        packing = dataclasses.replace(packing, segments=segments, zero_segments=has_segments and not segments)
-        positions = self.arguments.get("max_sequence_length", 512)
-        stated = self.sequence_length
-        length = longest_sequence(self.files, positions) if stated is None else min(stated, positions)
-        return Preprocessor(tokenizer, packing, length)
+        uses_segments = packing.segments and (has_segments or self.arguments.get("num_segments", 0) > 1)
+        packing = dataclasses.replace(packing, segments=uses_segments, zero_segments=has_segments and not uses_segments)
+        max_positions = self.arguments.get("max_sequence_length", 512)
+        limit = self.sequence_length
+        sequence_length = longest_sequence(self.files, max_positions) if limit is None else min(limit, max_positions)
+        return Preprocessor(tokenizer, packing, sequence_length)
 
     def plan(self, model: keras.Model) -> Plan:
-        """Plan and check the loading of a backbone, or of the task whose head is stored, without reading a tensor.
+        """Match a model's weights with the stored tensors, without reading their values.
+
+        Args:
+            model: Backbone, or the task whose head is stored.
 
         Raises:
-            PresetError: Naming the first tensor that is missing, left over, or of another shape.
+            PresetError: If a tensor is missing, unexpected or of another shape; the message names the first one.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
         return plan(self.layout, self.weights.open(), weights_of(model), head)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
-        """Load the weights into a backbone or a task and return the plan.
+        """Load the stored weights into a backbone or task and return the executed plan.
 
         Args:
-            model: The backbone or the task.
-            with_head: Whether the head of a task is stored; otherwise only its backbone is loaded.
+            model: Backbone or task.
+            with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: As for `plan`, or if two tensors that must be equal are not.
+            PresetError: If a tensor is missing, unexpected or of another shape, or differs from its copy in the file.
         """
-        loaded = model if with_head else getattr(model, "backbone", model)
-        weights = weights_of(loaded)
-        done = self.plan(loaded)
-        done.run()
-        if prefix := done.tensors.prefix:
+        loaded_model = model if with_head else getattr(model, "backbone", model)
+        weights = weights_of(loaded_model)
+        loading_plan = self.plan(loaded_model)
+        loading_plan.run()
+        if prefix := loading_plan.tensors.prefix:
             warnings.warn(
-                f"{done.tensors.path}: every name begins with {prefix!r}, which a wrapper of the model left there, and "
-                "was read without it.",
+                f"{loading_plan.tensors.path}: every name begins with {prefix!r}, which a wrapper of the model left "
+                "there, and was read without it.",
                 stacklevel=2,
             )
-        for path in done.missing:  # the model may have been built without initial values
+        for path in loading_plan.missing:  # the model may have been built without initial values
             if path.endswith("/kernel"):
                 deviation = getattr(model, "backbone", model).config.initializer_range
-                draw = keras.initializers.TruncatedNormal(stddev=deviation)
-                weights[path].assign(draw(weights[path].shape))
+                initializer = keras.initializers.TruncatedNormal(stddev=deviation)
+                weights[path].assign(initializer(weights[path].shape))
         for group in self.layout.optional:
-            if not any(path.startswith(group) for path in done.missing):
+            if not any(path.startswith(group) for path in loading_plan.missing):
                 continue
             part = group.rstrip("/").rpartition("/")[2]
             if part == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
                 continue
-            so = ", so `pooled_output` is meaningless before training" if part == "pooler" else ""
-            warnings.warn(f"{self.directory} holds no {part}: it starts with random weights{so}.", stacklevel=2)
-        return done
+            effect = ", so `pooled_output` is meaningless before training" if part == "pooler" else ""
+            warnings.warn(f"{self.directory} holds no {part}: it starts with random weights{effect}.", stacklevel=2)
+        return loading_plan
 
     def close(self) -> None:
-        """Close the weights' files."""
+        """Close the files of the weights."""
         self.weights.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Check all weights as `load` does and return names of parts -> what was found."""
-        done = self.plan(model)
-        done.run()
-        own = {id(weight) for weight in getattr(model, "backbone", model).weights}
-        of_backbone = sum(id(weights[0]) in own for weights, *_ in done.assignments)
-        of_head = len(done.assignments) - of_backbone
-        files = sorted({done.tensors.file_of(name).name for _, name, _ in done.assignments})
-        tensors = f"{of_backbone} of the backbone, {of_head} of the head, in {_first(files)}"
-        found = {"format": self.layout.name, "tensors": tensors, **self.notes}
-        if done.tensors.prefix:
-            found["names"] = f"without {done.tensors.prefix!r}, with which each begins in the file"
+        """Load all weights into `model` and return a description of each part of the checkpoint, by name."""
+        loading_plan = self.plan(model)
+        loading_plan.run()
+        backbone_ids = {id(weight) for weight in getattr(model, "backbone", model).weights}
+        num_backbone = sum(id(weights[0]) in backbone_ids for weights, *_ in loading_plan.assignments)
+        num_head = len(loading_plan.assignments) - num_backbone
+        files = sorted({loading_plan.tensors.file_of(name).name for _, name, _ in loading_plan.assignments})
+        tensors = f"{num_backbone} of the backbone, {num_head} of the head, in {_abbreviate(files)}"
+        parts = {"format": self.layout.name, "tensors": tensors, **self.notes}
+        if loading_plan.tensors.prefix:
+            parts["names"] = f"without {loading_plan.tensors.prefix!r}, with which each begins in the file"
         if self.unknown_keys and self.config_file is not None:
-            found[f"not read: keys of {self.config_file.name}"] = format_keys(self.unknown_keys)
+            parts[f"not read: keys of {self.config_file.name}"] = format_keys(self.unknown_keys)
         if (activation := getattr(model, "output_activation", None)) is not None:
-            found["answers"] = f"after the activation {activation!r}"
-        if done.missing:
-            found["not there"] = f"{', '.join(done.missing)}: random at first"
-        for reason in sorted(set(done.left_out.values())):
-            names = [name for name, why in done.left_out.items() if why == reason]
-            found[f"not read: {reason}"] = f"{len(names)}: {_first(names)}"
-        return found
+            parts["answers"] = f"after the activation {activation!r}"
+        if loading_plan.missing:
+            parts["not there"] = f"{', '.join(loading_plan.missing)}: random at first"
+        for reason in sorted(set(loading_plan.left_out.values())):
+            names = [name for name, tensor_reason in loading_plan.left_out.items() if tensor_reason == reason]
+            parts[f"not read: {reason}"] = f"{len(names)}: {_abbreviate(names)}"
+        return parts
 
 
-def _first(names: list[str]) -> str:
+def _abbreviate(names: list[str]) -> str:
+    """Return the first of `names`, with an ellipsis if there are more."""
     return names[0] + (", …" if len(names) > 1 else "")
 
 
 def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Path | None = None) -> Checkpoint:
-    """Return what a function reads for the first family with checkpoints in a format whose configuration fits.
+    """Read a checkpoint as a model of the first family that its configuration fits.
 
     Args:
-        format: A key of `Family.checkpoints`.
-        read: Reads the checkpoint as one of a family.
-        directory: The checkpoint's, if the files of a tokenizer tell families apart: the families whose tokenizer it
-            holds come first.
+        format: Format of the checkpoint, a key of `Family.checkpoints`.
+        read: Function that reads the checkpoint as a model of a family.
+        directory: Directory of the checkpoint, to try families whose tokenizer it holds first, or None.
 
     Raises:
-        PresetError: If no family fits: the error of the first one.
+        PresetError: If no family fits; the message is the one for the first family.
     """
     errors = []
     families = families_with(format)
@@ -247,12 +258,19 @@ def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Pa
 def read_arguments(
     family: Family, format: str, stored: Mapping[str, object], file: Path, ignore_unknown: bool = False, **others: Any
 ) -> Arguments:
-    """Read the arguments of a family's configuration class from a file's content, `stored`.
+    """Convert the content of a configuration file to arguments of the family's configuration class.
 
-    Unknown keys are errors or, with `ignore_unknown`, ignored. `others` are arguments that other files give.
+    Args:
+        family: Family of the model.
+        format: Format of the file, a key of `Family.checkpoints`.
+        stored: Keys and values of the file.
+        file: Path of the file, for messages.
+        ignore_unknown: Whether to ignore unknown keys, which are errors by default.
+        **others: Arguments of the configuration class stored in other files.
 
     Raises:
-        PresetError: Naming the file, and the key whose value the family does not allow.
+        PresetError: If a key is missing or unknown, or the family does not allow its value; the message names both the
+            file and the key.
     """
     table = family.checkpoints[format].config
     arguments = {**table.read(stored, file, ignore_unknown), **others}
@@ -278,12 +296,20 @@ def read_checkpoint(
     read_head: Callable[[], StoredHead] = StoredHead,
     **others: Any,
 ) -> Checkpoint:
-    """Return the checkpoint of a family whose configuration `file` holds `stored`; unknown keys in it are ignored.
+    """Create a checkpoint from the content of its configuration file.
 
-    `others` are arguments of the family's configuration class that other files give.
+    Args:
+        files: JSON files of the checkpoint's directory.
+        format: Format of the checkpoint, a key of `Family.checkpoints`.
+        family: Family of the model.
+        stored: Keys and values of the configuration file; unknown keys are ignored.
+        file: Path of the configuration file, for messages.
+        weights: Tensors of the checkpoint.
+        read_head: Function that returns the stored head.
+        **others: Arguments of the family's configuration class stored in other files.
 
     Raises:
-        PresetError: As for `read_arguments`.
+        PresetError: If a key is missing, or the family does not allow its value.
     """
     arguments = read_arguments(family, format, stored, file, ignore_unknown=True, **others)
     unknown_keys = family.checkpoints[format].config.unknown(stored)

@@ -1,4 +1,4 @@
-"""Writes models in the formats of other libraries."""
+"""Writing of models in the file formats of other libraries."""
 
 from __future__ import annotations
 
@@ -54,14 +54,26 @@ from lmzoo.text import Preprocessor, Tokenizer
 
 _TOKENIZER_FILES = {
     "added_tokens.json", "generation_config.json", "merges.txt", "source.spm", "special_tokens_map.json",
-    "spiece.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
+    "spiece.model", "spm.model", "target.spm", "tokenizer.json", "tokenizer_config.json", "vocab.json", "vocab.txt",
 }  # fmt: skip
 
 
 def write_checkpoint(
     model: keras.Model, directory: str | Path, to: str, overwrite: bool, preprocessor: Preprocessor | None
 ) -> None:
-    """Write a model in another library's format; see `lmzoo.save_checkpoint`."""
+    """Write a model in another library's file format.
+
+    Args:
+        model: Backbone or task.
+        directory: Directory to write.
+        to: Name of the format: "hf", "tf1", "keras_hub" or "bilm".
+        overwrite: Whether to replace an existing directory.
+        preprocessor: Preprocessor whose tokenizer to write, or None for the model only.
+
+    Raises:
+        ValueError: If the format is unknown.
+        PresetError: If the format cannot hold the model.
+    """
     if to not in _WRITERS:
         raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
     writer = _WRITERS[to]
@@ -69,45 +81,47 @@ def write_checkpoint(
     head = None if task is None else task.head_kind
     backbone = model if task is None else model.backbone
     family = family_of(backbone)
-    tokens = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
-    format = "bilm_tokens" if tokens else writer.format
+    has_vocabulary = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
+    format = "bilm_tokens" if has_vocabulary else writer.format
     if format not in family.checkpoints:
-        formats = [name for name, other in _WRITERS.items() if other.format in family.checkpoints]
+        formats = [name for name, candidate in _WRITERS.items() if candidate.format in family.checkpoints]
         raise PresetError(f"The family {family.name!r} has no format {to!r}: it has {', '.join(formats) or 'none'}.")
     layout = family.checkpoints[format]
-    changes, more = layout.complete(backbone.config)
-    approximated = layout.config.constants.get("activation") == "gelu_tanh" and backbone.config.activation == "gelu"
-    if approximated:
+    changes, extra_tensors = layout.complete(backbone.config)
+    approximates_gelu = (
+        layout.config.constants.get("activation") == "gelu_tanh" and backbone.config.activation == "gelu"
+    )
+    if approximates_gelu:
         changes = {**changes, "activation": "gelu_tanh"}
-    config = _config(layout, dataclasses.replace(backbone.config, **changes))
+    config = _convert_config(layout, dataclasses.replace(backbone.config, **changes))
     weights = weights_of(model)
     if task is not None:
-        embedder = head == "embedding"
-        if head not in layout.heads or (to == "keras_hub" and not embedder):
+        is_embedder = head == "embedding"
+        if head not in layout.heads or (to == "keras_hub" and not is_embedder):
             raise PresetError(
                 f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
-        if embedder:
+        if is_embedder:
             check_embedder(task, preprocessor, to)
         else:
             _check_head(task, to, layout)
-        if not task.uses_pooler and not embedder:  # whose Transformer is a whole backbone in these formats
+        if not task.uses_pooler and not is_embedder:  # embedders are written with a whole backbone
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
     tensors = tensors_of(layout, weights, head)
-    held = {row.name for row in layout.heads.get(head or "", {}).values()}
-    more = {name: tensor for name, tensor in more.items() if name not in held}
+    head_tensors = {row.name for row in layout.heads.get(head or "", {}).values()}
+    extra_tensors = {name: tensor for name, tensor in extra_tensors.items() if name not in head_tensors}
     files = writer.files(family)
-    owns = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of what was there
-    with atomic_directory(directory, marker=files[0], owns=owns, overwrite=overwrite) as target:
-        writer.model(target, model, family, config, itertools.chain(tensors, more.items()))
+    owned_names = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of the earlier files
+    with atomic_directory(directory, marker=files[0], owns=owned_names, overwrite=overwrite) as target:
+        writer.model(target, model, family, config, itertools.chain(tensors, extra_tensors.items()))
         if preprocessor is not None and writer.tokenizer is not None:
             writer.tokenizer(target, preprocessor, family)
-    if approximated:
-        change, spread = _effect_of_tanh(backbone)
+    if approximates_gelu:
+        difference, deviation = _measure_tanh_effect(backbone)
         warnings.warn(
             f"This model has the exact GELU, for which the format {to!r} always stands for the tanh approximation: "
-            f"read from it, hidden states of random tokens differ by up to {change:.2g}, at a standard deviation of "
-            f"{spread:.2g}.",
+            f"read from it, hidden states of random tokens differ by up to {difference:.2g}, at a standard deviation "
+            f"of {deviation:.2g}.",
             stacklevel=3,
         )
     if to == "tf1" and task is not None and task.labels:
@@ -117,54 +131,70 @@ def write_checkpoint(
         )
 
 
-def _effect_of_tanh(backbone: keras.Model) -> tuple[float, float]:
-    """How far GELU's tanh approximation moves the last hidden states of random tokens, and their standard deviation."""
-    other = type(backbone).from_config({**backbone.get_config(), "activation": "gelu_tanh"})
-    other.set_weights(backbone.get_weights())
+def _measure_tanh_effect(backbone: keras.Model) -> tuple[float, float]:
+    """Measure the effect of GELU's tanh approximation on the last hidden states of random tokens.
+
+    Returns:
+        The maximum absolute difference of the hidden states, and their standard deviation.
+    """
+    approximate = type(backbone).from_config({**backbone.get_config(), "activation": "gelu_tanh"})
+    approximate.set_weights(backbone.get_weights())
     shape = 4, min(64, backbone.config.max_sequence_length)
     ids = np.random.default_rng(0).integers(0, backbone.config.vocabulary_size, shape, "int32")
     features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     inputs = {name: features[name] for name in backbone.input}
-    one, two = (keras.ops.convert_to_numpy(model(inputs)["sequence_output"]) for model in (backbone, other))
-    return float(np.abs(one - two).max()), float(one.std())
+    exact_states, approximate_states = (
+        keras.ops.convert_to_numpy(model(inputs)["sequence_output"]) for model in (backbone, approximate)
+    )
+    return float(np.abs(exact_states - approximate_states).max()), float(exact_states.std())
 
 
 def _check_head(task: HasHead, to: str, layout: Layout) -> None:
-    """Check that the head's arguments are those that other libraries always use: their files cannot hold others."""
-    given, model = task.get_config(), task.backbone.config
+    """Check that a head has the settings that are fixed in another library's files.
+
+    Raises:
+        PresetError: If an argument of the head differs; the message names it.
+    """
+    head_config = task.get_config()
+    backbone_config = task.backbone.config
     activation = getattr(layout, "head_activation", None)
     fixed = {"objective": task.family.objective}
     if getattr(layout, "pooling", None) is None:
         fixed["pooling"] = "first"
     if to != "hf":
         fixed |= {"multi_label": False, "output_activation": "linear"}
-    fixed |= {name: getattr(model, name, None) for name in ("activation", "layer_norm_epsilon")}
+    fixed |= {name: getattr(backbone_config, name, None) for name in ("activation", "layer_norm_epsilon")}
     if task.head_kind in PREDICTING_TOKENS and activation is not None:
         fixed["activation"] = activation
     for name, expected in fixed.items():
-        if given.get(name) not in (None, expected):
+        if head_config.get(name) not in (None, expected):
             raise PresetError(
-                f"The format {to!r} cannot express `{name}={given[name]!r}` of a {type(task).__name__}: there it is "
-                f"always {expected!r}. Build and train the task with that, or save `task.backbone`."
+                f"The format {to!r} cannot express `{name}={head_config[name]!r}` of a {type(task).__name__}: there it "
+                f"is always {expected!r}. Build and train the task with that, or save `task.backbone`."
             )
 
 
-def _config(layout: Layout, config: Any) -> Arguments:
-    """Return the configuration to write, after a check that reading it gives back ours."""
-    ours = dataclasses.asdict(config)
-    stored = layout.config.write(ours, layout.name)
-    omitted = {name: ours[name] for name in layout.config.omitted}
-    again = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted}))
-    lost = sorted(name for name, value in ours.items() if again[name] != value)
-    if lost == ["initializer_range"]:  # changes nothing about weights that are there
+def _convert_config(layout: Layout, config: Any) -> Arguments:
+    """Convert a configuration to the format's keys, and check that reading them restores it.
+
+    Raises:
+        PresetError: If the format cannot express a value; the message names the argument.
+    """
+    own_config = dataclasses.asdict(config)
+    stored = layout.config.write(own_config, layout.name)
+    omitted = {name: own_config[name] for name in layout.config.omitted}
+    restored_config = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted}))
+    changed_names = sorted(name for name, value in own_config.items() if restored_config[name] != value)
+    if changed_names == ["initializer_range"]:  # has no effect on stored weights
         warnings.warn(
             f"The format {layout.name!r} holds no `initializer_range`: weights that are initialized later will have a "
-            f"deviation of {again['initializer_range']:g}, not {ours['initializer_range']:g}.",
+            f"deviation of {restored_config['initializer_range']:g}, not {own_config['initializer_range']:g}.",
             stacklevel=2,
         )
-    elif lost:
+    elif changed_names:
         raise PresetError(
-            f"The format {layout.name!r} cannot express `{lost[0]}={ours[lost[0]]!r}`: there it is {again[lost[0]]!r}."
+            f"The format {layout.name!r} cannot express `{changed_names[0]}={own_config[changed_names[0]]!r}`: there "
+            f"it is {restored_config[changed_names[0]]!r}."
         )
     return stored
 
@@ -177,14 +207,14 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
     if is_embedder:
         tensors = without_modules(tensors, modules)
     elif head is not None:
-        bases = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
-        tensors = ((bases.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
-        classes = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
+        prefixes = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
+        tensors = ((prefixes.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
+        labels = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
         if (key := family.checkpoints["hf"].pooling) and head in POOLING_TOKENS:
-            config[key] = next(theirs for theirs, ours in POOLINGS.items() if ours == model.pooling)
-        if classes:
-            config["id2label"] = {str(i): name for i, name in enumerate(classes)}
-            config["label2id"] = {name: i for i, name in enumerate(classes)}
+            config[key] = next(stored for stored, pooling in POOLINGS.items() if pooling == model.pooling)
+        if labels:
+            config["id2label"] = {str(i): name for i, name in enumerate(labels)}
+            config["label2id"] = {name: i for i, name in enumerate(labels)}
         if model.multi_label:
             config["problem_type"] = "multi_label_classification"
         if head == "regression":
@@ -211,12 +241,13 @@ def _token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
 
 
 def _write_generation(target: Path, model: Any) -> Arguments:
-    """Write how a model from sequence to sequence generates, and return the ids that its configuration holds, too."""
-    tokenizer, (end,) = model.preprocessor.tokenizer, model.preprocessor.special_ids()[2]
-    ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end}
+    """Write `generation_config.json` of a sequence-to-sequence task and return its special token ids."""
+    tokenizer = model.preprocessor.tokenizer
+    (end_id,) = model.preprocessor.special_ids()[2]
+    ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end_id}
     settings = {
         "bad_words_ids": [[tokenizer.pad_id]],
-        "forced_eos_token_id": end,
+        "forced_eos_token_id": end_id,
         "length_penalty": model.length_penalty,
         "max_length": model.backbone.config.max_sequence_length,
         "num_beams": model.num_beams,
@@ -234,14 +265,14 @@ def _write_google(target: Path, model: keras.Model, family: Family, config: Argu
 
 
 def _write_bilm(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
-    nested: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     for key, value in config.items():
-        *path, last = key.split(".")
-        inside = nested
-        for part in path:
-            inside = inside.setdefault(part, {})
-        inside[last] = value
-    write_json(target, "options.json", nested)
+        *sections, option = key.split(".")
+        section = options
+        for section_name in sections:
+            section = section.setdefault(section_name, {})
+        section[option] = value
+    write_json(target, "options.json", options)
     write_hdf5(target / "weights.hdf5", tensors)
 
 
@@ -275,21 +306,21 @@ def _write_keras_hub_tokenizer(target: Path, preprocessor: Preprocessor, family:
         write_embedder_preprocessor(target, keras_hub_prefix(family), preprocessor.sequence_length)
 
 
-def _files_of_google(family: Family) -> list[str]:
+def _list_google_files(family: Family) -> list[str]:
     config_file, weights_file = google_files(family)
-    weights = [f"{weights_file}.{end}" for end in ("index", "data-00000-of-00001")]
-    return [config_file, "checkpoint", *weights, *_TOKENIZER_FILES]
+    weights_files = [f"{weights_file}.{suffix}" for suffix in ("index", "data-00000-of-00001")]
+    return [config_file, "checkpoint", *weights_files, *_TOKENIZER_FILES]
 
 
 @dataclasses.dataclass(frozen=True)
 class _Writer:
-    """How a format is written.
+    """The functions that write one file format.
 
     Attributes:
-        format: its key in `Family.checkpoints`.
-        files: names of the files in a directory of the format, for a family; the first one identifies the format.
-        model: writes the weights and the configuration.
-        tokenizer: writes the tokenizer; None if the format has none.
+        format: Key of the format in `Family.checkpoints`.
+        files: Function that returns the file names of the format for a family. The first name identifies the format.
+        model: Function that writes the weights and the configuration.
+        tokenizer: Function that writes the tokenizer, or None if the format has none.
     """
 
     format: str
@@ -305,7 +336,7 @@ _WRITERS = {
         _write_hugging_face,
         _write_tokenizer,
     ),
-    "tf1": _Writer("google", _files_of_google, _write_google, _write_tokenizer),
+    "tf1": _Writer("google", _list_google_files, _write_google, _write_tokenizer),
     "keras_hub": _Writer(
         "keras_hub", lambda family: [MODEL_WEIGHTS_FILE, *PRESET_ENTRIES], _write_keras_hub, _write_keras_hub_tokenizer
     ),

@@ -1,4 +1,4 @@
-"""Tables between the keys of configuration files and our arguments, for reading and writing."""
+"""Tables that translate between keys of configuration files and lmzoo's arguments."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ from typing import Any, TypeAlias
 
 from lmzoo.errors import PresetError
 
-Arguments: TypeAlias = dict[str, Any]  # of a constructor, by name; each has a type of its own
-JsonObject: TypeAlias = Mapping[str, Any]  # from a file, so that nothing is certain about the values
+Arguments: TypeAlias = dict[str, Any]  # keyword arguments of a constructor
+JsonObject: TypeAlias = Mapping[str, Any]  # read from a file: the values are not validated
 
 
 @dataclass(frozen=True)
 class ConfigTable:
-    """How the keys of a configuration file correspond to the arguments of a family's configuration class.
+    """A mapping between the keys of a configuration file and the arguments of a family's configuration class.
 
-    A key that the table does not list might change what the model computes, so it is an error. In files that people
-    edit, readers ignore it with a warning, as the other library does without one.
+    A key that the table does not list might change what the model computes, so by default it is an error. Readers of
+    files that people edit ignore such keys with a warning.
 
     Attributes:
-        keys: The file's key -> our argument.
-        aliases: Another name of a key in `keys` -> that key.
-        defaults: The value that the other library assumes for a missing key; a key without a default is required.
-        values: Our argument -> {value in the file: our value}, where the spelling differs. No other value is allowed.
-        shifts: Our argument -> how much larger the file's value is.
-        training: The file's key -> our argument that is used in its place. It matters only in training, so a
-            difference between the two values is a warning.
-        constants: Our argument -> its value in every file of the format, if it is not our default.
-        allowed: The file's key -> the values that it may have, since our models support no others.
-        ignored: Keys that do not change what the model computes.
-        omitted: Our arguments that the file need not contain: the weights give them, or predictions do not depend on
+        keys: File key -> argument.
+        aliases: Alternative name of a key in `keys` -> that key.
+        defaults: File key -> the other library's default value. Keys of `keys` without a default are required.
+        values: Argument -> {value in the file: lmzoo's value}, if the spellings differ. Other values are errors.
+        shifts: Argument -> int, the file's value minus lmzoo's.
+        training: File key -> argument used in its place. The key only affects training, so a different value is a
+            warning.
+        constants: Argument -> its fixed value in the format, if it differs from lmzoo's default.
+        allowed: File key -> the supported values. Other values are errors.
+        ignored: File keys that do not change what the model computes.
+        omitted: Arguments that the file may lack, since the weights determine them or predictions do not depend on
             them.
-        written: Keys to write in addition to `keys`, with their values.
-        rewrite: Turns a file's content into that of the version of the format that is written, where others say the
-            same with other keys. It gets the file, too, for messages.
-        rewritten: The keys that `rewrite` always returns -> our arguments. They are written like `keys`.
+        written: File key -> a constant value to write in addition to `keys`.
+        rewrite: Function that converts a file's content from another version of the format to the version that is
+            written. Its second argument is the path of the file, for messages.
+        rewritten: File key that `rewrite` always returns -> argument. They are written like `keys`.
     """
 
     keys: Mapping[str, str]
@@ -55,8 +55,8 @@ class ConfigTable:
     rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def unknown(self, stored: JsonObject) -> Arguments:
-        """Return the keys of a file's content, `stored`, that the table does not list, with their values."""
-        known = {
+        """Return the keys and values in a file's content, `stored`, that the table does not list."""
+        listed_keys = {
             *self.keys,
             *self.rewritten,
             *self.aliases,
@@ -65,18 +65,18 @@ class ConfigTable:
             *self.ignored,
             *self.written,
         }
-        return {key: stored[key] for key in sorted(stored.keys() - known)}
+        return {key: stored[key] for key in sorted(stored.keys() - listed_keys)}
 
     def read(self, stored: JsonObject, file: Path | str, ignore_unknown: bool = False) -> Arguments:
-        """Read the arguments of our configuration class from a file's content, `stored`.
+        """Convert the content of a configuration file to arguments of the configuration class.
 
         Args:
-            stored: Keys and values.
-            file: The file, for messages.
-            ignore_unknown: Whether to ignore keys that the table does not list, see `unknown`.
+            stored: Keys and values of the file.
+            file: Path of the file, for messages.
+            ignore_unknown: Whether to ignore keys that the table does not list.
 
         Raises:
-            PresetError: Naming the key that is missing, unknown, or has a value that our models do not support.
+            PresetError: If a key is missing, unknown or has an unsupported value; the message names it.
         """
         if not ignore_unknown and (unknown := self.unknown(stored)):
             key, value = next(iter(unknown.items()))
@@ -85,8 +85,9 @@ class ConfigTable:
                 "so nothing is loaded."
             )
         for key, values in self.allowed.items():
-            if key in stored:
-                require_value(stored[key] in values, file, key, " or ".join(map(repr, values)), stored[key])
+            if key in stored or key in self.defaults:
+                value = stored.get(key, self.defaults.get(key))
+                require_value(value in values, file, key, " or ".join(map(repr, values)), value)
         stored = self.rewrite(self._resolve_aliases(stored, file), file)
         config: Arguments = dict(self.constants)
         for key, argument in self._all_keys.items():
@@ -95,8 +96,8 @@ class ConfigTable:
             value = stored.get(key, self.defaults.get(key))
             if argument in self.values:
                 spellings = self.values[argument]
-                known = isinstance(value, str) and value in spellings
-                require_value(known, file, key, f"one of {', '.join(spellings)}", value)
+                is_valid = isinstance(value, str) and value in spellings
+                require_value(is_valid, file, key, f"one of {', '.join(spellings)}", value)
                 value = spellings[value]
             if argument in self.shifts:
                 require_value(isinstance(value, int), file, key, "an integer", value)
@@ -112,7 +113,7 @@ class ConfigTable:
         return config
 
     def _resolve_aliases(self, stored: JsonObject, file: Path | str) -> Arguments:
-        """Return `stored` with the values of aliases under the keys that they stand for."""
+        """Return a copy of `stored` that also holds the value of each alias under its main key."""
         resolved = dict(stored)
         for alias, key in self.aliases.items():
             if alias not in stored:
@@ -131,21 +132,25 @@ class ConfigTable:
 
     @property
     def stored_keys(self) -> dict[str, str]:
-        """Our arguments -> what messages call them, the file's keys in backquotes."""
+        """Names of the file's keys in messages, by argument, such as "`hidden_size`"."""
         keys = {argument: f"`{key}`" for key, argument in self._all_keys.items()}
         return keys | {argument: f"{keys[argument]} minus {shift}" for argument, shift in self.shifts.items()}
 
     def write(self, config: Arguments, format: str) -> dict[str, object]:
-        """Return the content of a file for arguments of our configuration class; messages name the format.
+        """Convert arguments of the configuration class to the content of a configuration file.
+
+        Args:
+            config: All arguments of the configuration class.
+            format: Name of the format, for messages.
 
         Raises:
-            PresetError: Naming the argument whose value the format cannot express.
+            PresetError: If the format cannot express a value; the message names the argument.
         """
         stored = dict(self.written)
         for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
-                spellings = [theirs for theirs, ours in self.values[argument].items() if ours == value]
+                spellings = [spelling for spelling, own in self.values[argument].items() if own == value]
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]
@@ -155,15 +160,22 @@ class ConfigTable:
 
 
 def require_value(condition: object, file: Path | str, key: str, allowed: str, value: object) -> None:
-    """Refuse the value of a key in a file, and say what is allowed, unless `condition` holds.
+    """Check a condition on the value of a key in a file.
+
+    Args:
+        condition: Whether the value is valid.
+        file: Path of the file, for the message.
+        key: Key of the value, for the message.
+        allowed: Description of valid values, for the message.
+        value: The value.
 
     Raises:
-        PresetError: If it does not.
+        PresetError: If the condition is false.
     """
     if not condition:
         raise PresetError(f"{file}: `{key}` must be {allowed}, got {value!r:.100}.")
 
 
 def format_keys(keys: Mapping[str, object]) -> str:
-    """Format keys of a configuration and their values for messages."""
+    """Format configuration keys and their values for a message."""
     return ", ".join(f"`{key}` ({value!r:.60})" for key, value in keys.items())

@@ -1,4 +1,4 @@
-"""Detection of the format and the family of the model in a directory."""
+"""Detection of the format and family of a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,16 +15,18 @@ from lmzoo.files.preset_files import CONFIG_FILE, JsonFiles
 
 
 def find_checkpoint(files: JsonFiles, family: str | None = None) -> Checkpoint | SentenceCheckpoint | None:
-    """Return the checkpoint of another library in a directory, or None if there is none in a supported format.
+    """Return the checkpoint of another library in a directory, or None if it holds none in a supported format.
 
-    `family` names the family of a checkpoint that does not tell it.
+    Args:
+        files: JSON files of the directory.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        PresetError: If the format is known, and its family or its configuration is not supported.
+        PresetError: If the format is supported, but the family or the configuration is not.
     """
     directory = files.directory
-    if (sentence := find_sentence_transformers(files, family)) is not None:
-        return sentence
+    if (sentence_checkpoint := find_sentence_transformers(files, family)) is not None:
+        return sentence_checkpoint
     if (directory / CONFIG_FILE).is_file():
         return find_hugging_face(files, family) or find_keras_hub(files)
     for find in (find_bilm, find_fairseq, find_google):

@@ -1,7 +1,7 @@
-"""Mapping of weights to the tensors of files, for reading and writing, by one table for each family and format.
+"""Mapping between the weights of a model and the tensors of a checkpoint, by a table for each family and format.
 
 Nothing is guessed. Before the first tensor is read, every weight of the model has exactly one tensor of its shape, and
-every tensor of the file belongs to a weight, is a copy of another one, or is listed as ignored, with a reason.
+every tensor of the file belongs to a weight, is a copy of another tensor, or is listed as ignored, with a reason.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from lmzoo.errors import PresetError
 from lmzoo.layers.finite import not_finite, warn_of_not_finite
 from lmzoo.registry.head_kinds import task_name
 
-Weights: TypeAlias = Mapping[str, keras.Variable]  # by path
+Weights: TypeAlias = Mapping[str, keras.Variable]  # by their paths
 
-# Arguments that count what has a number in the names of tensors, by the number's letter in tables. A configuration
-# class whose letters mean something else has an attribute `numbered` of its own.
+# Letter in tensor name templates -> the argument that counts the values of that letter. A configuration class with
+# other letters overrides this with its attribute `numbered`.
 _NUMBERED = {"h": "num_highway", "i": "num_layers"}
-# Arguments that are the length of an axis of some tensor, but for those in `without_axis` of a configuration class.
+# Arguments that equal the length of an axis of some tensor, except those in `without_axis` of a configuration class.
 _AXES = (
-    "embedding_dim", "filters", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length", "projection_dim",
-    "vocabulary_size",
+    "bucket_size", "embedding_dim", "filters", "hidden_dim", "intermediate_dim", "lstm_dim", "max_sequence_length",
+    "num_buckets", "projection_dim", "vocabulary_size",
 )  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Transform:
-    """The difference between the layout of a stored tensor and of our weight, whose values are the same.
+    """A conversion between a weight and a stored tensor with the same values in another shape or order.
 
     Attributes:
-        shape: From a weight's shape to that of the stored tensor.
-        load: From the stored tensor to the weight.
-        store: From the weight to the stored tensor.
+        shape: Function from the weight's shape to the stored tensor's shape.
+        load: Function from the stored tensor to the weight's array.
+        store: Function from the weight's array to the stored tensor.
     """
 
     shape: Callable[[Shape], Shape]
@@ -51,10 +51,10 @@ class Transform:
 SAME = Transform(lambda shape: shape, lambda a: a, lambda a: a)
 
 
-def _transposed(matrix: np.ndarray) -> np.ndarray:
-    """Return a transposed copy.
+def _transpose_copy(matrix: np.ndarray) -> np.ndarray:
+    """Return a transposed copy of a matrix.
 
-    Copying in strips that fit the cache is several times faster than letting a framework copy a transposed view.
+    Copying strips that fit the CPU cache is several times faster than copying a transposed view.
     """
     result = np.empty(matrix.shape[::-1], matrix.dtype)
     for start in range(0, len(matrix), 32):
@@ -62,12 +62,12 @@ def _transposed(matrix: np.ndarray) -> np.ndarray:
     return result
 
 
-TRANSPOSED = Transform(lambda shape: shape[::-1], _transposed, lambda a: a.T)
+TRANSPOSED = Transform(lambda shape: shape[::-1], _transpose_copy, lambda a: a.T)
 ONE_AXIS_MORE = Transform(lambda shape: (1, *shape), lambda a: a[0], lambda a: a[None])
 
 
 def without_rows(count: int) -> Transform:
-    """Return the transform of a table stored without its first `count` rows, which are zero after loading."""
+    """Return the transform for a table stored without its first `count` rows, which are loaded as zeros."""
     return Transform(
         lambda shape: (shape[0] - count, *shape[1:]),
         lambda a: np.concatenate([np.zeros((count, *a.shape[1:]), a.dtype), a]),
@@ -77,13 +77,13 @@ def without_rows(count: int) -> Transform:
 
 @dataclass(frozen=True)
 class Row:
-    """Where a weight is stored.
+    """The stored tensor of a weight.
 
     Attributes:
-        name: The tensor's name, a template as the row's key in the table.
-        transform: The tensor's layout.
-        part: The weight's place, counted from 0, in a tensor that holds several weights; None if it holds only this
-            one. GPT-2's `c_attn`, for example, holds the kernels of query, key and value. In our layout the parts are
+        name: Template of the tensor's name, with `{i}` where the key in the table has it.
+        transform: Conversion between the weight and the tensor.
+        part: Index of the weight in a tensor that holds several weights, or None if it holds only this one. GPT-2's
+            `c_attn`, for example, holds the kernels of query, key and value. After `transform.load`, the parts are
             concatenated along the last axis.
     """
 
@@ -92,33 +92,40 @@ class Row:
     part: int | None = None
 
 
-# Where each weight is stored. A key is a weight's path, with `{i}` for a number that the tensor's name repeats.
+# Weight path -> its stored tensor. `{i}` in a path matches a number, which the name of the tensor repeats.
 Table = Mapping[str, Row]
 
 
-_WEIGHTS = ("kernel", "bias", "gamma", "beta", "embeddings")  # of layers
+_WEIGHTS = ("kernel", "bias", "gamma", "beta", "embeddings")  # names of the weights in Keras layers
 
 
 def torch_modules(modules: Mapping[str, str], kernel: Transform = TRANSPOSED) -> dict[str, Row]:
-    """Return the rows of layers in PyTorch's naming; `modules` maps a layer's path to the module's name."""
-    return _rows_of(modules, (".weight", ".bias", ".weight", ".bias", ".weight"), kernel)
+    """Return table rows for layers with PyTorch names.
+
+    Args:
+        modules: Layer path -> name of the PyTorch module.
+        kernel: Transform of the kernels.
+    """
+    return _make_rows(modules, (".weight", ".bias", ".weight", ".bias", ".weight"), kernel)
 
 
 def tensorflow_modules(modules: Mapping[str, str]) -> dict[str, Row]:
-    """Return the rows of layers in TensorFlow 1's naming; `modules` maps a layer's path to the scope's name."""
-    return _rows_of(modules, ("/kernel", "/bias", "/gamma", "/beta", ""))
+    """Return table rows for layers with TensorFlow 1 names; `modules` maps layer paths to variable scopes."""
+    return _make_rows(modules, ("/kernel", "/bias", "/gamma", "/beta", ""))
 
 
 def keras_layers(places: Mapping[str, str], prefix: str = "") -> dict[str, Row]:
-    """Return the rows of a model's layers in Keras' naming; `places` maps a layer's path to its name there.
+    """Return table rows for layers with the names in Keras weight files.
 
-    `prefix` stands before the names of all tensors.
+    Args:
+        places: Layer path -> path of the layer in the file, below `layers/`.
+        prefix: Prefix of all tensor names.
     """
     places = {layer: f"{prefix}layers/{place}" for layer, place in places.items()}
-    return _rows_of(places, ("/vars/0", "/vars/1", "/vars/0", "/vars/1", "/vars/0"))
+    return _make_rows(places, ("/vars/0", "/vars/1", "/vars/0", "/vars/1", "/vars/0"))
 
 
-def _rows_of(modules: Mapping[str, str], endings: Sequence[str], kernel: Transform = SAME) -> dict[str, Row]:
+def _make_rows(modules: Mapping[str, str], endings: Sequence[str], kernel: Transform = SAME) -> dict[str, Row]:
     return {
         f"{layer}/{weight}": Row(f"{module}{ending}", kernel if weight == "kernel" else SAME)
         for layer, module in modules.items()
@@ -128,22 +135,22 @@ def _rows_of(modules: Mapping[str, str], endings: Sequence[str], kernel: Transfo
 
 @dataclass(frozen=True)
 class Layout:
-    """The layout of a family's models in one format.
+    """The names and shapes of a family's configuration and weights in one file format.
 
     Attributes:
-        name: The format's name, for messages.
-        config: The table of its configuration files.
-        backbone: Where the backbone's weights are.
-        heads: Kind of head -> where its weights are.
-        unread_heads: Kind of head that the format may hold, but lmzoo does not read -> a tensor that only it has.
-        aliases: Other spellings of tensor names: regular expression -> replacement.
-        copies: Tensors that may be stored twice: name -> name of the original, which must hold the same values.
-        optional: Prefixes of paths of weights that may be missing together, such as an untrained pooler's. Without rows
-            in the tables no file holds them.
-        absent: Prefixes of paths of weights that no file holds, and that keep their values.
-        ignored: Tensors to ignore: regular expression -> the reason.
-        complete: From a configuration to what files need in addition and does not change the model: arguments to write
-            in place of ours, and tensors by name.
+        name: Name of the format, for messages.
+        config: Table of the configuration file.
+        backbone: Table of the backbone's weights.
+        heads: Kind of head -> table of its weights.
+        unread_heads: Kind of head that lmzoo cannot read -> name of a tensor that only this head has.
+        aliases: Regular expression -> replacement, which normalizes the spelling of tensor names.
+        copies: Name of a tensor -> name of the original, whose values it must equal.
+        optional: Path prefixes of weight groups that a file may lack, such as "pooler/". A group is missing as a
+            whole, in every file if the tables have no rows for it.
+        absent: Path prefixes of weights that no file holds. Loading leaves them unchanged.
+        ignored: Regular expression of tensor names to ignore -> the reason.
+        complete: Function from a configuration to additions that files need and that do not change the model:
+            arguments to replace when writing, and extra tensors by name.
     """
 
     name: str
@@ -161,13 +168,14 @@ class Layout:
 
 @dataclass(frozen=True)
 class Plan:
-    """A plan of loading, complete and checked, except for the values of the copies.
+    """A complete assignment of stored tensors to weights, checked except for the values.
 
     Attributes:
-        tensors: The file.
-        assignments: For each tensor, the weights that it holds, in order, its name in the file, and its layout.
+        tensors: Tensors of the file.
+        assignments: Tuples of the weights that a tensor holds, in order, the tensor's name in the file, and its
+            transform.
         copies: Pairs of names of tensors that must be equal.
-        left_out: Names of tensors that are not read -> the reason.
+        left_out: Name of a tensor that is not read -> the reason.
         missing: Paths of optional weights that the file lacks.
     """
 
@@ -178,13 +186,13 @@ class Plan:
     missing: list[str]
 
     def run(self) -> None:
-        """Read one tensor at a time and assign the weights.
+        """Read the tensors one at a time and assign them to the weights.
 
-        Values that are NaN or infinite are assigned with a warning, not refused: a file may use them for what is never
-        read, such as the bias of padding in a vocabulary, and whoever wants to repair a model has to load it.
+        NaN and infinite values are assigned with a warning: a file may hold them where they are never read, such as
+        the bias of padding in a vocabulary, and repairing a model requires loading it.
 
         Raises:
-            PresetError: If two tensors that must be equal are not.
+            PresetError: If a tensor differs from its copy.
         """
         for copy, original in self.copies:
             if not np.array_equal(self.tensors.read(copy), self.tensors.read(original)):
@@ -204,17 +212,22 @@ class Plan:
 
 
 def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
-    """Return the variables of a model that files hold, by path: all but the states of random number generators."""
+    """Return the weights of a model by path, without the states of random number generators."""
     return {weight.path: weight for weight in model.weights}
 
 
 def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
-    """Check, before a model is built, that a configuration does not make it far larger than what a file holds.
+    """Check, before a model is built, that its configuration is not far larger than the stored tensors.
 
-    Up to twice the size is left to `plan`, which names the tensor that is missing or has another shape.
+    Sizes of up to twice the stored ones pass: `plan` reports the tensors that do not match.
+
+    Args:
+        layout: Layout of the file.
+        tensors: Tensors of the file.
+        config: Configuration of the backbone.
 
     Raises:
-        PresetError: Naming the configuration's key whose value is too large.
+        PresetError: If a size in the configuration is too large; the message names its key.
     """
     names = canonical_names(layout, tensors)
     keys = layout.config.stored_keys
@@ -231,61 +244,67 @@ def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
 def check_axes(
     cls: type, arguments: Mapping[str, Any], shapes: Iterable[Shape], path: Path, keys: Mapping[str, str]
 ) -> None:
-    """Check that the axes of a configuration are not far longer than the axes of a file's tensors; see `check_sizes`.
+    """Check that no axis length in a configuration exceeds twice the longest axis of the stored tensors.
 
     Args:
-        cls: The family's configuration class.
-        arguments: Arguments of the class.
-        shapes: Shapes of the tensors.
-        path: The file, for messages.
-        keys: What messages call the arguments that they do not call by their names.
+        cls: Configuration class of the family.
+        arguments: Arguments of the configuration class.
+        shapes: Shapes of the stored tensors.
+        path: Path of the file, for messages.
+        keys: Argument -> its name in messages, if that is another one.
 
     Raises:
-        PresetError: Naming the argument that is too large.
+        PresetError: If an argument is too large; the message names it.
     """
-    longest = max((length for shape in shapes for length in shape), default=0)
+    longest_axis = max((length for shape in shapes for length in shape), default=0)
     for argument in (name for name in _AXES if name not in getattr(cls, "without_axis", ())):
-        if argument != "filters" or not arguments.get("vocabulary_size"):  # of characters, where words have no vectors
-            _check_size(keys, argument, arguments.get(argument), longest, "at most in one tensor", path)
+        # Models with a vocabulary have no character filters.
+        if argument != "filters" or not arguments.get("vocabulary_size"):
+            _check_size(keys, argument, arguments.get(argument), longest_axis, "at most in one tensor", path)
 
 
-def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, what: str, path: Path) -> None:
-    largest = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
-    if largest > 2 * most:
+def _check_size(keys: Mapping[str, str], argument: str, size: Any, most: int, description: str, path: Path) -> None:
+    largest_size = max((value for value in keras.tree.flatten(size) if isinstance(value, int)), default=0)
+    if largest_size > 2 * most:
         key = keys.get(argument, f"`{argument}`")
         raise PresetError(
-            f"According to its configuration {key} is {largest:,}, but {path} holds {most:,} {what}: "
+            f"According to its configuration {key} is {largest_size:,}, but {path} holds {most:,} {description}: "
             "configuration and weights do not belong together. Nothing was built."
         )
 
 
 def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None = None) -> Plan:
-    """Find the tensor of every weight, and the reason to ignore every other tensor.
+    """Match every weight with a stored tensor, and find the reason to ignore every other tensor.
 
-    `weights` are the backbone's by path and, if `head` is given, those of a head of that kind.
+    Args:
+        layout: Layout of the file.
+        tensors: Tensors of the file.
+        weights: Weights of the backbone and of the head, by path.
+        head: Kind of the head, or None without a head.
 
     Raises:
-        PresetError: Naming the file and the first tensor that is missing, left over, or of another shape or dtype.
+        PresetError: If a tensor is missing, unexpected or of another shape or dtype; the message names the file and the
+            first such tensor.
     """
-    rows = _rows(layout, weights, head)
+    rows = _match_rows(layout, weights, head)
     stored_names = canonical_names(layout, tensors)
     missing = [path for path, row in rows.items() if row.name not in stored_names]
     for path in missing:
         group = next((prefix for prefix in layout.optional if path.startswith(prefix)), None)
-        if group is None or any(other.startswith(group) for other in rows.keys() - set(missing)):
+        if group is None or any(stored_path.startswith(group) for stored_path in rows.keys() - set(missing)):
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
     missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
-    # In the table -> in the file.
+    # Name in the table -> name in the file.
     names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
     assignments = []
-    for name, paths in _sharing(layout, rows).items():
+    for name, paths in _group_by_tensor(layout, rows).items():
         if name in names:
             variables = [weights[path] for path in paths]
             transform = rows[paths[0]].transform
             shape = tuple(variables[0].shape)
             if len(variables) > 1:
                 shape = (*shape[:-1], sum(variable.shape[-1] for variable in variables))
-            _check(tensors, names[name], transform.shape(shape), " and ".join(paths))
+            _check_tensor(tensors, names[name], transform.shape(shape), " and ".join(paths))
             assignments.append((variables, names[name], transform))
     copies = []
     left_out = {}
@@ -294,9 +313,9 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         if canonical in names:
             continue
         if original in names:
-            _check(tensors, name, tensors.shape(names[original]), f"a copy of {original}")
+            _check_tensor(tensors, name, tensors.shape(names[original]), f"a copy of {original}")
             copies.append((name, names[original]))
-        elif reason := _reason(layout, canonical, head):
+        elif reason := _reason_to_ignore(layout, canonical, head):
             left_out[name] = reason
         else:
             raise PresetError(
@@ -307,10 +326,16 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
 
 
 def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the names and arrays that a file holds for weights by path, a `head` of that kind included."""
-    rows = _rows(layout, weights, head)
+    """Yield the name and array of each tensor to write.
+
+    Args:
+        layout: Layout of the file.
+        weights: Weights of the backbone and of the head, by path.
+        head: Kind of the head, or None without a head.
+    """
+    rows = _match_rows(layout, weights, head)
     problem = None
-    for name, paths in _sharing(layout, rows).items():
+    for name, paths in _group_by_tensor(layout, rows).items():
         arrays = [keras.ops.convert_to_numpy(weights[path]) for path in paths]
         array = np.concatenate(arrays, axis=-1) if len(arrays) > 1 else arrays[0]
         problem = problem or not_finite(name, array)
@@ -318,8 +343,8 @@ def tensors_of(layout: Layout, weights: Weights, head: str | None = None) -> Ite
     warn_of_not_finite("The model that is saved", problem)
 
 
-def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
-    """Return the row of each weight that files hold, the numbers in its name filled in.
+def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, Row]:
+    """Return the table row of each stored weight, with the numbers filled into the tensor's name.
 
     Raises:
         PresetError: If the format has no place for a weight.
@@ -339,11 +364,11 @@ def _rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[str, R
     return rows
 
 
-def _sharing(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
-    """Return the paths of the weights that each tensor holds, in the order of its parts.
+def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
+    """Return the paths of the weights in each tensor, in the order of its parts.
 
     Raises:
-        PresetError: If the table gives one tensor to two weights, or omits a part of a tensor.
+        PresetError: If the table assigns one tensor to two weights, or omits a part of a tensor.
     """
     paths_by_tensor: dict[str, list[str]] = {}
     for path, row in rows.items():
@@ -358,15 +383,15 @@ def _sharing(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[str]]:
 
 
 def name_pattern(template: str) -> re.Pattern[str]:
-    """Turn `block_{i}/kernel` into a regular expression with a group i."""
+    """Compile a template such as `block_{i}/kernel` to a regular expression with a group `i` of digits."""
     return re.compile(re.sub(r"\\{(\w+)\\}", r"(?P<\1>\\d+)", re.escape(template)))
 
 
 def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
-    """Return the names of tensors: as the table spells them -> as the file spells them.
+    """Return a mapping from each tensor's name in the table to its name in the file.
 
     Raises:
-        PresetError: If the table has one spelling for two tensors of the file.
+        PresetError: If two tensors of the file have the same name in the table.
     """
     stored_names: dict[str, str] = {}
     for name in tensors.names():
@@ -379,7 +404,7 @@ def canonical_names(layout: Layout, tensors: TensorFile) -> dict[str, str]:
     return stored_names
 
 
-def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
+def _check_tensor(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
     if tensors.shape(name) != shape:
         raise PresetError(
             f"{tensors.file_of(name)}: {name!r} has shape {tensors.shape(name)}, expected {shape} for {purpose}."
@@ -388,8 +413,8 @@ def _check(tensors: TensorFile, name: str, shape: Shape, purpose: str) -> None:
         raise PresetError(f"{tensors.file_of(name)}: {name!r} holds {tensors.dtype(name)}, expected floats.")
 
 
-def _reason(layout: Layout, canonical: str, head: str | None) -> str | None:
-    """Return the reason to ignore a tensor, or None if it must not be ignored."""
+def _reason_to_ignore(layout: Layout, canonical: str, head: str | None) -> str | None:
+    """Return the reason to ignore a tensor, or None if it belongs to the model."""
     if reason := next((why for pattern, why in layout.ignored.items() if re.fullmatch(pattern, canonical)), None):
         return reason
     for kind, table in layout.heads.items():

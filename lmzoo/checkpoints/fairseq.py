@@ -1,4 +1,4 @@
-"""Checkpoints of fairseq: `model.pt`, which also holds the arguments of the training command, and `dict.txt`."""
+"""Checkpoints of fairseq: `model.pt` with the weights and the arguments of the training command, and `dict.txt`."""
 
 from __future__ import annotations
 
@@ -16,38 +16,42 @@ _WORD_TABLE = "sentence_encoder.embed_tokens.weight"
 
 
 def find_fairseq(files: JsonFiles) -> Checkpoint | None:
-    """Return the checkpoint in a directory with `model.pt`, or None if there is no such file.
+    """Open the fairseq checkpoint in a directory, or return None if it has no `model.pt`.
 
     Raises:
-        PresetError: If it is of another family, or a variant that our model does not support.
+        PresetError: If the family or the variant of the model is not supported.
     """
     file = files.directory / _WEIGHTS_FILE
     if not file.is_file():
         return None
     stored = TorchFile(file)
-    parts = stored.extra.get("cfg")  # of newer files
-    options = stored.extra.get("args") or (parts.get("model") if isinstance(parts, Mapping) else None)
+    config = stored.extra.get("cfg")  # newer files have "cfg" in place of "args"
+    options = stored.extra.get("args") or (config.get("model") if isinstance(config, Mapping) else None)
     if not isinstance(options, Mapping):
         raise PresetError(f"{file} holds no arguments (`args`), which give the model's size.")
     tensors = without_wrappers(stored)
 
     def read(family: Family) -> Checkpoint:
-        words = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
-        if len(words) != 1:
+        word_tables = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]
+        if len(word_tables) != 1:
             raise PresetError(f"{file} is not fairseq's {family.name}: it lacks '…{_WORD_TABLE}'.")
-        size = tensors.shape(words[0])[0]
-        # The options that the table does not list are for training.
-        arguments = read_arguments(family, "fairseq", options, file, ignore_unknown=True, vocabulary_size=size)
-        return Checkpoint(files, "fairseq", family, arguments, LazyTensors(lambda: tensors), lambda: _head(tensors))
+        vocabulary_size = tensors.shape(word_tables[0])[0]
+        # Options outside the table only affect training.
+        arguments = read_arguments(
+            family, "fairseq", options, file, ignore_unknown=True, vocabulary_size=vocabulary_size
+        )
+        return Checkpoint(
+            files, "fairseq", family, arguments, LazyTensors(lambda: tensors), lambda: _read_head(tensors)
+        )
 
     return find_family("fairseq", read, files.directory)
 
 
-def _head(tensors: TensorFile) -> StoredHead:
-    """Return the head in a checkpoint."""
-    outputs = [
+def _read_head(tensors: TensorFile) -> StoredHead:
+    """Return the stored head: a classifier, or else a masked language model."""
+    output_kernels = [
         name for name in tensors.names() if name.endswith(".out_proj.weight") and "classification_heads." in name
     ]
-    if len(outputs) == 1:
-        return StoredHead("classification", lambda kind: {"num_classes": tensors.shape(outputs[0])[0]})
+    if len(output_kernels) == 1:
+        return StoredHead("classification", lambda kind: {"num_classes": tensors.shape(output_kernels[0])[0]})
     return StoredHead("masked_lm")

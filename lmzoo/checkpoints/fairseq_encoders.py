@@ -1,4 +1,4 @@
-"""Checkpoints of encoders that fairseq trained: the names of their weights there, in transformers and in KerasHub."""
+"""Layouts of encoders trained with fairseq, such as RoBERTa, in fairseq, transformers and KerasHub."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ FAIRSEQ_BLOCK = {
 }
 
 
-def _with_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Add the segment table that transformers' models have and fairseq's lack: one row of zeros."""
+def _add_segments(config: Any) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """Return the segment table that transformers requires and fairseq's models lack: one row of zeros."""
     if config.num_segments:
         return {}, {}
     return {"num_segments": 1}, {_SEGMENTS: np.zeros((1, config.hidden_dim), "float32")}
 
 
 def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
-    """Return the layout of a family in transformers.
+    """Return the layout of a fairseq encoder family in transformers.
 
     Args:
-        names: names of the family's classes, if they are not as here.
+        names: Names of the family in transformers, or None to derive them from lmzoo's.
     """
     return hugging_face_layout(
-        # transformers counts the table's two unused rows too. Positions start after the id of padding.
+        # transformers counts two unused rows of the position table: positions start after the padding id, 1.
         config=config_table(shifts={"max_sequence_length": 2}, allowed={"pad_token_id": (1,)}),
         backbone=torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK)}),
         masked_lm=("lm_head.dense", "lm_head.layer_norm", "lm_head.bias"),
@@ -55,7 +55,7 @@ def transformers_layout(names: Names | None = None) -> HuggingFaceLayout:
         choice={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
         copies={"lm_head.decoder.weight": WORD_TABLE, "lm_head.decoder.bias": "lm_head.bias"},
         ignored={r"pooler\..*": "a pooler, which multiple choice alone uses"},
-        complete=_with_segments,
+        complete=_add_segments,
         names=names,
         head_activation="gelu",
     )
@@ -108,10 +108,10 @@ FAIRSEQ = Layout(
 
 
 def keras_hub_encoder(prefix: str = "") -> KerasHubLayout:
-    """Return the layout of a family in KerasHub, which counts positions from 0.
+    """Return the layout of a fairseq encoder family in KerasHub, which counts positions from 0.
 
     Args:
-        prefix: prefix of the names of its classes, if it is not as here.
+        prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's.
     """
     return keras_hub_layout(
         JOINED_EMBEDDINGS,

@@ -1,4 +1,7 @@
-"""The names of a family's classes in other libraries: as here, unless its layouts say otherwise."""
+"""Names of the families and their classes in transformers and KerasHub.
+
+They default to lmzoo's own names; the layouts of a family may override them.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,8 @@ from dataclasses import dataclass, field
 
 from lmzoo.registry.family import Family, families_with
 
-# Kind of head -> what follows "For" in the name of its class in transformers. One class has two kinds: `problem_type`
-# or the number of classes tells them apart.
+# Kind of head -> the part after "For" of the class name in transformers. Classification and regression share a class:
+# `problem_type` or the number of classes tells them apart.
 ARCHITECTURES = {
     "causal_lm": "CausalLM",
     "classification": "SequenceClassification",
@@ -23,15 +26,15 @@ ARCHITECTURES = {
 
 @dataclass(frozen=True)
 class Names:
-    """What transformers calls a family.
+    """Names of a family in transformers.
 
     Attributes:
-        prefix: prefix of the names of its classes.
-        model_type: its name in `config.json`.
-        base: prefix of the backbone's tensors in a model with a head.
-        architectures: kind of head, or "" for none -> name of the class, where it is not formed as usual.
-        tokenizer: the class of its tokenizers, where it is not formed as usual; "" if they have none of their own, and
-            `tokenizer.json` says all.
+        prefix: Prefix of the class names, such as "Bert".
+        model_type: Value of `model_type` in `config.json`, such as "bert".
+        base: Prefix of the backbone's tensor names in a model with a head, such as "bert".
+        architectures: Irregular class names by kind of head; "" is the key for no head.
+        tokenizer: Class name of the tokenizers, or None to derive it from `prefix`; "" for a family without a tokenizer
+            class of its own, whose `tokenizer.json` defines everything.
     """
 
     prefix: str
@@ -41,37 +44,37 @@ class Names:
     tokenizer: str | None = None
 
     def architecture(self, kind: str | None) -> str:
-        """Return the name of the class of models with a kind of head, or without one."""
-        usual = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
-        return self.architectures.get(kind or "", usual)
+        """Return the class name of a model with the given kind of head, or with None for no head."""
+        default = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
+        return self.architectures.get(kind or "", default)
 
     def kind(self, architecture: str) -> str | None:
-        """Return the kind of head that a class of models has; None for no head or an unknown one."""
-        usual = {kind: name for kind, name in ARCHITECTURES.items() if kind not in self.architectures}
-        known = {**self.architectures, **usual}
-        ending = architecture.partition("For")[2]
-        return next((kind for kind, name in known.items() if name in (architecture, ending)), None)
+        """Return the kind of head of a model class, or None if it has no head or an unknown one."""
+        default_names = {kind: name for kind, name in ARCHITECTURES.items() if kind not in self.architectures}
+        names_by_kind = {**self.architectures, **default_names}
+        suffix = architecture.partition("For")[2]
+        return next((kind for kind, name in names_by_kind.items() if name in (architecture, suffix)), None)
 
 
 def names_in_transformers(family: Family) -> Names:
-    """Return the names of a family in transformers; see `HuggingFaceLayout`."""
-    own: Names | None = family.checkpoints["hf"].names
-    return own or Names(_prefix(family), family.name, family.name)
+    """Return the names of a family in transformers, derived from lmzoo's if its layout states none."""
+    names: Names | None = family.checkpoints["hf"].names
+    return names or Names(_prefix(family), family.name, family.name)
 
 
 def share_a_class(kind: str, other: str) -> bool:
-    """Return whether transformers has one class for two kinds of heads, which are therefore easily confused."""
+    """Return whether two different kinds of head have the same class in transformers."""
     return kind != other and ARCHITECTURES.get(kind) == ARCHITECTURES.get(other, other)
 
 
 def keras_hub_prefix(family: Family) -> str:
-    """Return the prefix of the names of a family's classes in KerasHub; see `KerasHubLayout`."""
-    own: str = family.checkpoints["keras_hub"].prefix
-    return own or _prefix(family)
+    """Return the prefix of a family's class names in KerasHub, such as "Bert"."""
+    prefix: str = family.checkpoints["keras_hub"].prefix
+    return prefix or _prefix(family)
 
 
 def keras_hub_tokenizers() -> dict[str, Family]:
-    """Return the name of a tokenizer's class in KerasHub -> the family."""
+    """Return the families by the name of their tokenizer class in KerasHub."""
     families = [family for family in families_with("keras_hub") if family.checkpoints["keras_hub"].has_tokenizer]
     return {f"{keras_hub_prefix(family)}Tokenizer": family for family in families}
 

@@ -33,14 +33,14 @@ _SENTENCE = {
     "sentence_head/kernel": Row("cls/seq_relationship/output_weights", TRANSPOSED),
     "sentence_head/bias": Row("cls/seq_relationship/output_bias"),
 }
-# A classifier of one class is a regressor.
+# Kind of head -> tensors that identify it. A classifier with one class is a regressor.
 _SIGNS: dict[str, set[str]] = {
     "classification": {"output_weights"},
     "question_answering": {"cls/squad/output_weights"},
     "pretraining": {"cls/predictions/output_bias", "cls/seq_relationship/output_bias"},
     "masked_lm": {"cls/predictions/output_bias"},
 }
-# What training leaves in a checkpoint of TensorFlow 1: slots of each variable, and variables of the run itself.
+# Training state in TensorFlow checkpoints: optimizer slots of each variable, and variables of the run.
 TRAINING_STATE = {
     r".*/(adam|lamb)_[mv]|.*/(Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer)(_\d+)?": "the optimizer's state",
     r"(.*/)?(beta[12]_power(_\d+)?|(current_)?loss_scale|good_steps)": "the optimizer's state",
@@ -51,14 +51,13 @@ TRAINING_STATE = {
 
 @dataclass(frozen=True)
 class GoogleLayout(Layout):
-    """A `Layout`, and what files of Google's code show about a model.
+    """A `Layout` for checkpoints of Google's code.
 
     Attributes:
-        signs: Kind of head -> tensors that only a model with such a head has.
-        stacked: Names of tensors that hold the weights of all layers; in `backbone` they are followed by the number of
-            the layer, as in `name/3`.
-        sizes: From tensors to the content of a configuration file, for code that writes none; None for tensors of
-            another family.
+        signs: Kind of head -> names of the tensors that identify it.
+        stacked: Names of tensors that hold the weights of all layers. In `backbone`, layer 3 of `name` is `name/3`.
+        sizes: Function from the tensors to the content of a configuration file, for code that writes none. It returns
+            None for tensors of another family.
     """
 
     signs: Mapping[str, Set[str]] = field(default_factory=dict)
@@ -66,33 +65,35 @@ class GoogleLayout(Layout):
     sizes: Callable[[TensorFile], JsonObject | None] = lambda tensors: None
 
     def head_of(self, tensors: TensorFile) -> StoredHead:
-        """Return the head whose tensors a file holds, if any."""
+        """Return the task head stored in a file."""
         names = canonical_names(self, tensors)
         kind = next((kind for kind, signs in self.signs.items() if names.keys() >= signs), None)
-        sizes = {}
+        arguments = {}
         if kind == "classification":
-            sizes["num_classes"] = tensors.shape(names["output_weights"])[0]
-            if sizes["num_classes"] <= 1:
+            arguments["num_classes"] = tensors.shape(names["output_weights"])[0]
+            if arguments["num_classes"] <= 1:
                 return StoredHead("regression")
-        if generator := self.heads.get(kind or "", {}).get(_GENERATOR):
-            sizes["generator_width"] = tensors.shape(generator.name)[0]
-        return StoredHead(kind, lambda kind: dict(sizes))
+        if generator_row := self.heads.get(kind or "", {}).get(_GENERATOR):
+            arguments["generator_width"] = tensors.shape(generator_row.name)[0]
+        return StoredHead(kind, lambda kind: dict(arguments))
 
 
 def google_files(family: Family) -> tuple[str, str]:
-    """Return the name of the configuration file, and the prefix of the checkpoint's files, as they are written."""
+    """Return the names that Google's code uses for a family: the configuration file and the checkpoint prefix."""
     return f"{family.name}_config.json", f"{family.name}_model.ckpt"
 
 
 def google_config(gelu: str, keys: Mapping[str, str] | None = None, **fields: Any) -> ConfigTable:
     """Return the table of a family's `*_config.json`.
 
-    `gelu` is our name of the function that the family's code computes for "gelu", and `keys` are the family's own, in
-    addition to those of every encoder. `fields` are other fields of `ConfigTable`.
+    Args:
+        gelu: Activation that the family's code computes for "gelu": "gelu" or "gelu_tanh".
+        keys: Keys of the family in addition to the keys of every encoder, as in `ConfigTable.keys`.
+        **fields: Other fields of `ConfigTable`.
     """
-    encoder = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
+    encoder_keys = {key: value for key, value in ENCODER_KEYS.items() if key != "layer_norm_eps"}
     return ConfigTable(
-        keys={**encoder, **(keys or {})},
+        keys={**encoder_keys, **(keys or {})},
         defaults={"hidden_act": "gelu", "hidden_dropout_prob": 0.1, "initializer_range": 0.02},
         values={"activation": {"gelu": gelu, "relu": "relu", "tanh": "tanh"}},
         training={"attention_probs_dropout_prob": "dropout"},
@@ -102,7 +103,12 @@ def google_config(gelu: str, keys: Mapping[str, str] | None = None, **fields: An
 
 
 def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayout:
-    """Return the layout of a family; `modules` maps paths of the backbone's layers to scopes."""
+    """Return the layout of a family in checkpoints of Google's code.
+
+    Args:
+        config: Table of the configuration file.
+        modules: Path of a backbone layer -> TensorFlow variable scope.
+    """
     transform = "cls/predictions/transform"
     masked_lm: Table = {
         **tensorflow_modules(
@@ -132,42 +138,46 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayo
 
 
 def find_google(files: JsonFiles) -> Checkpoint | None:
-    """Return the checkpoint in a directory with a configuration such as `bert_config.json`, or None without one.
+    """Open the TensorFlow checkpoint in a directory, or return None if it holds none of a supported family.
+
+    The family follows from the configuration file, such as `bert_config.json`, or without one from the tensors.
 
     Raises:
-        PresetError: If there are several checkpoints, or it is of a variant that our models do not support.
+        PresetError: If a configuration file lacks its checkpoint or has several, or the model is not supported.
     """
     directory = files.directory
     families = {directory / google_files(family)[0]: family for family in families_with("google")}
     for file, family in families.items():
         if file.is_file():
             stored = files.read(file.name)
-            return _read_as(files, family, file, stored, TensorFlowCheckpoint(_prefix(directory)))
+            return _read_checkpoint(files, family, file, stored, TensorFlowCheckpoint(_find_prefix(directory)))
     try:
-        tensors = TensorFlowCheckpoint(_prefix(directory))
-    except PresetError:  # there is none, or something else has such a name
+        tensors = TensorFlowCheckpoint(_find_prefix(directory))
+    except PresetError:  # no checkpoint, or other files with such names
         return None
     for file, family in families.items():
         if (sizes := family.checkpoints["google"].sizes(tensors)) is not None:
-            return _read_as(files, family, file, sizes, tensors)
+            return _read_checkpoint(files, family, file, sizes, tensors)
     return None
 
 
-def _read_as(files: JsonFiles, family: Family, file: Path, stored: JsonObject, tensors: TensorFile) -> Checkpoint:
-    """Return the checkpoint as one of a family.
+def _read_checkpoint(
+    files: JsonFiles, family: Family, file: Path, stored: JsonObject, tensors: TensorFile
+) -> Checkpoint:
+    """Read the checkpoint as a model of a family.
 
     Args:
-        files: The JSON files of its directory.
-        family: The family.
-        file: The configuration file, which may be missing, for messages.
-        stored: Its content, or what stands for it.
-        tensors: The tensors, as the file names them.
+        files: JSON files of the directory.
+        family: Family of the model.
+        file: Path of the configuration file, which need not exist, for messages.
+        stored: Content of the configuration file, or its replacement from `GoogleLayout.sizes`.
+        tensors: Tensors with their names in the file.
     """
     arguments = read_arguments(family, "google", stored, file, ignore_unknown=True)
     if is_model_garden(tensors):
         tensors = model_garden_tensors(tensors, arguments["num_heads"])
         if arguments["activation"] == "gelu":
-            arguments["activation"] = "gelu_tanh"  # its code computes the approximation
+            arguments["activation"] = "gelu_tanh"  # the Model Garden's code computes the approximation
     layout: GoogleLayout = family.checkpoints["google"]
     tensors = unstack(tensors, layout.stacked)
     read_head = functools.partial(layout.head_of, tensors)
@@ -175,10 +185,10 @@ def _read_as(files: JsonFiles, family: Family, file: Path, stored: JsonObject, t
     return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown)
 
 
-def _prefix(directory: Path) -> Path:
-    """Return the prefix of the files of the checkpoint in a directory."""
-    found = sorted(directory.glob("*.index"))
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "none"
+def _find_prefix(directory: Path) -> Path:
+    """Return the common path prefix of the checkpoint's files in a directory."""
+    index_files = sorted(directory.glob("*.index"))
+    if len(index_files) != 1:
+        names = ", ".join(path.name for path in index_files) or "none"
         raise PresetError(f"{directory} must hold one checkpoint (a file *.index); found {names}.")
-    return found[0].with_suffix("")
+    return index_files[0].with_suffix("")

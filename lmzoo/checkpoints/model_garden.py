@@ -1,4 +1,4 @@
-"""BERT checkpoints of the TensorFlow Model Garden up to 2.3, presented under the names of Google's original code."""
+"""BERT checkpoints of the TensorFlow Model Garden up to 2.3, with tensor names converted to Google's original ones."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lmzoo.checkpoints.formats.reshaped import join_heads
 from lmzoo.checkpoints.formats.tensor_file import Place, PlacedTensors, TensorFile
 
 _NAME = re.compile(r"(?:model/)?layer_with_weights-(\d+)/(.+)/\.ATTRIBUTES/VARIABLE_VALUE")
-_EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # the first layers, in this order
+_EMBEDDINGS = ("word_embeddings", "position_embeddings", "token_type_embeddings")  # in the order of the layers
 _PARTS = {
     "_attention_layer/_query_dense": "attention/self/query",
     "_attention_layer/_key_dense": "attention/self/key",
@@ -23,22 +23,24 @@ _PARTS = {
 
 
 def is_model_garden(checkpoint: TensorFile) -> bool:
-    """Return whether a checkpoint is one of the Model Garden's."""
+    """Return whether a checkpoint was written by the TensorFlow Model Garden."""
     return any(_NAME.fullmatch(name) for name in checkpoint.names())
 
 
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
-    """Return the tensors under the original names, with heads and their columns as one axis, and the others unchanged.
+    """Return the tensors with the names and shapes of Google's original BERT code.
+
+    The axes of attention heads and of their columns are joined.
 
     Raises:
-        PresetError: naming the file and the tensor with another number of heads.
+        PresetError: If a tensor has another number of heads; the message names the file and the tensor.
     """
     joined = join_heads(checkpoint, num_heads, _heads_axis)
     return PlacedTensors(checkpoint.path, {_original_name(name): Place(joined, name) for name in checkpoint.names()})
 
 
 def _heads_axis(name: str) -> int | None:
-    """Return the axis of the heads in a tensor; None if it has no heads."""
+    """Return the axis of the attention heads in a tensor, or None if it has no such axis."""
     if match := re.search(r"/attention/self/(?:query|key|value)/(kernel|bias)$", _original_name(name)):
         return 1 if match[1] == "kernel" else 0
     return 0 if _original_name(name).endswith("/attention/output/dense/kernel") else None
@@ -47,12 +49,13 @@ def _heads_axis(name: str) -> int | None:
 def _original_name(name: str) -> str:
     if not (match := _NAME.fullmatch(name)):
         return name
-    layer, rest = int(match[1]), match[2]
-    if layer < len(_EMBEDDINGS) and rest == "embeddings":
+    layer = int(match[1])
+    layer_path = match[2]
+    if layer < len(_EMBEDDINGS) and layer_path == "embeddings":
         return f"bert/embeddings/{_EMBEDDINGS[layer]}"
     if layer == len(_EMBEDDINGS):
-        return f"bert/embeddings/LayerNorm/{rest}"
-    part, _, kind = rest.rpartition("/")
+        return f"bert/embeddings/LayerNorm/{layer_path}"
+    part, _, kind = layer_path.rpartition("/")
     if part in _PARTS:
         return f"bert/encoder/layer_{layer - len(_EMBEDDINGS) - 1}/{_PARTS[part]}/{kind}"
-    return f"bert/pooler/dense/{rest}" if not part and layer > len(_EMBEDDINGS) else name
+    return f"bert/pooler/dense/{layer_path}" if not part and layer > len(_EMBEDDINGS) else name

@@ -1,4 +1,4 @@
-"""Activations by the names of PyTorch's classes, as Sentence Transformers stores them."""
+"""Conversion between Keras names of activations and PyTorch class names, which Sentence Transformers stores."""
 
 from __future__ import annotations
 
@@ -7,29 +7,31 @@ from pathlib import Path
 from lmzoo.checkpoints.config_table import require_value
 from lmzoo.errors import PresetError
 
-# Our name -> the class in PyTorch.
+# Keras name -> PyTorch class.
 _CLASSES = {"linear": "Identity", "gelu": "GELU", "relu": "ReLU", "sigmoid": "Sigmoid", "swish": "SiLU", "tanh": "Tanh"}
 
 
 def read_activation(stored: object, key: str, file: Path) -> str:
-    """Return our name of the activation that a file names.
+    """Convert a PyTorch class name to the Keras name of the activation, without importing the class.
 
     Args:
-        stored: The file's value, such as "torch.nn.modules.activation.Tanh" or "torch.nn.Tanh".
-        key: Its key, for messages.
-        file: The file, for messages.
+        stored: Value in the file, such as "torch.nn.modules.activation.Tanh" or "torch.nn.Tanh".
+        key: Key of the value, for messages.
+        file: Path of the file, for messages.
 
     Raises:
-        PresetError: If it is not one of ours. No other class is imported.
+        PresetError: If the activation is not supported.
     """
-    short_names = {name: f"torch.nn.{theirs}" for name, theirs in _CLASSES.items()}
-    ours = next((name for name, short in short_names.items() if stored in (short, _whole_name(name))), "")
-    require_value(ours, file, key, f"one of {', '.join(short_names.values())}", stored)
-    return ours
+    short_names = {name: f"torch.nn.{torch_class}" for name, torch_class in _CLASSES.items()}
+    activation = next(
+        (name for name, short_name in short_names.items() if stored in (short_name, _full_name(name))), ""
+    )
+    require_value(activation, file, key, f"one of {', '.join(short_names.values())}", stored)
+    return activation
 
 
 def write_activation(name: str) -> str:
-    """Return the name in PyTorch of one of our activations.
+    """Convert the Keras name of an activation to the full name of the PyTorch class.
 
     Raises:
         PresetError: If PyTorch has no such class without arguments.
@@ -38,8 +40,8 @@ def write_activation(name: str) -> str:
         raise PresetError(
             f"The format 'hf' cannot express the activation {name!r} after a head: PyTorch has no class for it."
         )
-    return _whole_name(name)
+    return _full_name(name)
 
 
-def _whole_name(name: str) -> str:
+def _full_name(name: str) -> str:
     return f"torch.nn.modules.{'linear' if name == 'linear' else 'activation'}.{_CLASSES[name]}"

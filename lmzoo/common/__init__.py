@@ -1,1 +1,1 @@
-"""Checks of arguments, the progress bar, names of tensor types, and settings of TensorFlow: nothing about models."""
+"""Utilities without models: argument checks, progress bars, tensor types and TensorFlow settings."""

@@ -1,4 +1,4 @@
-"""Checks of arguments: numbers, strings that end a text, and names of arguments; and the form of their messages."""
+"""Checks of arguments, and their error messages."""
 
 from __future__ import annotations
 
@@ -12,42 +12,52 @@ from lmzoo.errors import ArgumentError
 
 
 def is_integer(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Return whether `value` is an integer, also one of numpy's, but not a bool, from `least` to `most`."""
+    """Return whether `value` is an integer, possibly of numpy, but not a bool, from `least` to `most`."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
 
 
 def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Return whether `value` is a real number, but neither a bool nor NaN, from `least` to `most`."""
+    """Return whether `value` is a real number, but not a bool or NaN, from `least` to `most`."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
 
 
 def require(condition: object, name: str, allowed: str, value: object, advice: str = "") -> None:
-    """Raise a ValueError that says what is allowed for an argument, unless `condition` holds.
+    """Check an argument, with an error message that says what is allowed.
 
     Args:
         condition: whether the value is allowed.
-        name: name of the argument.
-        allowed: what is, after "must be".
-        value: what was passed.
-        advice: a sentence that says what to do, if there is more to say.
+        name: str, name of the argument.
+        allowed: str, description of the allowed values, which follows "must be" in the message.
+        value: the value that was passed.
+        advice: str, a sentence at the end of the message that says what to do; may be empty.
+
+    Raises:
+        ArgumentError: if `condition` is false; it is a ValueError.
     """
     if not condition:
         raise ArgumentError(f"`{name}` must be {allowed}, got {value!r:.60}.{' ' if advice else ''}{advice}", name)
 
 
 def require_share(name: str, value: object) -> None:
-    """Raise a ValueError unless an argument is a number in [0, 1), such as the rate of a dropout."""
+    """Check that an argument is a number in [0, 1), such as a dropout rate.
+
+    Raises:
+        ArgumentError: if it is not; it is a ValueError.
+    """
     require(is_number(value, 0, 1) and value != 1, name, "a number in [0, 1)", value)
 
 
 def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str], arguments: Iterable[str] = ()) -> None:
-    """Raise a TypeError that names an argument that a call does not take, if there is one, and says what to do instead.
+    """Refuse unknown arguments, with an error message that suggests what to use instead.
 
     Args:
-        call: name of the function or class.
-        names: names of the unknown arguments.
-        advice: what to do instead, a sentence, by the names that other libraries give to arguments.
-        arguments: those that the call takes, of which a similar one is suggested.
+        call: str, name of the function or class that was called.
+        names: names of the unknown arguments; may be empty.
+        advice: by the name of an argument in another library, a sentence that says what to do instead.
+        arguments: names of the supported arguments, from which a similar name is suggested.
+
+    Raises:
+        TypeError: if `names` is not empty.
     """
     if unknown := sorted(names):
         similar = difflib.get_close_matches(unknown[0], arguments, 1)
@@ -56,22 +66,25 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
 
 
 def stop_strings(stop: Any) -> list[str]:
-    """Return the strings that end a generated text, checked: `stop` is one, several or None.
+    """Check the argument `stop` of text generation, and return it as a list.
+
+    Args:
+        stop: str, list of str, or None: the strings that end a generated text.
 
     Raises:
-        ValueError: for anything else, and for empty strings.
+        ValueError: if it is anything else, or a string is empty.
     """
-    several = isinstance(stop, Iterable) and not isinstance(stop, str)
-    stops = [*stop] if several else [] if stop is None else [stop]
+    is_list = isinstance(stop, Iterable) and not isinstance(stop, str)
+    stops = [*stop] if is_list else [] if stop is None else [stop]
     for text in stops:
-        what = "a string that is not empty, a list of such strings, or None"
-        require(isinstance(text, str) and text, "stop", what, text)
+        allowed = "a string that is not empty, a list of such strings, or None"
+        require(isinstance(text, str) and text, "stop", allowed, text)
     return stops
 
 
 def near_names(name: str, names: Sequence[str]) -> str:
-    """List the names that exist, for the end of a message, and suggest the one most like `name`."""
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    shown = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
-    return f"{hint} There are: {shown}."
+    """Return the end of an error message about an unknown name: a similar name, and the list of all names."""
+    similar = difflib.get_close_matches(name, names, n=1)
+    hint = f" Did you mean {similar[0]!r}?" if similar else ""
+    listed = ", ".join(f"{name!r:.40}" for name in names[:20]) + ", ..." * (len(names) > 20)
+    return f"{hint} There are: {listed}."

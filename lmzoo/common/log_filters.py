@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def without_log_lines(*parts: str) -> Iterator[None]:
-    """Drop lines of TensorFlow's Python logger that contain one of the texts, until the block ends."""
+    """Suppress lines of TensorFlow's Python logger that contain one of `parts` while the block runs."""
 
     def keep(record: logging.LogRecord) -> bool:
         return not any(part in str(record.msg) for part in parts)

@@ -1,4 +1,4 @@
-"""Names for the types of tensors, in annotations."""
+"""Type aliases for tensors, for use in annotations."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Any, Protocol, TypeAlias
 
 
 class Tensor(Protocol):
-    """A tensor of the backend, a numpy array where Keras converts it, or a symbolic `keras.KerasTensor`."""
+    """A tensor of the backend, a numpy array that Keras converts, or a symbolic `keras.KerasTensor`."""
 
     @property
     def shape(self) -> Any:
-        """Lengths of the axes."""
+        """Sizes of the axes."""
 
     @property
     def dtype(self) -> Any:
-        """Type of the values."""
+        """Data type of the elements."""
 
     def __add__(self, other: Any, /) -> Any: ...
     def __radd__(self, other: Any, /) -> Any: ...
@@ -43,10 +43,10 @@ class Tensor(Protocol):
     def __iter__(self) -> Iterator[Any]: ...
 
 
-# Lengths of the axes; None where one is not known before the model is called.
+# Sizes of the axes; None for sizes that are unknown before the model is called.
 Shape: TypeAlias = tuple[int | None, ...]
-# A tree of tensors: tuples, lists and dicts, as the function's documentation says. Like JAX's and TensorFlow's trees
-# it is not checked: code that unpacks a certain tree would have to narrow every level.
+# A tree of tensors in tuples, lists and dicts, whose structure the function's docstring describes. Its type is not
+# checked, like in JAX and TensorFlow: code that unpacks a tree would have to narrow every level.
 Tensors: TypeAlias = Any
 # A model's inputs or outputs by name.
 Features: TypeAlias = dict[str, Tensors]

@@ -1,7 +1,7 @@
-"""oneDNN's kernels for TensorFlow, which TensorFlow leaves off on x86 processors without AVX-512 VNNI.
+"""The setting of oneDNN's kernels, which TensorFlow leaves off on x86 processors without AVX-512 VNNI.
 
-On those with AVX2 alone, models train faster with them; `benchmarks/README.md` has figures. TensorFlow reads
-TF_ENABLE_ONEDNN_OPTS when it is imported: with 1 they are on, with 0 off.
+With these kernels, models also train faster on processors with AVX2 only; `benchmarks/README.md` has figures.
+TensorFlow reads TF_ENABLE_ONEDNN_OPTS when it is imported: 1 turns the kernels on, 0 off.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ import sys
 from pathlib import Path
 
 _VARIABLE = "TF_ENABLE_ONEDNN_OPTS"
-_IMPORTED_AFTER_TENSORFLOW = "tensorflow" in sys.modules  # this module, when `import lmzoo` imports it
+_IMPORTED_AFTER_TENSORFLOW = "tensorflow" in sys.modules  # this module is imported by `import lmzoo`
 _PROCESSOR = Path("/proc/cpuinfo")
 
 
 def turn_on_onednn() -> None:
-    """Set the variable on x86, unless the user has set it or TensorFlow has already read it."""
+    """Turn on oneDNN's kernels on x86 if the variable is not set and TensorFlow is not imported yet."""
     if not _IMPORTED_AFTER_TENSORFLOW and _is_x86():
         os.environ.setdefault(_VARIABLE, "1")
 
 
 @functools.cache
 def warn_if_onednn_is_off() -> None:
-    """Say once if training with TensorFlow is slow because TensorFlow was imported before lmzoo."""
+    """Warn once if TensorFlow trains without oneDNN's kernels because it was imported before lmzoo."""
     if _IMPORTED_AFTER_TENSORFLOW and _VARIABLE not in os.environ and _is_x86() and not _has_vnni():
         logging.getLogger(__name__).warning(
             "Training is slower without oneDNN's kernels: import lmzoo before tensorflow, or set %s=1.", _VARIABLE
@@ -34,9 +34,10 @@ def warn_if_onednn_is_off() -> None:
 
 
 def _is_x86() -> bool:
+    """Return whether the processor is a 64-bit x86."""
     return platform.machine() in ("x86_64", "AMD64")
 
 
 def _has_vnni() -> bool:
-    """Return whether the processor has instructions with which TensorFlow turns the kernels on by default."""
+    """Return whether the processor has VNNI instructions, with which TensorFlow uses the kernels by default."""
     return _PROCESSOR.exists() and "_vnni" in _PROCESSOR.read_text("utf-8")

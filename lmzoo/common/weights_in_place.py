@@ -1,4 +1,4 @@
-"""Keeps the weights in a model. On JAX, Keras takes them out while it computes."""
+"""Protection of a model's weights on JAX, where Keras removes them from the model during training."""
 
 from __future__ import annotations
 
@@ -9,32 +9,32 @@ from typing import Any
 
 import keras
 
-_TURN = threading.RLock()
+_JAX_LOCK = threading.RLock()
 
 
 def one_thread() -> contextlib.AbstractContextManager[Any]:
-    """Let other threads wait on JAX while the block runs: they might use the same weights."""
-    return _TURN if keras.backend.backend() == "jax" else contextlib.nullcontext()
+    """Return a lock on JAX, where threads must not use the same weights; elsewhere a context without effect."""
+    return _JAX_LOCK if keras.backend.backend() == "jax" else contextlib.nullcontext()
 
 
 @contextlib.contextmanager
 def kept_weights(model: keras.Model) -> Iterator[None]:
-    """After an error or Ctrl-C in the body of a `with` block on JAX, model and optimizer have their variables again.
+    """Restore the variables of a model and its optimizer if the block fails (JAX only).
 
-    Keras puts them back only if nothing fails. Metrics begin anew: Keras may have created them in the block.
+    Keras itself restores them only after success. Metrics are reset, since Keras may have created them in the block.
     """
     if keras.backend.backend() != "jax":
         yield
         return
     optimizer = getattr(model, "optimizer", None)
-    of_optimizer = optimizer.variables if optimizer else ()
-    variables = [*model.trainable_variables, *model.non_trainable_variables, *of_optimizer]
-    before = [variable.value for variable in variables]
+    optimizer_variables = optimizer.variables if optimizer else ()
+    variables = [*model.trainable_variables, *model.non_trainable_variables, *optimizer_variables]
+    values = [variable.value for variable in variables]
     try:
         yield
     except BaseException:
-        lost = [pair for pair in zip(variables, before, strict=True) if _is_lost(pair[0])]
-        if any(value.is_deleted() for _, value in lost):  # a step has taken them over, and returned others
+        lost = [pair for pair in zip(variables, values, strict=True) if _is_lost(pair[0])]
+        if any(value.is_deleted() for _, value in lost):  # a step has consumed them and returned new ones
             model.jax_state_sync()
         for variable, value in lost:
             if _is_lost(variable) and not value.is_deleted():
@@ -44,7 +44,8 @@ def kept_weights(model: keras.Model) -> Iterator[None]:
 
 
 def _is_lost(variable: keras.Variable) -> bool:
+    """Return whether a variable has no value, or one whose buffer JAX has deleted."""
     try:
         return bool(variable.value.is_deleted())
-    except TypeError:  # without a value, Keras calls its initializer, which is None by then
+    except TypeError:  # for a variable without a value, Keras calls the initializer, which is None
         return True

@@ -1,1 +1,1 @@
-"""Interfaces of other libraries."""
+"""Compatibility with the interfaces of other libraries."""

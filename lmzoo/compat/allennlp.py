@@ -1,4 +1,4 @@
-"""AllenNLP's `Elmo` and `batch_to_ids`, so that code written for them keeps working."""
+"""Drop-in replacements for AllenNLP's `Elmo` and `batch_to_ids`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["Elmo", "batch_to_ids"]
 
 
 class Representations(TypedDict):
-    """The outputs of `Elmo`: float (..., T, 2P) for each mix, and bool (..., T)."""
+    """Outputs of `Elmo`: representations, float (..., T, 2P) for each mix, and their mask, bool (..., T)."""
 
     elmo_representations: list[Tensor]
     mask: Tensor
@@ -31,34 +31,34 @@ class Representations(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Elmo(keras.layers.Layer):
-    """ELMo's representations of sentences, each a trained mix of the language model's layers (Peters et al., 2018).
+    """ELMo representations of sentences: learned mixes of the language model's layers (Peters et al., 2018).
 
-    It behaves like AllenNLP's module of this name, except that every call starts from zero states. AllenNLP's LSTMs
-    started from the states after the batch before, so that the same sentence had other vectors each time;
-    `ElmoBackbone.call_with_state` does that.
+    It behaves like AllenNLP's module of the same name, except that every call starts from zero states. AllenNLP's LSTMs
+    continue from the states after the previous batch, so that a sentence gets different vectors in each call; for this
+    behavior, use `ElmoBackbone.call_with_state`.
 
     Args:
-        options_file: path of an `*options.json`.
-        weight_file: path of an `*weights.hdf5`.
+        options_file: path of an `*options.json` file.
+        weight_file: path of a `*weights.hdf5` file.
         num_output_representations: int, number of mixes to return.
         requires_grad: whether to train the language model as well.
         do_layer_norm: whether to normalize layers before they are mixed; see `lmzoo.layers.ScalarMix`.
         dropout: float, dropout rate of each representation in training.
-        vocab_to_cache: words whose vectors are computed once, in the constructor; the first one is padding. Pass the
-            ids of these words as `word_inputs`. The characters of a word whose id is not one of these are used instead.
+        vocab_to_cache: words whose vectors are computed once, in the constructor; the first word is padding. Pass the
+            indices of these words as `word_inputs`. Words with other indices are read by their characters.
         keep_sentence_boundaries: whether the representations include the two boundary markers.
-        scalar_mix_parameters: the scalars of all mixes before the softmax, which are then not trained.
+        scalar_mix_parameters: fixed scalars of all mixes before the softmax; None to train them.
         module: a backbone to use instead of the two files.
 
-    Call arguments: `inputs`, int32 characters (B, T, 50) as `batch_to_ids` makes them, or with more axes before T;
+    Call arguments: `inputs`, character ids int32 (B, T, 50), returned by `batch_to_ids`, or with more axes before T;
     `word_inputs`, int32 (B, T), the same axes without the last. Returns a dict: `elmo_representations`, a list of float
     (B, T, 2P), and `mask`, bool (B, T).
 
     Raises:
-        FileNotFoundError: if a file does not exist.
-        ValueError: if both or neither of the files and `module` are passed, or a file has the wrong format; in a call,
-            if `word_inputs` and `inputs` do not fit together, and outside of graphs, if an id is not in the cache and
-            its word has no characters. In graphs such a word is read as one without characters.
+        FileNotFoundError: If a file does not exist.
+        ValueError: If both or neither of the files and `module` are passed, or a file has the wrong format; in a call,
+            if the shapes of `word_inputs` and `inputs` do not match, or, outside of graphs, an id is not in the cache
+            and its word has no characters. In graphs, such a word is read as a word without characters.
 
     Example:
 
@@ -96,7 +96,7 @@ class Elmo(keras.layers.Layer):
         if options_file is not None and weight_file is not None:
             _check_files(options_file, weight_file)
             module = load_bilm(options_file, weight_file, dtype=self.dtype_policy, dropout=0.0)
-        assert module is not None  # one of the two was passed
+        assert module is not None  # checked above; for mypy
         self.backbone = module
         self.backbone.trainable = requires_grad
         self.do_layer_norm = do_layer_norm
@@ -109,10 +109,10 @@ class Elmo(keras.layers.Layer):
         ]
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.vocab_to_cache = None if vocab_to_cache is None else list(vocab_to_cache)
-        self._cache = None if vocab_to_cache is None else self._vectors_of(list(vocab_to_cache))
+        self._cache = None if vocab_to_cache is None else self._word_vectors(list(vocab_to_cache))
 
-    def _vectors_of(self, words: list[str]) -> np.ndarray:
-        """Return the vectors of words, float (n, P); the first one is zero."""
+    def _word_vectors(self, words: list[str]) -> np.ndarray:
+        """Return the vectors of words, float (n, P), with zeros for the first word."""
         parts = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
         vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(part)) for part in parts])
         vectors[0] = 0
@@ -126,7 +126,7 @@ class Elmo(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False) -> Representations:
-        """Compute the representations."""
+        """Compute the representations and their mask."""
         if word_inputs is not None and self._cache is None:
             warnings.warn("`word_inputs` needs `vocab_to_cache`; the characters are used instead.", stacklevel=2)
             word_inputs = None
@@ -135,57 +135,60 @@ class Elmo(keras.layers.Layer):
             ids = ops.reshape(ops.cast(inputs, "int32"), (-1, *ops.shape(inputs)[-2:]))  # (B, T, 50)
             features = {"character_ids": ids}
         else:
-            assert self._cache is not None  # otherwise there are no `word_inputs` any more
+            assert self._cache is not None  # without a cache, `word_inputs` is None here; for mypy
             features = self._word_features(self._cache, inputs, word_inputs)
         layers, mask, _ = self.backbone.marked_layers(features, training=training)  # each (B, T + 2, 2P)
-        inside, shown = slice(None), mask
+        tokens = slice(None)
+        token_mask = mask
         if not self.keep_sentence_boundaries:
-            inside, shown = slice(1, -1), ops.cast(self.backbone.padding_mask(features), "bool")
-        real = ops.cast(shown, layers[0].dtype)[:, :, None]
+            tokens = slice(1, -1)
+            token_mask = ops.cast(self.backbone.padding_mask(features), "bool")
+        real = ops.cast(token_mask, layers[0].dtype)[:, :, None]
         representations = []
         for mix in self.scalar_mixes:
-            mixed = mix(layers, mask)[:, inside] * real  # (B, T, 2P)
+            mixed = mix(layers, mask)[:, tokens] * real  # (B, T, 2P)
             mixed = self.dropout(mixed, training=training)
             representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
-        return {"elmo_representations": representations, "mask": ops.reshape(shown, (*leading, ops.shape(shown)[1]))}
+        output_mask = ops.reshape(token_mask, (*leading, ops.shape(token_mask)[1]))
+        return {"elmo_representations": representations, "mask": output_mask}
 
     def _word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
-        """Return the backbone's inputs for the words of the cache, and from characters for those that are not in it."""
+        """Return the backbone's inputs: word vectors from the cache, or from characters for words not in the cache."""
         check_like("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
         characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B T, 50)
-        cached = (ids >= 0) & (ids < len(cache))  # (B, T)
-        found = ops.take(ops.cast(cache, self.backbone.compute_dtype), ops.where(cached, ids, 0), axis=0)
+        is_cached = (ids >= 0) & (ids < len(cache))  # (B, T)
+        cached = ops.take(ops.cast(cache, self.backbone.compute_dtype), ops.where(is_cached, ids, 0), axis=0)
 
-        def complete() -> Tensor:
-            encoded = ops.reshape(self.backbone.word_vectors(characters), ops.shape(found))
-            return ops.where(cached[:, :, None], found, encoded)  # (B, T, P)
+        def encode_missing() -> Tensor:
+            encoded = ops.reshape(self.backbone.word_vectors(characters), ops.shape(cached))
+            return ops.where(is_cached[:, :, None], cached, encoded)  # (B, T, P)
 
         # As in AllenNLP, the convolutions are computed only if a word needs them.
-        known = known_values(cached)
-        if known is None:
-            vectors = ops.cond(ops.all(cached), lambda: found, complete)
+        values = known_values(is_cached)
+        if values is None:
+            vectors = ops.cond(ops.all(is_cached), lambda: cached, encode_missing)
         else:
-            usable = cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
+            usable = is_cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
             for sequence, position in np.argwhere(~ops.convert_to_numpy(usable))[:1]:
                 raise ValueError(
                     f"`word_inputs` must be in 0..{len(cache) - 1}, the ids of `vocab_to_cache`, except for words with "
                     f"characters in `inputs`, got {int(ids[sequence, position])} without characters in sequence "
                     f"{sequence} at position {position}."
                 )
-            vectors = found if known.all() else complete()
+            vectors = cached if values.all() else encode_missing()
         return {"word_vectors": vectors, "padding_mask": ids != 0}
 
     def compute_output_spec(
         self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False
     ) -> Representations:
         """Return the shapes and dtypes of the outputs."""
-        words = None if self._cache is None else word_inputs
-        *leading, length = inputs.shape[:-1] if words is None else words.shape
+        word_ids = None if self._cache is None else word_inputs
+        *leading, length = inputs.shape[:-1] if word_ids is None else word_ids.shape
         if self.keep_sentence_boundaries and length is not None:
             length += 2
-        shape, dtype = (*leading, length, self.get_output_dim()), self.compute_dtype
-        representations = [keras.KerasTensor(shape, dtype) for _ in self.scalar_mixes]
+        shape = (*leading, length, self.get_output_dim())
+        representations = [keras.KerasTensor(shape, self.compute_dtype) for _ in self.scalar_mixes]
         return {"elmo_representations": representations, "mask": keras.KerasTensor(shape[:-1], "bool")}
 
     def get_output_dim(self) -> int:
@@ -193,7 +196,7 @@ class Elmo(keras.layers.Layer):
         return self.backbone.config.hidden_dim
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, with the backbone instead of its files."""
+        """Return the constructor arguments, with the backbone instead of the files."""
         return {
             **super().get_config(),
             "num_output_representations": len(self.scalar_mixes),
@@ -207,11 +210,12 @@ class Elmo(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Elmo:
-        """Build the layer, without cached words: their vectors depend on weights that are loaded later."""
+        """Build the layer without cached words, since their vectors depend on weights that are loaded later."""
         return cls(**{**config, "module": keras.saving.deserialize_keras_object(config["module"])})
 
 
 def _check_files(options_file: str | Path, weight_file: str | Path) -> None:
+    """Raise an error if a file does not exist or has the wrong format, for example if the two are swapped."""
     import h5py
 
     files = {"options_file": (options_file, "*options.json"), "weight_file": (weight_file, "*weights.hdf5")}

@@ -1,4 +1,4 @@
-"""Data sets: examples in tables, readers of files with examples, and corpora to pre-train on."""
+"""Datasets: examples in tables, readers of files with examples, and corpora for pretraining."""
 
 from lmzoo.data.examples import ExampleStream, from_table, stream
 

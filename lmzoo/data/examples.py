@@ -1,4 +1,4 @@
-"""Examples from tables of pandas, polars, pyarrow, Hugging Face's `datasets` or Grain, none of which is imported."""
+"""Examples from tables of pandas, polars, pyarrow, Hugging Face's `datasets` or Grain, without importing these."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lmzoo.common.arguments import is_integer, near_names, require
 from lmzoo.data.readers.table_streams import Row
 from lmzoo.files.urls import size_of
 
-SHUFFLE_BUFFER = 10_000  # examples
+SHUFFLE_BUFFER = 10_000  # number of examples
 
-_COMPARED_ROWS = 100  # that must be equal in each pass
+_COMPARED_ROWS = 100  # number of leading rows that must be equal in each pass
 _MAX_BUFFER_CHARACTERS = 1 << 26
 
 
 def column_names(table: object) -> list[Any] | None:
     """Return the names of a table's columns, or None for anything that is not a table in memory."""
-    names = getattr(table, "column_names", None)  # first, since pyarrow's `columns` are not names
+    names = getattr(table, "column_names", None)  # takes precedence, since pyarrow's `columns` are not names
     names = getattr(table, "columns", None) if names is None else names
     return None if names is None else [*names]
 
@@ -29,19 +29,19 @@ def column_names(table: object) -> list[Any] | None:
 def from_table(
     table: Any, text: str | tuple[str, str] = "text", label: str | None = None
 ) -> tuple[list[Any] | tuple[list[Any], list[Any]], list[Any] | None]:
-    """Return the texts and the labels in the columns of a table, as `fit` takes them.
+    """Return the texts and the labels in the columns of a table, for `fit`.
 
     Args:
-        table: a DataFrame of pandas or polars, a table of pyarrow, or a dataset of Hugging Face.
-        text: name of the column of the texts, or a tuple of two for pairs.
-        label: name of the column of the labels, or None.
+        table: a DataFrame of pandas or polars, a table of pyarrow, or a Hugging Face dataset.
+        text: str, name of the column of the texts, or a tuple of two names for pairs.
+        label: str, name of the column of the labels, or None.
 
     Returns:
         The texts, a list, or a tuple of two lists for pairs; and the labels, a list, or None.
 
     Raises:
-        TypeError: if `table` is not a table in memory.
-        ValueError: if it lacks a column.
+        TypeError: If `table` is not a table in memory.
+        ValueError: If it lacks a column.
 
     Example:
 
@@ -68,11 +68,16 @@ def from_table(
 
 
 def _cells(table: Any, name: Any, argument: str) -> list[Any]:
+    """Return the values of a column as a list; `argument` is the argument that named it, for messages.
+
+    Raises:
+        ValueError: If the table lacks the column.
+    """
     names = column_names(table) or []
     if name not in names:
         raise ValueError(f"The table has no column {name!r}: pass one of {names!r:.200} as `{argument}`.")
     values = table[name]
-    # pandas' and pyarrow's own scalars become Python's.
+    # Scalars of pandas and pyarrow become Python objects.
     return values.to_pylist() if hasattr(values, "to_pylist") else list(values)
 
 
@@ -82,20 +87,20 @@ def stream(
     label: Any = None,
     shuffle_buffer: int = SHUFFLE_BUFFER,
 ) -> ExampleStream:
-    r"""Return examples that are read on demand, for `fit` and `evaluate`.
+    r"""Create a stream of examples for `fit` and `evaluate`, which does not load them all into memory.
 
     Args:
-        rows: anything that iterates over its rows, each a dict, from the beginning each time: a
-            `lmzoo.data.readers.TableStream`, an `IterableDataset` of Hugging Face, a dataset of Grain, or a
+        rows: iterable over rows, each a dict, that starts from the beginning each time: a
+            `lmzoo.data.readers.TableStream`, a Hugging Face `IterableDataset`, a dataset of Grain, or a
             `tf.data.Dataset` of dicts.
-        text: name of the column of the texts, or a tuple of two for pairs.
+        text: name of the column of the texts, or a tuple of two names for pairs.
         label: name of the column of the labels, or None.
-        shuffle_buffer: int, examples that are in memory at once, to be shuffled and batched by length; fewer if they
+        shuffle_buffer: int, number of examples in memory at once, to be shuffled and batched by length; fewer if they
             have more than 64 million characters.
 
     Raises:
-        TypeError: if `rows` can be iterated over once only, or not at all.
-        ValueError: if `shuffle_buffer` is not a positive integer.
+        TypeError: If `rows` can be iterated over only once, or not at all.
+        ValueError: If `shuffle_buffer` is not a positive integer.
 
     Example:
 
@@ -122,16 +127,16 @@ def stream(
 
 @dataclass(frozen=True)
 class ExampleStream:
-    """The examples in rows that are read on demand; `lmzoo.data.stream` makes one.
+    """Streaming examples from the rows of a table; `lmzoo.data.stream` creates one.
 
-    The table may have methods of `lmzoo.data.readers.TableStream`: `skip`, `select_columns` and `set_epoch`, as Hugging
-    Face's `IterableDataset` also has, `shuffle_files` and `count_rows`.
+    The table may have methods of `lmzoo.data.readers.TableStream`: `skip`, `select_columns` and `set_epoch`, which a
+    Hugging Face `IterableDataset` also has, `shuffle_files` and `count_rows`.
 
     Attributes:
-        table: iterates over rows, each time from the beginning.
-        text: name of the column of the texts, or a tuple of two.
+        table: iterable over rows, which starts from the beginning each time.
+        text: name of the column of the texts, or a tuple of two names.
         label: name of the column of the labels, or None.
-        shuffle_buffer: number of examples that are in memory at once.
+        shuffle_buffer: int, number of examples in memory at once.
 
     Example: see `lmzoo.data.stream`.
     """
@@ -147,16 +152,16 @@ class ExampleStream:
 
     @property
     def columns_read(self) -> list[Any]:
-        """The names of the columns that are read."""
+        """Names of the columns that are read."""
         texts = [*self.text] if isinstance(self.text, tuple) else [self.text]
         return texts if self.label is None else [*texts, self.label]
 
     def shuffled(self, seed: int) -> Self:
-        """Return the same examples with the table's files, if it has any, in another order for each epoch."""
+        """Return the same examples with the table's files, if it has any, in a new order for each epoch."""
         return replace(self, table=self.table.shuffle_files(seed)) if hasattr(self.table, "shuffle_files") else self
 
     def rows(self, epoch: int = 0, first: int = 0) -> Iterator[Mapping[Any, Any]]:
-        """Iterate over the rows of an epoch, beginning with row number `first`."""
+        """Iterate over the rows of an epoch, from the row with index `first` on."""
         table = self.table
         if hasattr(table, "select_columns"):
             table = table.select_columns(self.columns_read)
@@ -169,7 +174,7 @@ class ExampleStream:
         return rows if skips else itertools.islice(rows, first, None)
 
     def buffers(self, epoch: int, first: int, batch_size: int) -> Iterator[list[Any]]:
-        """Iterate over lists of numbered rows, `(i, row)`, one buffer full each, or less if the texts are very long.
+        """Yield lists of indexed rows, `(i, row)`, each a full buffer, or less if the texts are very long.
 
         A list holds whole batches, except for the last one. Rows of files are in the order of the files.
         """
@@ -190,11 +195,11 @@ class ExampleStream:
             yield buffer
 
     def examples(self, numbered: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:
-        """Return the texts and the labels of numbered rows, as `fit` takes them; None without labels.
+        """Return the texts and the labels of indexed rows, for `fit`; labels are None if there is no column for them.
 
         Raises:
-            TypeError: naming a row that is not a dict.
-            ValueError: naming a row without one of the columns.
+            TypeError: If a row is not a dict; the message names it.
+            ValueError: If a row lacks one of the columns; the message names it.
         """
 
         def cells(name: Any, argument: str) -> list[Any]:
@@ -206,7 +211,7 @@ class ExampleStream:
         return cells(self.text, "`text`"), labels
 
     def count(self, verbose: bool = True) -> int | None:
-        """Return the number of rows, or None if the table does not tell."""
+        """Return the number of rows, or None if the table does not provide it."""
         table = self.table
         if hasattr(table, "count_rows"):
             return table.count_rows(verbose)
@@ -216,27 +221,35 @@ class ExampleStream:
         return len(table) if hasattr(table, "__len__") else None
 
     def identity(self) -> dict[str, Any]:
-        """Return what is quickly known of the examples, to compare them with those of an interrupted run.
+        """Return properties of the examples that are quickly computed, to compare them with an interrupted run.
 
         Raises:
-            ValueError: if two passes begin with different rows.
+            ValueError: If two passes begin with different rows.
         """
-        once, again = (repr([dict(row) for row in itertools.islice(self.rows(), _COMPARED_ROWS)]) for _ in range(2))
-        if once != again:
+        first_pass, second_pass = (
+            repr([dict(row) for row in itertools.islice(self.rows(), _COMPARED_ROWS)]) for _ in range(2)
+        )
+        if first_pass != second_pass:
             raise ValueError(
                 f"This {type(self.table).__name__} is in another order each time it is read, so that a run on it could "
                 "not be resumed. Leave the shuffling to `fit`, or shuffle it with a seed that repeats the order."
             )
         files = [(Path(path).name, size_of(path)) for path in getattr(self.table, "files", [])]
-        of_files = {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
-        return {"shuffle buffer": self.shuffle_buffer, **of_files}
+        files_digest = {"files": hashlib.sha256(repr(files).encode()).hexdigest()} if files else {}
+        return {"shuffle buffer": self.shuffle_buffer, **files_digest}
 
     @staticmethod
     def where(i: int, row: Any) -> str:
-        """Return where a row is, for messages: the file and line, or its number."""
+        """Return the location of a row for messages: its file and line, or its index."""
         return row.where if isinstance(row, Row) else f"row {i} of the stream"
 
     def _cell(self, row: Any, name: Any, argument: str, i: int) -> Any:
+        """Return the value of a column in a row; `argument` is the argument that named the column, for messages.
+
+        Raises:
+            TypeError: If the row is not a dict.
+            ValueError: If the row lacks the column.
+        """
         if not isinstance(row, Mapping):
             raise TypeError(f"{self.where(i, row)} must be a dict with the columns of the table, got {row!r:.60}.")
         if name not in row:
@@ -246,6 +259,6 @@ class ExampleStream:
 
 
 def _count_characters(row: Any) -> int:
-    """Return the number of characters of the texts in a row, also in lists of them."""
+    """Return the number of characters of the texts in a row, including nested lists."""
     cells = row.values() if isinstance(row, Mapping) else row if isinstance(row, (list, tuple)) else ()
     return sum(len(cell) if isinstance(cell, (str, bytes)) else _count_characters(cell) for cell in cells)

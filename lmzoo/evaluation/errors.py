@@ -1,4 +1,4 @@
-"""Where answers are wrong: the worst ones, whether probabilities can be trusted, and which examples are hard."""
+"""Error analysis: the worst predictions, calibration, and scores by groups of examples."""
 
 from __future__ import annotations
 
@@ -13,25 +13,30 @@ import numpy as np
 from lmzoo.evaluation.reports import Cell, Cells, Judged, Report
 from lmzoo.text.validate_text import is_text
 
-_BINS = 15  # of probabilities, as in Guo et al. (2017)
-_WORST = 20
-_FEW = 8  # different numbers that are shown one by one; more are put in quarters
-_MOST = 20  # values of a column; the rest are put together
-_MISSING, _NONE = ("", "None", "nan", "NaN"), "(none)"
+_NUM_BINS = 15  # of probabilities, as in Guo et al. (2017)
+_MAX_WORST = 20  # rows of the table of the worst predictions
+_MAX_SINGLE_NUMBERS = 8  # distinct numbers that are groups of their own; more are grouped into quarters
+_MAX_GROUPS = 20  # distinct values of a column that are groups of their own; rarer ones share a group
+_MISSING = ("", "None", "nan", "NaN")
+_NONE = "(none)"
 
-CURVE, CALIBRATION, WORST = "learning curve", "calibration", "worst"  # names of tables
-LENGTH = "length"  # by which there is a table
+# Names of tables:
+CURVE = "learning curve"
+CALIBRATION = "calibration"
+WORST = "worst"
+LENGTH = "length"  # in "by length"
 
 
 class Calibration(NamedTuple):
-    """How often answers are right, by the probability that the model gives them.
+    """Accuracy of predictions by the probability that the model gives them.
 
     Attributes:
-        bounds: float (M + 1,), of the bins; a probability on a bound is in the lower bin.
-        counts: int (M,), answers in each bin.
-        confidence: float (M,), their mean probability; NaN for empty bins.
-        accuracy: float (M,), the share of them that is right; NaN for empty bins.
-        error: float, the expected calibration error: the mean difference of the two over all answers.
+        bounds: float (M + 1,), bounds of the bins; a probability on a bound is in the lower bin.
+        counts: int (M,), number of predictions in each bin.
+        confidence: float (M,), mean probability of the predictions in each bin; NaN for empty bins.
+        accuracy: float (M,), fraction of the predictions in each bin that are right; NaN for empty bins.
+        error: float, expected calibration error, the mean over all predictions of the difference between confidence and
+            accuracy.
 
     Example: see `calibration`.
     """
@@ -43,18 +48,18 @@ class Calibration(NamedTuple):
     error: float
 
 
-def calibration(probability: Any, right: Any, bins: int = _BINS) -> Calibration:
-    """Return how far the probabilities of answers agree with how often these are right (Guo et al., 2017).
+def calibration(probability: Any, right: Any, bins: int = _NUM_BINS) -> Calibration:
+    """Compare the probabilities of predictions with their accuracy (Guo et al., 2017).
 
     https://arxiv.org/abs/1706.04599
 
     Args:
-        probability: float (n,), of each answer.
-        right: bool (n,), whether it is right.
-        bins: int, M, of equal width.
+        probability: float (n,), probability of each prediction.
+        right: bool (n,), whether each prediction is right.
+        bins: int, M, number of bins, which have equal width.
 
     Raises:
-        ValueError: if there are no answers, the two differ in number, or a probability is not between 0 and 1.
+        ValueError: If there are no predictions, the two differ in number, or a probability is not between 0 and 1.
 
     Example:
 
@@ -64,7 +69,8 @@ def calibration(probability: Any, right: Any, bins: int = _BINS) -> Calibration:
     calibration([0.9, 0.9, 0.6, 0.6], [True, True, True, False]).error  # (0.1 * 2 + 0.1 * 2) / 4
     ```
     """
-    probability, right = np.asarray(probability, "float64"), np.asarray(right, "float64")
+    probability = np.asarray(probability, "float64")
+    right = np.asarray(right, "float64")
     if probability.ndim != 1 or probability.shape != right.shape or not len(right):
         raise ValueError(
             f"Expected a probability for each answer, got shapes {probability.shape} and {right.shape}; both must be "
@@ -73,45 +79,47 @@ def calibration(probability: Any, right: Any, bins: int = _BINS) -> Calibration:
     if not ((probability >= 0) & (probability <= 1 + 1e-6)).all():
         raise ValueError("Probabilities must be between 0 and 1: pass those of `softmax`, not logits.")
     bounds = np.linspace(0, 1, bins + 1)
-    place = np.clip(np.searchsorted(bounds, probability, side="left") - 1, 0, bins - 1)
-    count = np.bincount(place, minlength=bins)
-    sums = [np.bincount(place, values, bins) for values in (probability, right)]
+    bin_index = np.clip(np.searchsorted(bounds, probability, side="left") - 1, 0, bins - 1)
+    count = np.bincount(bin_index, minlength=bins)
+    sums = [np.bincount(bin_index, values, bins) for values in (probability, right)]
     confidence, accuracy = (np.where(count > 0, total / np.maximum(count, 1), np.nan) for total in sums)
     return Calibration(bounds, count, confidence, accuracy, float(np.abs(sums[0] - sums[1]).sum() / len(right)))
 
 
 def add_errors(report: Report, texts: Sequence[str]) -> Report:
-    """Return a report with the score `ece` and the tables "calibration", "worst" and "by length".
+    """Return a report with the score `ece` and the tables "calibration", "worst" and "by length" added.
 
     Args:
-        report: with the answers that it compared.
-        texts: the text of each example.
+        report: `Report` with judged predictions.
+        texts: list of strings, the text of each example.
 
     Raises:
-        ValueError: if the report has no answers that are right or wrong.
+        ValueError: If the report has no predictions that are right or wrong.
     """
     judged = _judged(report)
-    scores, tables = dict(report.scores), dict(report.tables)
+    scores = dict(report.scores)
+    tables = dict(report.tables)
     if judged.probability is not None:
-        known = np.isfinite(judged.probability)
-        if known.any():
-            found = calibration(judged.probability[known], judged.error[known] == 0)
-            scores["ece"], tables[CALIBRATION] = found.error, _calibration_table(found)
+        has_probability = np.isfinite(judged.probability)
+        if has_probability.any():
+            result = calibration(judged.probability[has_probability], judged.error[has_probability] == 0)
+            scores["ece"] = result.error
+            tables[CALIBRATION] = _calibration_table(result)
     tables[f"by {LENGTH}"] = _slices("characters", [len(text) for text in texts], judged)
     tables[WORST] = _worst(judged, texts)
     return replace(report, scores=scores, tables=tables)
 
 
 def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
-    """Return a report with a table of scores by the values of each column: numbers in quarters, if there are many.
+    """Return a report with tables of scores by the values of each column added; many numbers form quarters.
 
     Args:
-        report: with the answers that it compared.
-        columns: by name, a value for each example.
+        report: `Report` with judged predictions.
+        columns: dict from names to lists with a value for each example.
 
     Raises:
-        TypeError: for a column that is no list.
-        ValueError: if a column has not one value for each example, or the report no answers.
+        TypeError: If a column is not a list.
+        ValueError: If a column does not have one value per example, or the report has no judged predictions.
     """
     judged = _judged(report)
     check_columns(columns, int(judged.example.max(initial=-1)) + 1 if judged.count is None else judged.count)
@@ -124,8 +132,8 @@ def check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
     """Check that each column has a value for each of `count` examples.
 
     Raises:
-        TypeError: if `columns` is not a dict; for a column that is no list.
-        ValueError: for another number of values.
+        TypeError: If `columns` is not a dict, or a column is not a list.
+        ValueError: If a column has another number of values.
     """
     if not isinstance(columns, Mapping):
         raise TypeError(
@@ -139,7 +147,7 @@ def check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
 
 
 def add_learning_curve(report: Report, history: Any) -> Report:
-    """Return a report with a `learning_curve`."""
+    """Return a report with the table "learning curve" added, from the history of `fit`."""
     return replace(report, tables={**report.tables, CURVE: learning_curve(history)})
 
 
@@ -147,11 +155,11 @@ def learning_curve(history: Any) -> Cells:
     """Return a table of the loss and the metrics of each epoch.
 
     Args:
-        history: what `fit` returned, or its `history`: lists of numbers by name.
+        history: result of `fit`, or its `history`: a dict from names to lists of numbers.
 
     Raises:
-        TypeError: for anything else.
-        ValueError: for lists that are empty or differ in length.
+        TypeError: If `history` is neither.
+        ValueError: If the lists are empty or differ in length.
     """
     history = getattr(history, "history", history)
     if not isinstance(history, Mapping):
@@ -166,17 +174,17 @@ def learning_curve(history: Any) -> Cells:
 
 
 def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
-    """Where a task errs: its `report` with the most confident mistakes, calibration and scores by length.
+    """Return the report of a task with its most confident mistakes, calibration, and scores by length.
 
     Args:
-        task: of `lmzoo.models`, whose answers can be right or wrong.
+        task: task of `lmzoo.models` whose predictions can be right or wrong.
         x: texts in memory.
         y: labels.
-        **arguments: of the task's `report`, such as `columns` and `history`.
+        **arguments: arguments of the task's `report`, such as `columns` and `history`.
 
     Raises:
-        TypeError: as the task's `report`; for a model that has none.
-        ValueError: as the task's `report`.
+        TypeError: If `task` has no `report`, or its `report` raises it.
+        ValueError: If the task's `report` raises it.
 
     Example:
 
@@ -184,8 +192,8 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
     import lmzoo
 
     task = lmzoo.models.TextClassifier.from_preset("bert_nano_en_uncased", labels=["bad", "good"])
-    found = lmzoo.evaluation.report(task, ["A fine film.", "A dull film."], ["good", "bad"], verbose=0)
-    list(found.tables)  # with "worst", "by length" and "calibration"
+    report = lmzoo.evaluation.report(task, ["A fine film.", "A dull film."], ["good", "bad"], verbose=0)
+    list(report.tables)  # with "worst", "by length" and "calibration"
     ```
     """
     if not hasattr(task, "report"):
@@ -194,74 +202,82 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
 
 
 def _judged(report: Report) -> Judged:
+    """Return the judged predictions of a report.
+
+    Raises:
+        ValueError: If it has none.
+    """
     if report.judged is None:
         raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
     return report.judged
 
 
-def _calibration_table(found: Calibration) -> Cells:
-    names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(found.bounds)]
-    columns = (array.tolist() for array in (found.counts, found.confidence, found.accuracy))
+def _calibration_table(result: Calibration) -> Cells:
+    """Return a table with a row for each bin that is not empty."""
+    names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(result.bounds)]
+    columns = (array.tolist() for array in (result.counts, result.confidence, result.accuracy))
     rows: list[list[Cell]] = [[*row] for row in zip(names, *columns, strict=True) if row[1]]
     return ["probability", "count", "confidence", "accuracy"], rows
 
 
 def _worst(judged: Judged, texts: Sequence[str]) -> Cells:
-    """Return the wrong answers with the highest probability, or the numbers that are furthest off."""
-    certain = np.zeros(len(judged.error)) if judged.probability is None else np.nan_to_num(judged.probability)
-    order = np.lexsort((-certain, -judged.error))
+    """Return a table of the wrong predictions with the highest probability, or of the largest errors of numbers."""
+    confidence = np.zeros(len(judged.error)) if judged.probability is None else np.nan_to_num(judged.probability)
+    order = np.lexsort((-confidence, -judged.error))
     rows: list[list[Cell]] = []
-    for i in order[judged.error[order] > 0][:_WORST].tolist():
+    for i in order[judged.error[order] > 0][:_MAX_WORST].tolist():
         text = texts[judged.example[i]]
         if judged.places is not None:
             start, end = judged.places[i].tolist()
             text = f"{text[:start]}[{text[start:end]}]{text[end:]}"
-        last = float(judged.error[i] if judged.probability is None else judged.probability[i])
-        rows.append([int(judged.example[i]), judged.actual[i], judged.predicted[i], last, text])
+        probability_or_error = float(judged.error[i] if judged.probability is None else judged.probability[i])
+        rows.append([int(judged.example[i]), judged.actual[i], judged.predicted[i], probability_or_error, text])
     return ["example", "label", "predicted", "error" if judged.probability is None else "probability", "text"], rows
 
 
 def _slices(name: str, values: Sequence[Any], judged: Judged) -> Cells:
+    """Return a table of scores by the groups of a column's values."""
     rows: list[list[Cell]] = []
-    for value, chosen in _groups(values):
-        inside = chosen[judged.example]
-        if not inside.any():
+    for value, in_group in _groups(values):
+        is_selected = in_group[judged.example]
+        if not is_selected.any():
             continue
-        error = float(judged.error[inside].mean())
+        error = float(judged.error[is_selected].mean())
         if judged.probability is None:
-            rows.append([value, int(inside.sum()), error])
+            rows.append([value, int(is_selected.sum()), error])
         else:
-            known = judged.probability[inside & np.isfinite(judged.probability)]
-            rows.append([value, int(inside.sum()), 1 - error, float(known.mean()) if len(known) else float("nan")])
+            probabilities = judged.probability[is_selected & np.isfinite(judged.probability)]
+            confidence = float(probabilities.mean()) if len(probabilities) else float("nan")
+            rows.append([value, int(is_selected.sum()), 1 - error, confidence])
     return [name, "count", *(["mean error"] if judged.probability is None else ["accuracy", "confidence"])], rows
 
 
 def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield names of groups, and which examples belong to them: bool (n,)."""
-    numbers = np.array([*map(_number, values)], "float64")
-    known = np.isfinite(numbers)
+    """Yield the name of each group of examples, and whether each example belongs to it, bool (n,)."""
+    numbers = np.array([*map(_as_number, values)], "float64")
+    is_number = np.isfinite(numbers)
     names = np.array([_NONE if str(value) in _MISSING else str(value) for value in values], object)
-    if (known | (names == _NONE)).all() and len(np.unique(numbers[known])) > _FEW:
-        edges = np.unique(np.quantile(numbers[known], [0, 0.25, 0.5, 0.75, 1]))
-        quarter = np.clip(np.searchsorted(edges, numbers, side="right") - 1, 0, len(edges) - 2)
-        for k in range(len(edges) - 1):
-            chosen = known & (quarter == k)
-            if chosen.any():
-                yield f"{numbers[chosen].min():g} to {numbers[chosen].max():g}", chosen
-        if not known.all():
-            yield _NONE, ~known
+    if (is_number | (names == _NONE)).all() and len(np.unique(numbers[is_number])) > _MAX_SINGLE_NUMBERS:
+        bounds = np.unique(np.quantile(numbers[is_number], [0, 0.25, 0.5, 0.75, 1]))
+        quarter = np.clip(np.searchsorted(bounds, numbers, side="right") - 1, 0, len(bounds) - 2)
+        for k in range(len(bounds) - 1):
+            is_selected = is_number & (quarter == k)
+            if is_selected.any():
+                yield f"{numbers[is_selected].min():g} to {numbers[is_selected].max():g}", is_selected
+        if not is_number.all():
+            yield _NONE, ~is_number
         return
-    frequent = [name for name, _ in Counter(names).most_common(_MOST)]
-    if (known | (names == _NONE)).all():
-        frequent.sort(key=lambda name: (name == _NONE, _number(name)))
+    frequent = [name for name, _ in Counter(names).most_common(_MAX_GROUPS)]
+    if (is_number | (names == _NONE)).all():
+        frequent.sort(key=lambda name: (name == _NONE, _as_number(name)))
     for name in frequent:
         yield name, names == name
-    if (rest := ~np.isin(names, frequent)).any():
-        yield "(others)", rest
+    if (is_other := ~np.isin(names, frequent)).any():
+        yield "(others)", is_other
 
 
-def _number(value: Any) -> float:
-    """Return the number that a value is, or that a string holds, as in CSV files; else NaN."""
+def _as_number(value: Any) -> float:
+    """Return a value, or the number in a string, as in CSV files, as a float; NaN for anything else."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -1,4 +1,4 @@
-"""SQuAD: reading answers, finding them in their contexts, and the scores of the official script."""
+"""SQuAD evaluation: reading answers, locating them in their contexts, and the scores of the official script."""
 
 from __future__ import annotations
 
@@ -13,16 +13,21 @@ import numpy as np
 
 from lmzoo.text.validate_text import clean_columns, collect_warnings, is_column, is_text
 
-_SPACES = " \t\r\n\u202f"  # the characters at which Google's BERT code splits contexts
-_DROPPED = str.maketrans("", "", string.punctuation)
+_SPACES = " \t\r\n\u202f"  # whitespace at which Google's BERT code splits contexts
+_DROP_PUNCTUATION = str.maketrans("", "", string.punctuation)
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 
 
-Prediction = str | Mapping[str, Any] | None  # an answer's text, or what `QuestionAnswerer.answer` returns
+Prediction = str | Mapping[str, Any] | None  # text of an answer, or a dict from `QuestionAnswerer.answer`
 
 
 class Gold(NamedTuple):
-    """A labeled answer: its text, and the character of the context at which it starts, None if unknown."""
+    """A labeled answer.
+
+    Attributes:
+        text: str, text of the answer.
+        start: int, offset in the context of the answer's first character; None if unknown.
+    """
 
     text: str
     start: int | None
@@ -32,32 +37,38 @@ class Gold(NamedTuple):
 
 
 def read_golds(y: Any) -> list[list[Gold]]:
-    """Read the answers of each example, in any of the usual forms.
+    """Read the labeled answers of each example, in any of the usual formats.
 
     Args:
         y: for each example `{"text": str, "answer_start": int}`, a list of these, `{"text": [...], "answer_start":
             [...]}`, a string, or a list of strings. None, an empty list or an empty text mean no answer. Or columns:
-            one dict with the texts and the starts of all examples.
+            a dict with the texts and the starts of all examples.
 
     Returns:
-        A list of answers for each example; empty if it has none.
+        A list of answers for each example, empty if it has none.
 
     Raises:
-        TypeError: for any other form, naming its position.
-        ValueError: for lists of unequal lengths.
+        TypeError: If an entry has another format; the message names its position.
+        ValueError: If lists have unequal lengths.
     """
     if isinstance(y, Mapping):
         y = _rows(y, "y")
     elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
-    with collect_warnings():  # the warning was issued when the texts were encoded
+    with collect_warnings():  # a warning was already issued when the texts were encoded
         cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
 
 
 def _golds_of(answer: Any, place: str) -> list[Gold]:
+    """Return the labeled answers of one example; `place` names it in messages.
+
+    Raises:
+        TypeError: If they have another format.
+        ValueError: If lists have unequal lengths.
+    """
     if answer is None:
         return []
     if is_text(answer):
@@ -72,7 +83,7 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
             raise TypeError(f'The "answer_start" of `{place}` must be an integer, got {start!r:.60}.')
         return [Gold(answer["text"], start if start is None else int(start))]
     if isinstance(answer, (Sequence, np.ndarray)) and all(is_text(a) or isinstance(a, Mapping) for a in answer):
-        return [gold for one in answer for gold in _golds_of(one, place)]
+        return [gold for item in answer for gold in _golds_of(item, place)]
     raise TypeError(
         f'`{place}` must be {{"text": str, "answer_start": int}}, a list of such, or None for no answer; got '
         f"{answer!r:.60}."
@@ -80,7 +91,12 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
 
 
 def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
-    """Convert columns to a list of dicts."""
+    """Convert a dict of columns to a list of dicts; `place` names it in messages.
+
+    Raises:
+        TypeError: If the columns are not lists of texts and starts.
+        ValueError: If they have unequal lengths.
+    """
     if "text" not in columns or not all(map(is_column, columns.values())):
         raise TypeError(f'`{place}` must hold lists of "text" and "answer_start", got {columns!r:.60}.')
     names = [name for name in ("text", "answer_start") if name in columns]
@@ -91,36 +107,38 @@ def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
 
 
 def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
-    """Find the start and end of an answer in its context; None if the context has something else there.
+    """Return the start and end of an answer in its context, or None if the context has other text there.
 
-    White space within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number. None is also
+    Whitespace within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number. None is also
     returned if the answer's start is unknown.
     """
-    text, start = gold.text.strip(_SPACES), gold.start
+    text = gold.text.strip(_SPACES)
+    start = gold.start
     if not text or start is None or not 0 <= start <= len(context):
         return None
     if text == gold.text and context.startswith(text, start):  # the usual case, and much faster
         return start, start + len(text)
     words = re.split(f"[{_SPACES}]+", text)
-    before = f"[{_SPACES}]+" if gold.text[0] in _SPACES else ""
-    pattern = f"{before}({f'[{_SPACES}]+'.join(map(re.escape, words))})"
+    leading_space = f"[{_SPACES}]+" if gold.text[0] in _SPACES else ""
+    pattern = f"{leading_space}({f'[{_SPACES}]+'.join(map(re.escape, words))})"
     match = re.compile(pattern).match(context, start)
     return match.span(1) if match else None
 
 
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
-    """Find the first answer of each example in its context, and check the positions of the others.
+    """Return the start and end of the first answer of each example in its context, after checking all answers.
 
     Returns:
         int64 (n, 2), start and end in characters of the context; zeros for an example without an answer.
 
     Raises:
-        ValueError: naming an example whose context has something else at `answer_start`.
+        ValueError: If a context has other text at `answer_start`; the message names the example.
     """
-    result = np.zeros((len(contexts), 2), "int64")
+    spans = np.zeros((len(contexts), 2), "int64")
     for i, (context, answers) in enumerate(zip(contexts, golds, strict=True)):
         for gold in reversed(answers):
-            answer, start = f"The answer of example {i}, {gold.text!r:.60},", gold.start
+            answer = f"The answer of example {i}, {gold.text!r:.60},"
+            start = gold.start
             if start is None:
                 raise ValueError(f'{answer} lacks its "answer_start".')
             if not gold.text.strip():
@@ -128,62 +146,62 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
             if start < 0:
                 raise ValueError(f"{answer} begins before its context: {start}.")
             if (span := find_answer(context, gold)) is None:
-                found = context[start : start + len(gold.text)]
-                places = [match.start() for match in re.finditer(re.escape(gold.text), context)]
-                distances = [abs(place - start) for place in places]
-                hint = f"it occurs at {places[np.argmin(distances)]}" if places else "it occurs nowhere in it"
+                text_at_start = context[start : start + len(gold.text)]
+                occurrences = [match.start() for match in re.finditer(re.escape(gold.text), context)]
+                distances = [abs(occurrence - start) for occurrence in occurrences]
+                hint = f"it occurs at {occurrences[np.argmin(distances)]}" if occurrences else "it occurs nowhere in it"
                 raise ValueError(
                     f"{answer} is not at character {start} of its context (`answer_start`), where "
-                    f"{found!r:.60} stands; {hint}."
+                    f"{text_at_start!r:.60} stands; {hint}."
                 )
-            result[i] = span
-    return result
+            spans[i] = span
+    return spans
 
 
 # === Scores ===
 
 
 def normalize_answer(text: str) -> str:
-    """Normalize an answer as the official script does: lower case, no ASCII punctuation, articles or extra spaces."""
-    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROPPED)).split())
+    """Normalize an answer like the official script: lowercase, without ASCII punctuation, articles and extra spaces."""
+    return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROP_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """1.0 if both are equal after normalization, otherwise 0.0."""
+    """Return 1.0 if prediction and gold are equal after normalization, otherwise 0.0."""
     return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """Return the F1 of the words of two answers; 1.0 if neither has any."""
-    predicted, wanted = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
-    if not predicted or not wanted:
-        return float(predicted == wanted)
-    same = (predicted & wanted).total()
-    return 2 * same / (predicted.total() + wanted.total())
+    """Return the F1 score of the words of a prediction, 1.0 if neither prediction nor gold has words."""
+    predicted_words, gold_words = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
+    if not predicted_words or not gold_words:
+        return float(predicted_words == gold_words)
+    num_common = (predicted_words & gold_words).total()
+    return 2 * num_common / (predicted_words.total() + gold_words.total())
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """Return the best score of a prediction against several answers; if there are none, the right prediction is ""."""
+    """Return the best score of a prediction against several answers; without answers, only "" is right."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
 
 def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, float]:
-    """Return exact match and F1 as the official script of SQuAD 2.0 defines them, in percent.
+    """Return exact match and F1 in percent, as defined by the official script of SQuAD 2.0.
 
     Args:
-        predictions: for each example its answer: a string, or a dict with `text` as
-            `lmzoo.models.QuestionAnswerer.answer` returns it; "" or None for no answer.
-        golds: labels as `fit` takes them, see `read_golds`; `answer_start` may be missing. If an example has several
+        predictions: for each example its answer: a string, or a dict with `text` from
+            `lmzoo.models.QuestionAnswerer.answer`; "" or None for no answer.
+        golds: labels in a format of `read_golds`; `answer_start` may be missing. If an example has several
             answers, the one nearest to the prediction counts.
 
     Returns:
-        `exact_match`, `f1` and `total`, the number of examples. If some have no answer, also `answerable_exact_match`,
-        `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`.
+        Dict with `exact_match`, `f1` and `total`, the number of examples. If some examples have no answer, also
+        `answerable_exact_match`, `answerable_f1`, `answerable_total`, `unanswerable_accuracy` and `unanswerable_total`.
 
     Raises:
-        TypeError: for a prediction that is not an answer, naming its position.
-        ValueError: if there are no examples, or not as many predictions as labels.
+        TypeError: If a prediction is not an answer; the message names its position.
+        ValueError: If there are no examples, or not as many predictions as labels.
 
     Example:
 
@@ -194,25 +212,33 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     # {"exact_match": 100.0, "f1": 100.0, "total": 1}
     ```
     """
-    rows, texts = read_golds(golds), [_text_of(p, i) for i, p in enumerate(predictions)]
-    if len(rows) != len(texts) or not rows:
-        raise ValueError(f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(rows)}.")
-    pairs = [*zip(texts, rows, strict=True)]
+    answer_lists = read_golds(golds)
+    texts = [_text_of(p, i) for i, p in enumerate(predictions)]
+    if len(answer_lists) != len(texts) or not answer_lists:
+        raise ValueError(
+            f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(answer_lists)}."
+        )
+    pairs = [*zip(texts, answer_lists, strict=True)]
     exact, f1 = (np.array([answer_score(*pair, score) for pair in pairs]) * 100 for score in (exact_match, token_f1))
-    result = {"exact_match": float(exact.mean()), "f1": float(f1.mean()), "total": len(rows)}
-    has = np.array([bool(answers) for answers in rows])
-    if not has.all():
+    metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean()), "total": len(answer_lists)}
+    has_answer = np.array([bool(answers) for answers in answer_lists])
+    if not has_answer.all():
         parts = {
-            "answerable_exact_match": exact[has],
-            "answerable_f1": f1[has],
-            "unanswerable_accuracy": exact[~has],
+            "answerable_exact_match": exact[has_answer],
+            "answerable_f1": f1[has_answer],
+            "unanswerable_accuracy": exact[~has_answer],
         }
-        result |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
-        result |= {"answerable_total": int(has.sum()), "unanswerable_total": int((~has).sum())}
-    return result
+        metrics |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
+        metrics |= {"answerable_total": int(has_answer.sum()), "unanswerable_total": int((~has_answer).sum())}
+    return metrics
 
 
 def _text_of(prediction: Prediction, position: int) -> str:
+    """Return the text of a prediction, "" for no answer.
+
+    Raises:
+        TypeError: If the prediction is not an answer or its text.
+    """
     text = prediction.get("text") if isinstance(prediction, Mapping) else "" if prediction is None else prediction
     if not isinstance(text, str):
         raise TypeError(f"`predictions[{position}]` must be an answer or its text, got {prediction!r:.60}.")
@@ -220,22 +246,23 @@ def _text_of(prediction: Prediction, position: int) -> str:
 
 
 def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
-    """Find the threshold with the highest mean score; the lowest one if there are several.
+    """Return the threshold with the highest mean score, the lowest one on ties.
 
     Args:
-        differences: float (n,), the null score minus the best answer's; above the threshold no answer is given.
-        scores: float (n,), the score of the answer.
-        null_scores: float (n,), the score of giving no answer.
+        differences: float (n,), null score minus the best answer's score; above the threshold no answer is given.
+        scores: float (n,), score of the answer.
+        null_scores: float (n,), score of giving no answer.
 
     Returns:
-        A number between two finite differences, below the lowest or above the highest.
+        A float between two finite differences, below the lowest or above the highest.
     """
     order = np.argsort(differences, kind="stable")
-    sorted_, gain = differences[order], np.concatenate([[0.0], np.cumsum((scores - null_scores)[order])])
+    sorted_ = differences[order]
+    gain = np.concatenate([[0.0], np.cumsum((scores - null_scores)[order])])
     finite = sorted_[np.isfinite(sorted_)]
     if not len(finite):
         return 0.0
-    # A threshold can be after the first k differences only if the next one is different.
+    # A threshold can separate the first k differences from the rest only if the next one is different.
     cuts = [k for k in range(len(finite) + 1) if k in (0, len(finite)) or finite[k - 1] < finite[k]]
     best = max(cuts, key=lambda k: gain[k])
     edges = np.concatenate([[finite[0] - 1], finite, [finite[-1] + 1]])

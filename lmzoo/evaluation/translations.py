@@ -8,15 +8,15 @@ from lmzoo.evaluation.reports import Report
 
 
 def compare_translations(translations: Sequence[str], references: Sequence[str]) -> Report:
-    """Return BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of a corpus, as sacrebleu computes them by default.
+    """Compute BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of a corpus with sacrebleu's default settings.
 
     Args:
         translations: n texts.
         references: n texts, the right translations.
 
     Raises:
-        ImportError: if sacrebleu is not installed.
-        ValueError: if the two differ in number.
+        ImportError: If sacrebleu is not installed.
+        ValueError: If the two differ in number.
 
     Example:
 
@@ -32,7 +32,7 @@ def compare_translations(translations: Sequence[str], references: Sequence[str])
         import sacrebleu
     except ImportError:
         raise ImportError("Translations are scored by sacrebleu: pip install 'lmzoo[translation]'.") from None
-    given = list(translations), [list(references)]
+    corpora = list(translations), [list(references)]
     return Report(
-        {"bleu": float(sacrebleu.corpus_bleu(*given).score), "chrf": float(sacrebleu.corpus_chrf(*given).score)}
+        {"bleu": float(sacrebleu.corpus_bleu(*corpora).score), "chrf": float(sacrebleu.corpus_chrf(*corpora).score)}
     )

@@ -1,4 +1,4 @@
-"""One folder for each family, and what they share: the base of all backbones and the Transformer.
+"""Model families, one folder each, and their shared base classes.
 
 A family is registered by a line here; `make registry` then writes the public names and the tables of the pages.
 """
@@ -6,6 +6,7 @@ A family is registered by a line here; `make registry` then writes the public na
 from lmzoo.families.albert import AlbertBackbone as AlbertBackbone
 from lmzoo.families.backbone import Backbone as Backbone
 from lmzoo.families.bert import BertBackbone as BertBackbone
+from lmzoo.families.deberta_v3 import DebertaV3Backbone as DebertaV3Backbone
 from lmzoo.families.distilbert import DistilBertBackbone as DistilBertBackbone
 from lmzoo.families.electra import ElectraBackbone as ElectraBackbone
 from lmzoo.families.elmo import ElmoBackbone as ElmoBackbone
@@ -15,6 +16,7 @@ from lmzoo.families.gpt2 import Gpt2Backbone as Gpt2Backbone
 from lmzoo.families.lstm_lm import LstmLmBackbone as LstmLmBackbone
 from lmzoo.families.marian import MarianBackbone as MarianBackbone
 from lmzoo.families.modernbert import ModernBertBackbone as ModernBertBackbone
+from lmzoo.families.mpnet import MpnetBackbone as MpnetBackbone
 from lmzoo.families.roberta import RobertaBackbone as RobertaBackbone
 from lmzoo.families.xlm_roberta import XlmRobertaBackbone as XlmRobertaBackbone
 from lmzoo.families.xlnet import XlnetBackbone as XlnetBackbone

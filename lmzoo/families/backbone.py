@@ -1,4 +1,4 @@
-"""The base of all backbones."""
+"""Base class of all backbones."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ from lmzoo.training.fine_tuning import FineTuningRecipe, StoredRecipes, read_rec
 
 
 class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
-    """A Functional model from token features to hidden states; the part of a task that is pre-trained.
+    """Pre-trained part of a task: a Functional model from token features to hidden states.
 
     A family subclasses it with a frozen dataclass as `config_class` and an `assemble` method. The constructor takes
     the dataclass's fields as keyword arguments. They are also attributes of the model, such as `backbone.hidden_dim`,
-    unless a layer has the same name.
+    except where a layer has the same name.
 
     Args:
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
-        name: name of the model; by default that of its class, numbered if there are several.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
+        name: name of the model; by default its class name in snake case, numbered to be unique.
         trainable: whether the weights are trained.
-        remat: whether training keeps only the inputs of each block, and computes the rest again in the backward pass:
-            about a third more work for a fraction of the memory.
+        remat: whether training stores only the inputs of each block and recomputes the rest in the backward pass: about
+            a third more computation for a fraction of the memory.
         fine_tuning: recommended settings for fine-tuning, a dict from kinds of heads (`head_kind` of a task) to
-            `lmzoo.training.FineTuningRecipe`. Presets hold them, and tasks take their defaults from them.
-        **config: the fields of `config_class`.
+            `lmzoo.training.FineTuningRecipe`. They are saved in presets, and tasks take their defaults from them.
+        **config: fields of `config_class`.
 
     Example:
 
@@ -61,18 +61,18 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     """
 
     config_class: ClassVar[type]
-    causal: ClassVar[bool] = False  # whether each position sees only itself and earlier ones
-    reads_source: ClassVar[bool] = False  # whether an encoder reads another sequence, the source
-    # By kind of head, for models that recommend none; for other heads the rate depends on the width.
+    causal: ClassVar[bool] = False  # whether each position sees only itself and earlier positions
+    reads_source: ClassVar[bool] = False  # whether an encoder reads a second sequence, the source
+    # Default recipes by kind of head. Without one, the default learning rate depends on the model's width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
-    # Parts that not every backbone has, and that a task may leave untrained.
+    # Optional parts, which a task may leave untrained.
     pooler: keras.layers.Layer | None = None
     scalar_mix: keras.layers.Layer | None = None
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "config_class" in cls.__dict__:
-            # For help() and notebooks: the dataclass's fields, then what every backbone takes.
+            # `help()` and notebooks show the dataclass's fields, then the arguments of all backbones.
             fields = inspect.signature(cls.config_class).parameters.values()
             common = [p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY]
             cls.__signature__ = inspect.Signature([*fields, *common])
@@ -92,9 +92,10 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)
-        special: dict[str, keras.DTypePolicy] = {}  # policies of single layers of a quantized model, by path
+        layer_policies: dict[str, keras.DTypePolicy] = {}  # by path, for single layers of a quantized model
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
-            special, policy = dict(policy), policy.default_policy
+            layer_policies = dict(policy)
+            policy = policy.default_policy
         layers, inputs, outputs = self.assemble(parsed, policy)
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.default_name = self.name if name is None else None
@@ -102,12 +103,12 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         self.dtype_policy = policy
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
-        self.trainable = trainable  # only now, so that Keras passes it on to the layers
-        # A layer with the map itself as its policy could be loaded, but not saved again.
-        with np.errstate(all="ignore"):  # what is rounded to int8 may be memory that no weights have been read into yet
+        self.trainable = trainable  # after the layers are attributes, so that Keras passes it on to them
+        # A layer that has the map itself as its policy could be loaded, but not saved again.
+        with np.errstate(all="ignore"):  # layers round their weights to int8, which may be uninitialized memory
             for layer in sublayers(self):
-                if layer.path in special:
-                    layer.dtype_policy = special[layer.path]
+                if layer.path in layer_policies:
+                    layer.dtype_policy = layer_policies[layer.path]
         blocks = [layer for layer in sublayers(self) if hasattr(layer, "remat")]
         if remat and not blocks:
             raise ValueError(f"A {type(self).__name__} has no blocks to compute again: leave `remat` False.")
@@ -118,49 +119,51 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def layouts(self) -> Mapping[str, tuple[str | None, ...]]:
-        """Which axes of the weights several devices may split, by patterns of the weights' paths; see `Family`."""
+        """Layouts for model parallelism: the axes along which devices split weights, by patterns of weight paths."""
         return family_of(self).layouts
 
     def __getattr__(self, name: str) -> Any:
-        """Look up attributes of the configuration that the model itself does not have."""
-        config = self.__dict__.get("config")  # missing while the model is built
+        """Return a field of the configuration if the model has no attribute of this name."""
+        config = self.__dict__.get("config")  # missing while the constructor runs
         if name.startswith("_") or not hasattr(config, name):
             return super().__getattr__(name)
         return getattr(config, name)
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph, and return its layers by attribute name, its symbolic inputs and its outputs."""
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
         raise NotImplementedError(f"{cls.__name__} must define `assemble`.")
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
-        """Call the model, after `check_inputs`; see `call`."""
+        """Check the inputs and call the model."""
         return super().__call__(self.check_inputs(inputs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Return the outputs for whole arrays; see `keras.Model.predict`. A dict of arrays is checked as by a call."""
+        """Compute the outputs batch by batch, after checking a dict of arrays; see `keras.Model.predict`."""
         if not isinstance(x, dict):
             return super().predict(x, *args, **kwargs)
         x = self.check_inputs(x)
-        if not any(map(len, x.values())):  # Keras fails where there is no batch
+        if not any(map(len, x.values())):  # Keras' `predict` fails for no examples
             return keras.tree.map_structure(keras.ops.convert_to_numpy, self(x))
         return super().predict(x, *args, **kwargs)
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """The inputs whose values are checked, by name, and the number n of ids of each: they are 0 to n - 1."""
+        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
         return {}
 
     def check_inputs(self, inputs: Features) -> Features:
-        """Return the model's own inputs, checked; while a graph is built, only their names are.
+        """Check the names and values of inputs, and return the inputs of the model.
+
+        While a graph is built, only the names are checked.
 
         Args:
-            inputs: a dict of arrays or tensors. Names of other models' inputs are left out.
+            inputs: a dict of arrays or tensors. Inputs of other models are left out.
 
         Raises:
-            TypeError: if an input is neither an array nor a tensor.
-            ValueError: naming an input that is missing or unknown, or an id that the model does not have and its
-                position.
+            TypeError: If an input is neither an array nor a tensor.
+            ValueError: If an input is missing or unknown, or an id is out of range; the message names the input, and
+                the id's position.
         """
         inputs = self.select_inputs(inputs)
         for name, count in self.id_counts.items():
@@ -172,7 +175,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return f"{super().describe_inputs()}, int32 {'(B, T, W)' if rank == 3 else '(B, T)'}"
 
     def padding_mask(self, inputs: Features) -> Tensor:
-        """Where the tokens of `inputs` are real: int or bool (B, T)."""
+        """Return the mask of real tokens, int or bool (B, T)."""
         return inputs["padding_mask"]
 
     def call(  # type: ignore[override]
@@ -185,11 +188,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         vectors: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Any:
-        """Compute the outputs, or what else the graphs of tasks take from the model.
+        """Compute the outputs, or vectors or logits for the graphs of tasks.
 
-        With `positions` and `outputs`, those of the model for the inputs, this is `vectors_at`; with `vectors` it is
-        `token_logits`. Both are calls of the model, since a layer that is in the model and again next to it becomes two
-        layers when Keras copies or loads a graph.
+        With `positions` and `outputs`, the model's outputs for `inputs`, it computes `vectors_at`; with `vectors`, it
+        computes `token_logits`. Tasks call the model for both, since Keras would duplicate a layer that is used both
+        inside and outside of the model when it copies or loads a graph.
         """
         if vectors is not None:
             return self.token_logits(vectors, bias)
@@ -215,12 +218,12 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return keras.KerasTensor((*positions.shape, outputs["sequence_output"].shape[-1]), self.compute_dtype)
 
     def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
-        """Return `sequence_output` at chosen positions.
+        """Return the vectors of `sequence_output` at chosen positions.
 
         Args:
             inputs: the backbone's inputs.
             positions: int (B, M).
-            outputs: those of the backbone for the inputs, if it has been called already.
+            outputs: the backbone's outputs for `inputs`, or None to compute them.
 
         Returns:
             Float (B, M, H).
@@ -228,15 +231,15 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return self(inputs, positions=positions, outputs=self(inputs) if outputs is None else outputs)
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        """Compute `vectors_at` from the model's outputs."""
+        """Select vectors at `positions`, int (B, M), from the model's outputs: float (B, M, H)."""
         return at_positions(outputs["sequence_output"], positions)
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
-        """Return the layers of a masked-LM head between vectors of the backbone and `token_logits`.
+        """Return a masked-LM head, which transforms vectors of the backbone for `token_logits`.
 
         Args:
-            activation: str, of the head.
-            layer_norm_epsilon: float, of the head.
+            activation: str, activation of the head.
+            layer_norm_epsilon: float, added to the variance in the head's LayerNorm.
             **settings: other arguments of `lmzoo.layers.MaskedLMHead`.
         """
         table = self.embeddings.token_embedding
@@ -245,32 +248,32 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return MaskedLMHead(None, activation, layer_norm_epsilon, table_shape=shape, **settings)
 
     def token_logits(self, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the logits of all tokens by the table of token embeddings, float32 (..., V).
+        """Return the logits of all tokens, float32 (..., V): products of vectors and token embeddings.
 
         Args:
-            vectors: float (..., E), of the table's width.
+            vectors: float (..., E).
             bias: float (V,), added to the logits, or None.
         """
         return tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
-        """Tell the layers whether XLA compiles the model; if not, they may skip repeated words."""
+        """Let character encoders skip repeated words if XLA does not compile the model."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not compiled
 
     def resize_token_embeddings(self, size: int, seed: int = 0) -> Self:
-        """Return a copy of the backbone with embeddings for `size` tokens, such as for those added to its tokenizer.
+        """Return a copy of the backbone with embeddings for `size` tokens, for example after adding tokens.
 
-        New rows are drawn from normal distributions, with the mean and the variance of each column of the old rows.
-        A task has a method of the same name, which keeps its head.
+        New rows are drawn from normal distributions with the mean and variance of each column of the old rows. A task
+        has a method of the same name, which also keeps its head.
 
         Args:
-            size: number of tokens; if it is lower than before, the last rows are left out.
+            size: number of tokens; if it is lower than before, the last rows are dropped.
             seed: seed of the new rows.
 
         Raises:
-            ValueError: if `size` is not a positive integer, if the model has no table of tokens (an ELMo that reads
+            ValueError: If `size` is not a positive integer, or the model has no token embeddings (an ELMo that reads
                 characters), is quantized, or has LoRA.
 
         Example:
@@ -293,7 +296,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return resized
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, the dtype policies of quantized layers, and the frozen layers."""
+        """Return the constructor arguments, the dtype policies of quantized layers, and the paths of frozen layers."""
         dtype = self.dtype_policy
         quantized = {layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None}
         if quantized:
@@ -301,14 +304,14 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         config = {
             **dataclasses.asdict(self.config),
             "dtype": keras.dtype_policies.serialize(dtype),
-            "name": None if self.name == self.default_name else self.name,  # so that copies can be in one model
+            "name": None if self.name == self.default_name else self.name,  # copies in one model need different names
             "trainable": self.trainable,
         }
         config |= {"remat": True} if self.remat else {}
         config |= {"fine_tuning": stored_recipes(self.fine_tuning)} if self.fine_tuning else {}
         if self.lora_rank and (adapted := [layer.path for layer in sublayers(self) if stores_updates(layer)]):
             config["lora"] = {"rank": self.lora_rank, "layers": adapted}
-        # With LoRA everything but the updates is frozen.
+        # With LoRA, all weights except the updates are frozen.
         if self.trainable and not self.lora_rank:
             frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
             config |= {"frozen": frozen} if frozen else {}
@@ -316,7 +319,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
-        """Build a backbone from `get_config`'s output."""
+        """Build a backbone from the output of `get_config`."""
         config = dict(config)
         frozen = set(config.pop("frozen", ()))
         lora = config.pop("lora", None)
@@ -334,17 +337,17 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     ) -> Backbone:
         """Load a backbone from a preset.
 
-        `Backbone` takes presets of any family, a family's class only those of the family.
+        `Backbone` loads presets of any family; a subclass only loads presets of its own family.
 
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            load_weights: False for the architecture with random weights.
-            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+            load_weights: whether to load the weights; with False they are random.
+            family: name of the family, such as "bert", for a checkpoint that does not name it.
             **config_overrides: constructor arguments to change, such as `dropout=0.2`, `dtype="bfloat16"` or `name`.
 
         Raises:
-            ValueError: for an unknown name (similar ones are suggested), an altered or missing file, or a preset of
-                another family.
+            ValueError: For an unknown name (the message suggests similar ones), an altered or missing file, or a preset
+                of another family.
 
         Example:
 
@@ -357,41 +360,41 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Write the backbone as a preset: KerasHub's file layout with a manifest of checksums.
+        """Write the backbone as a preset, in KerasHub's file layout with a manifest of checksums.
 
         Args:
-            directory: the directory to write. A failure leaves an existing one untouched.
+            directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
         """
         save_preset(self, directory, overwrite)
 
     def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:
-        """Write the model for other runtimes: token features in, all outputs out by name.
+        """Export the model for other runtimes, with token features as inputs and all outputs by name.
 
-        Outputs that are tuples become single tensors: `hidden_states_0`, `hidden_states_1` and so on. Other backends
-        than TensorFlow export in a child process, for which TensorFlow must be installed.
+        Outputs that are tuples become separate tensors: `hidden_states_0`, `hidden_states_1` and so on. Backends other
+        than TensorFlow export in a child process, which needs TensorFlow.
 
         Args:
             filepath: a directory for a TensorFlow SavedModel, or a file that ends in `.onnx` (needs
-                `pip install 'lmzoo[onnx]'`) or `.tflite`, both for models in float32. If writing fails, an existing one
-                stays as it was.
-            format: "tf_saved_model", "onnx" or "litert", as Keras calls them; by default what the path stands for.
+                `pip install 'lmzoo[onnx]'`) or `.tflite`, both for models in float32. If writing fails, an existing
+                file or directory is left unchanged.
+            format: "tf_saved_model", "onnx" or "litert" (Keras' names); by default chosen by the path.
             verbose: whether to print what was written.
 
         Raises:
-            ImportError: if a package that writes the format is not installed.
-            NotFiniteError: if weights are NaN or infinite.
-            RuntimeError: if the process that exports for another backend fails.
-            ValueError: if the path holds versions of a model or does not fit the format, or if the format has no op for
-                a part of the model, such as LiteRT for recurrent layers.
+            ImportError: If a package that writes the format is not installed.
+            NotFiniteError: If weights are NaN or infinite.
+            RuntimeError: If the child process fails.
+            ValueError: If the path holds versions of a model or does not fit the format, or the format has no op for a
+                part of the model, such as LiteRT for recurrent layers.
         """
-        of_path = file_format(filepath) or "tf_saved_model"
-        require(format in (None, of_path), "format", f"{of_path!r} for the path {str(filepath)!r}", format)
+        path_format = file_format(filepath) or "tf_saved_model"
+        require(format in (None, path_format), "format", f"{path_format!r} for the path {str(filepath)!r}", format)
         export_backbone(self, filepath, verbose)
 
     @classmethod
     def list_presets(cls) -> dict[str, PresetInfo]:
-        """Return the presets that this class can load, by name."""
+        """Return the presets that the class can load, by name."""
         if cls is Backbone:
             return list_presets()
         name = family_of(cls).name

@@ -1,4 +1,4 @@
-"""Embeddings of tokens, of the sizes in a family's configuration."""
+"""Builder of a family's token embeddings from its configuration."""
 
 from __future__ import annotations
 
@@ -8,17 +8,18 @@ import keras
 
 from lmzoo.layers import TransformerEmbedding
 
-# Arguments for embeddings of tokens as they are.
+# Arguments for token embeddings without segments and LayerNorm.
 PLAIN = {"num_segments": 0, "normalize": False}
 
 
 def build_embeddings(config: Any, dtype: keras.DTypePolicy, **arguments: Any) -> TransformerEmbedding:
-    """Return the embeddings of a family.
+    """Return an embedding layer with the sizes of a configuration.
 
     Args:
-        config: `vocabulary_size`, `hidden_dim`, `max_sequence_length`, `dropout` and `initializer_range` are read.
+        config: configuration with `vocabulary_size`, `hidden_dim`, `max_sequence_length`, `dropout` and
+            `initializer_range`.
         dtype: dtype policy.
-        **arguments: others of `TransformerEmbedding`, or other sizes.
+        **arguments: other arguments of `TransformerEmbedding`, or replacements of the sizes.
     """
     sizes = {
         "hidden_dim": config.hidden_dim,

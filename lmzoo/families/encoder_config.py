@@ -1,4 +1,4 @@
-"""The parts of a configuration that all Transformers, and all decoders, share."""
+"""Base configurations of Transformer encoders and decoders, and checks of their fields."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.errors import ArgumentError
 from lmzoo.layers.activations import get_activation
 
-MOST_LAYERS = 1000  # several times those of the deepest published models
+MOST_LAYERS = 1000  # far more than the deepest published models have
 _DEPTHS = ("num_layers", "num_inner_repetitions")
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """Shape and constants of a Transformer; the only source of validation, defaults and `get_config`.
+    """Base configuration of Transformers: it defines defaults, checks values, and is stored by `get_config`.
 
-    The fields are the arguments that `BertBackbone` documents. There are at most `MOST_LAYERS` layers.
+    `BertBackbone` documents the fields. A model has at most `MOST_LAYERS` layers.
     """
 
-    # Row of the position table that the first token gets. If it is not 0, padding gets the row before it.
+    # Row of the position table for the first token. If it is not 0, padding gets the row before it.
     first_position: ClassVar[int] = 0
     has_segments: ClassVar[bool] = True  # whether there may be a segment table
 
@@ -39,17 +39,17 @@ class EncoderConfig:
 
     @property
     def block_arguments(self) -> tuple[int, int, int, str, float, float, float]:
-        """The first arguments of `lmzoo.layers.TransformerBlock`: those that every block has."""
+        """Positional arguments of `lmzoo.layers.TransformerBlock` from the configuration."""
         sizes = self.num_heads, self.hidden_dim, self.intermediate_dim
         return *sizes, self.activation, self.dropout, self.layer_norm_epsilon, self.initializer_range
 
     def __post_init__(self) -> None:
-        """Check every field.
+        """Check all fields.
 
         Raises:
-            ValueError: naming the field, its value and what is allowed.
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
-        # Types are strings where annotations are postponed.
+        # With postponed annotations, types are strings.
         integers = [field.name for field in fields(self) if field.type in (int, "int")]
         require_positive(self, *(name for name in integers if name != "num_segments"))
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
@@ -64,7 +64,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FairseqEncoderConfig(EncoderConfig):
-    """The same with the defaults of fairseq's encoders, without segments and with positions from 2."""
+    """Configuration with the defaults of fairseq's encoders: no segments, and positions from 2."""
 
     num_segments: int = 0
     layer_norm_epsilon: float = 1e-5
@@ -74,9 +74,9 @@ class FairseqEncoderConfig(EncoderConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DecoderConfig(EncoderConfig):
-    """The same with the defaults of OpenAI's decoders, which have no segments."""
+    """Configuration with the defaults of OpenAI's decoders, without segments."""
 
-    intermediate_dim: Any = None  # an int; None stands for four times `hidden_dim`
+    intermediate_dim: Any = None  # an int; None becomes four times `hidden_dim`
     num_segments: int = 0
     activation: str = "gelu_tanh"
     layer_norm_epsilon: float = 1e-5
@@ -84,7 +84,7 @@ class DecoderConfig(EncoderConfig):
     has_segments = False
 
     def __post_init__(self) -> None:
-        """Set the default of `intermediate_dim`, and check every field."""
+        """Set the default of `intermediate_dim`, and check all fields."""
         if self.intermediate_dim is None and isinstance(self.hidden_dim, int):
             object.__setattr__(self, "intermediate_dim", 4 * self.hidden_dim)
         super().__post_init__()
@@ -92,7 +92,7 @@ class DecoderConfig(EncoderConfig):
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Raise a ValueError unless the fields with these names are positive integers, and depths small ones."""
+    """Check that the fields `names` are positive integers, and numbers of layers at most `MOST_LAYERS`."""
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)
@@ -100,14 +100,15 @@ def require_positive(config: object, *names: str) -> None:
 
 
 def require_multiple(config: object, name: str, divisor: str) -> None:
-    """Raise a ValueError unless one field, an integer, is a multiple of another."""
-    value, part = getattr(config, name), getattr(config, divisor)
-    if value % part:
-        raise ArgumentError(f"`{name}` ({value}) must be a multiple of `{divisor}` ({part}).", divisor)
+    """Check that the integer field `name` is a multiple of the field `divisor`."""
+    value = getattr(config, name)
+    divisor_value = getattr(config, divisor)
+    if value % divisor_value:
+        raise ArgumentError(f"`{name}` ({value}) must be a multiple of `{divisor}` ({divisor_value}).", divisor)
 
 
 def check_rates(config: Any) -> None:
-    """Check the fields `dropout` and `initializer_range`."""
+    """Check that `dropout` is in [0, 1) and `initializer_range` is finite and not negative."""
     require_share("dropout", config.dropout)
     deviation = config.initializer_range
     valid = is_number(deviation, 0) and deviation < math.inf

@@ -9,7 +9,7 @@ from lmzoo.common.tensor_types import Tensor, Tensors
 
 
 def known_values(x: Tensor) -> np.ndarray | None:
-    """Return the values of `x`, or None while a graph is built."""
+    """Return the values of `x` as an array, or None for a symbolic tensor."""
     if isinstance(x, keras.KerasTensor):
         return None
     if keras.backend.backend() == "jax":
@@ -22,19 +22,19 @@ def known_values(x: Tensor) -> np.ndarray | None:
 
         if tf.is_tensor(x) and not hasattr(x, "numpy"):
             return None
-    elif getattr(x, "is_meta", False):  # of torch: Keras derives shapes from tensors without values
+    elif getattr(x, "is_meta", False):  # on torch, Keras infers shapes from tensors without values
         return None
     return keras.ops.convert_to_numpy(x)
 
 
 def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
-    """Check one of a backbone's inputs, (B, T) or (B, T, W); while a graph is built, only that it is a tensor.
+    """Check that ids, int (B, T) or (B, T, W), are in 0 to `size` - 1 and have at least `rank` axes.
 
-    Ids are 0 to `size` - 1, in at least `rank` axes.
+    While a graph is built, only the type is checked.
 
     Raises:
-        TypeError: if it has no shape.
-        ValueError: for an id that is negative or too high, naming the sequence and the position.
+        TypeError: If `ids` is neither an array nor a tensor.
+        ValueError: For too few axes or an id out of range; the message gives the id's sequence and position.
     """
     if not hasattr(ids, "shape"):
         raise TypeError(f"`{name}` must be an array or a tensor, got {type(ids).__name__}.")
@@ -43,19 +43,19 @@ def check_ids(name: str, ids: Tensor, size: int, rank: int) -> None:
         return
     if values.ndim < rank:
         raise ValueError(f"`{name}` must have {rank} axes, got the shape {values.shape}.")
-    # Comparing all values would make arrays of the same size, and `ids` may be a whole data set.
+    # Minimum and maximum first: comparing all values takes as much memory as `ids`, which may be a whole dataset.
     if values.size and not 0 <= values.min() <= values.max() < size:
-        at = tuple(np.argwhere(~((values >= 0) & (values < size)))[0])
+        index = tuple(np.argwhere(~((values >= 0) & (values < size)))[0])
         raise ValueError(
-            f"`{name}` must be in 0..{size - 1}, got {values[at]} in sequence {at[0]} at position {at[1]}."
+            f"`{name}` must be in 0..{size - 1}, got {values[index]} in sequence {index[0]} at position {index[1]}."
         )
 
 
 def check_like(name: str, value: Tensors, spec: Tensors) -> None:
-    """Check that nested tensors have the structure and shapes of nested dicts and tuples of `keras.KerasTensor`.
+    """Check that nested tensors have the structure and shapes of `spec`, nested dicts and tuples of `KerasTensor`.
 
     Raises:
-        ValueError: with both structures of shapes.
+        ValueError: If they differ; the message shows both.
     """
     try:
         keras.tree.assert_same_structure(keras.tree.lists_to_tuples(value), spec)

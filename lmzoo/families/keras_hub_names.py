@@ -1,4 +1,4 @@
-"""The parts of backbones under the names that they have in KerasHub, and messages for parts that a model lacks."""
+"""KerasHub's attribute names of backbones, and error messages for parts that a model lacks."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _MISSING_IN_SEQ2SEQ = {
 
 
 class KerasHubBackboneNames:
-    """Attributes of a backbone with KerasHub's names. A model without such a part raises an AttributeError."""
+    """Mixin with KerasHub's names of a backbone's parts; a missing part raises an AttributeError."""
 
     reads_source: ClassVar[bool]
 
     @property
     def token_embedding(self) -> keras.layers.Layer:
-        """The table of token embeddings: `embeddings.token_embedding`."""
+        """Layer of token embeddings, `embeddings.token_embedding`."""
         return self.embeddings.token_embedding
 
     @property
     def position_embedding(self) -> keras.layers.Layer:
-        """The table of learned positions: `embeddings.position_embedding`."""
+        """Layer of learned position embeddings, `embeddings.position_embedding`."""
         if self.embeddings.position_embedding is None:
-            raise AttributeError  # whose message is that of `__getattr__`
+            raise AttributeError  # Python then calls `__getattr__`, which raises one with a message
         return self.embeddings.position_embedding
 
     @property
     def transformer_layers(self) -> list[keras.layers.Layer]:
-        """The Transformer blocks, first to last: `blocks`."""
+        """Transformer blocks, first to last, `blocks`."""
         return self.blocks
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError that says which part the model lacks."""
-        if name not in _MISSING and hasattr(super(), "__getattr__"):  # on torch, which keeps layers there
+        """Raise an AttributeError that explains the missing part."""
+        if name not in _MISSING and hasattr(super(), "__getattr__"):  # torch looks up layers there
             return super().__getattr__(name)  # type: ignore[misc]
         reasons = {**_MISSING, **_MISSING_IN_SEQ2SEQ} if self.reads_source else _MISSING
         reason = f": {reasons[name]}" if name in reasons else ""

@@ -1,4 +1,4 @@
-"""What language models without attention share: each reads a text from left to right."""
+"""Base classes of left-to-right language models without attention."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmzoo.training import FineTuningRecipe
 
 @dataclass(frozen=True, kw_only=True)
 class LeftToRightConfig:
-    """What the configurations have in common; the only source of validation, defaults and `get_config`."""
+    """Base configuration of left-to-right language models: it defines defaults and checks values."""
 
     vocabulary_size: int
     hidden_dim: int
@@ -32,10 +32,10 @@ class LeftToRightConfig:
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Check the fields; integers are sizes, which must be positive.
+        """Check all fields; integers are sizes, which must be positive.
 
         Raises:
-            ValueError: naming the field, its value and what is allowed.
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         types = {field.name: field.type for field in fields(self)}
         require_positive(self, *(name for name, type in types.items() if type == "int"))
@@ -45,33 +45,34 @@ class LeftToRightConfig:
 
 
 class LeftToRightBackbone(Backbone):
-    """Embeddings without positions, and layers that a family defines with `make_layers` and `hidden_layers`.
+    """Base class of left-to-right language models: embeddings without positions, then the family's layers.
 
-    `pooled_output` is the vector of the last token. With dropout, `sequence_output` is the last hidden state after it.
+    A family defines its layers in `make_layers` and applies them in `hidden_layers`. `sequence_output` is the last
+    hidden state after dropout, and `pooled_output` the last real token's vector in it.
     """
 
     causal = True
-    # They are trained from scratch: see "Which settings" in docs/guides/language_models.md.
+    # For training from scratch: see "Which settings" in docs/guides/language_models.md.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"causal_lm": FineTuningRecipe(1e-2)}
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """See `Backbone.id_counts`."""
+        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
         return {"token_ids": self.config.vocabulary_size, "padding_mask": 2}
 
     @classmethod
     @abstractmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the family's own layers, by attribute name."""
+        """Return the family's layers after the embeddings, by attribute name."""
 
     @classmethod
     @abstractmethod
     def hidden_layers(cls, config: Any, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """Return hidden states after the embeddings, float (B, T, H), in training with dropout between the layers."""
+        """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph."""
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
         # === Layers ===
         layers: dict[str, Any] = {
             "embeddings": build_embeddings(config, dtype, max_sequence_length=None, **PLAIN),
@@ -90,18 +91,18 @@ class LeftToRightBackbone(Backbone):
 
     @abstractmethod
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """Return a cache for `call_with_cache`, with room for `length` positions of `batch` sequences."""
+        """Return an empty cache for `call_with_cache`, with room for `length` positions of `batch` sequences."""
 
     @abstractmethod
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
-        """Return the last hidden states of new tokens, which follow those that the cache holds.
+        """Read new tokens after the tokens in the cache, and return their last hidden states and the new cache.
 
         Args:
             token_ids: int (B, S), the new tokens.
-            cache: see `empty_cache`; tensors have the batch as their first axis. It holds something of each position,
-                so that a sequence may be continued from any of them.
-            index: int or int tensor (), the position of the first new token.
+            cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
+                axis. It has an entry for each position, so that a sequence may be continued from any position.
+            index: int or int tensor (), position of the first new token.
 
         Returns:
-            Float (B, S, H), the `sequence_output` at the new tokens, and the cache with them.
+            The `sequence_output` at the new tokens, float (B, S, H), and the cache with the new tokens.
         """

@@ -1,4 +1,4 @@
-"""Low-rank updates of some layers of a model (Hu et al., 2021)."""
+"""LoRA: trainable low-rank updates of a model's layers (Hu et al., 2021)."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ _RANK = "lora/rank"
 
 
 class LoraModel(NamedInputsModel):
-    """A model whose layers take low-rank updates.
+    """Model whose layers can have low-rank updates (LoRA).
 
     Attributes:
-        lora_rank: Rank of the updates, or None without any.
+        lora_rank: int, rank of the updates, or None without LoRA.
     """
 
     lora_rank: int | None = None
 
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
-        """Freeze the model and add trainable low-rank updates to some projections (Hu et al., 2021).
+        """Freeze the model and add trainable low-rank updates to Dense layers (Hu et al., 2021).
 
-        Files hold the weights with the updates added: a loaded model computes the same, without LoRA. Weights of int8
-        stay as they are: their updates are saved, and the loaded model has them.
+        Saved files hold the weights with the updates added: a loaded model computes the same without LoRA. The updates
+        of int8 weights are saved separately, and the loaded model has LoRA.
 
         Args:
             rank: int, rank of the updates.
             target_layer_names: names of the Dense layers to adapt.
 
         Raises:
-            ValueError: for a rank that is not a positive integer, or if there is no Dense layer with these names.
+            ValueError: If the rank is not a positive integer, or no Dense layer has one of the names.
         """
         require(is_integer(rank, 1), "rank", "a positive integer", rank)
         adaptable = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
@@ -56,16 +56,16 @@ class LoraModel(NamedInputsModel):
         self._adapt(targets, rank)
 
     def save_lora_weights(self, filepath: str | Path) -> None:
-        """Write the low-rank updates to a file, without the weights that they are added to.
+        """Write the low-rank updates to a file, without the weights of the model.
 
-        Of several processes, only one should write.
+        With several processes, call it in only one of them.
 
         Args:
-            filepath: path of a file that ends in `.lora.h5`. If writing fails, an existing one stays as it was.
+            filepath: path that ends in `.lora.h5`. If writing fails, an existing file is left unchanged.
 
         Raises:
-            ValueError: if the model has no LoRA, or the path has another ending.
-            OSError: if the file cannot be written.
+            ValueError: If the model has no LoRA, or the path has another suffix.
+            OSError: If the file cannot be written.
 
         Example:
 
@@ -84,24 +84,24 @@ class LoraModel(NamedInputsModel):
         if not self.lora_rank:
             raise ValueError(f"This {type(self).__name__} has no LoRA to save. Call `enable_lora(rank)` first.")
         arrays = [(_RANK, np.array(self.lora_rank))]
-        for layer_path, layer in _adapted(self).items():
+        for layer_path, layer in _lora_layers(self).items():
             arrays += [(f"lora/{layer_path}/{update.name}", _as_array(update)) for update in updates_of(layer)]
         write_hdf5(path, arrays)
 
     def load_lora_weights(self, filepath: str | Path) -> None:
-        """Read low-rank updates that `save_lora_weights` wrote.
+        """Load low-rank updates from a file written by `save_lora_weights`.
 
-        A model without LoRA gets it as if `enable_lora` had been called, with the rank and the layers of the file. Then
+        A model without LoRA is first adapted like by `enable_lora`, with the rank and layers of the file. Afterwards,
         `compile` a task on the model again, as after `enable_lora`.
 
         Args:
-            filepath: path of a file that ends in `.lora.h5`. The updates fit the weights next to which they were
-                trained, such as those of the same preset.
+            filepath: path that ends in `.lora.h5`. Load the updates into a model with the weights that they were
+                trained for, such as the same preset.
 
         Raises:
-            PresetError: if the file is missing or damaged, holds something else, or updates that do not fit the
-                model's layers. The model stays as it was.
-            ValueError: if the path has another ending, or the model has LoRA of another rank or in other layers.
+            PresetError: If the file is missing or damaged, or holds no updates or updates that do not fit the model's
+                layers. The model is left unchanged.
+            ValueError: If the path has another suffix, or the model has LoRA of another rank or in other layers.
         """
         path = _lora_path(filepath)
         rank, updates = _read_updates(path)
@@ -120,7 +120,7 @@ class LoraModel(NamedInputsModel):
                 f"{path} holds updates of rank {rank}, but the LoRA of this {type(self).__name__} has rank "
                 f"{self.lora_rank}. Load them into a model without LoRA."
             )
-        elif different := sorted(_adapted(self).keys() ^ updates.keys()):
+        elif different := sorted(_lora_layers(self).keys() ^ updates.keys()):
             raise ValueError(
                 f"{path} holds updates of other layers than the LoRA of this {type(self).__name__}: only one of them "
                 f"has {different[0]!r}. Load them into a model without LoRA."
@@ -131,7 +131,7 @@ class LoraModel(NamedInputsModel):
                 update.assign(arrays[update.name])
 
     def _adapt(self, targets: Sequence[keras.layers.Layer], rank: int) -> None:
-        """Freeze the model and add updates to some of its layers."""
+        """Freeze the model and add low-rank updates to the layers `targets`."""
         self.trainable = True
         self.lora_rank = rank
         freeze_others(self, targets)
@@ -145,35 +145,35 @@ class LoraModel(NamedInputsModel):
 
 
 def freeze_others(model: keras.Model, targets: Sequence[keras.layers.Layer]) -> None:
-    """Freeze all layers of a model but some."""
+    """Freeze all layers of a model except `targets`."""
     for layer in sublayers(model):
-        inside = [*sublayers(layer)]
+        children = [*sublayers(layer)]
         if layer in targets:
             continue
-        if not inside:
+        if not children:
             layer.trainable = False
-        else:  # its own weights
-            inner_ids = {id(weight) for part in inside for weight in part.weights}
+        else:  # only the layer's own weights, since its children may be targets
+            inner_ids = {id(weight) for child in children for weight in child.weights}
             for weight in layer.trainable_weights:
                 weight.trainable &= id(weight) in inner_ids
 
 
-def _adapted(model: keras.Model) -> dict[str, keras.layers.Layer]:
-    """Return the layers that have updates, by their paths."""
+def _lora_layers(model: keras.Model) -> dict[str, keras.layers.Layer]:
+    """Return the layers with low-rank updates, by path."""
     return {layer.path: layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)}
 
 
 def _as_array(variable: keras.Variable) -> np.ndarray:
-    """Return a variable's values in a dtype that HDF5 has."""
+    """Return a variable's values in a dtype that HDF5 supports."""
     value = keras.ops.cast(variable, "float32") if variable.dtype == "bfloat16" else variable
     return keras.ops.convert_to_numpy(value)
 
 
 def _lora_path(filepath: str | Path) -> Path:
-    """Return the path of a file of updates.
+    """Return the path of a LoRA file with `~` expanded, after checking its suffix.
 
     Raises:
-        ValueError: if it does not end in `.lora.h5`.
+        ValueError: If it does not end in `.lora.h5`.
     """
     check_path(filepath)
     path = Path(filepath).expanduser()
@@ -183,10 +183,10 @@ def _lora_path(filepath: str | Path) -> Path:
 
 
 def _read_updates(path: Path) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
-    """Return the rank in a file of updates, and the updates by paths of layers and names of variables.
+    """Read a LoRA file, and return the rank and the updates by layer path and variable name.
 
     Raises:
-        PresetError: if it is missing, damaged, or not such a file.
+        PresetError: If the file is missing, damaged, or not a LoRA file.
     """
     with contextlib.closing(Hdf5File(path)) as file:
         arrays = {name: file.read(name) for name in file.names()}
@@ -201,18 +201,19 @@ def _read_updates(path: Path) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
 
 
 def _check_shapes(path: Path, rank: int, layer: keras.layers.Layer, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that updates fit the weights of a layer.
+    """Check that updates have the shapes that a layer's weights need.
 
     Raises:
-        PresetError: if they do not.
+        PresetError: If the shapes differ.
     """
     weight = next(weight for weight in layer.weights if weight.name in ("kernel", "embeddings"))
     shapes = {
         f"lora_{weight.name}_a": (*weight.shape[:-1], rank),
         f"lora_{weight.name}_b": (rank, weight.shape[-1]),
     }
-    found = {name: array.shape for name, array in arrays.items()}
-    if found != shapes:
+    stored_shapes = {name: array.shape for name, array in arrays.items()}
+    if stored_shapes != shapes:
         raise PresetError(
-            f"{path} does not fit this model: the updates of {layer.path!r} must have the shapes {shapes}, got {found}."
+            f"{path} does not fit this model: the updates of {layer.path!r} must have the shapes {shapes}, got "
+            f"{stored_shapes}."
         )

@@ -1,4 +1,4 @@
-"""Weights of models with more tokens, or fewer."""
+"""Copying of weights between models with different vocabulary sizes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import numpy as np
 
 
 def copy_weights(model: keras.Model, resized: keras.Model, seed: int) -> None:
-    """Copy the weights into a model that differs in the number of tokens only.
+    """Copy weights into a model that differs only in its number of tokens.
 
-    A weight with an axis of tokens is cut there, or extended by draws from normal distributions: those with the mean
-    and the variance of the old rows in each column.
+    A weight with a token axis is truncated, or extended by rows drawn from normal distributions with the mean and
+    variance of each column of the old rows.
 
     Args:
-        model: the model.
-        resized: the model to copy into.
-        seed: seed of the draws.
+        model: model to copy from.
+        resized: model to copy into.
+        seed: seed of the new rows.
     """
     rng = np.random.default_rng(seed)
     for old, new in zip(model.weights, resized.weights, strict=True):

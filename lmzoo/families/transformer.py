@@ -35,6 +35,9 @@ class TransformerBackbone(Backbone):
     * `position_table`: whether there is a table of learned positions, next to other tables of embeddings.
     * `scales_outputs`: whether the kernels whose outputs are added to the residual stream are small at first: their
       deviation is divided by the square root of their number (Radford et al., 2019, section 2.3).
+
+    The result of a layer `position_bias`, such as `lmzoo.layers.RelativePositionBias`, which a family adds in
+    `make_layers`, is added to the attention scores of all blocks.
     """
 
     norm: ClassVar[str] = "post"
@@ -43,6 +46,7 @@ class TransformerBackbone(Backbone):
     use_bias: ClassVar[bool] = True
     position_table: ClassVar[bool] = True
     scales_outputs: ClassVar[bool] = False
+    position_bias: keras.layers.Layer | None = None
 
     @property
     def id_counts(self) -> dict[str, int]:
@@ -99,9 +103,10 @@ class TransformerBackbone(Backbone):
     @classmethod
     def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
         """Return the hidden states after each block, (B, T, H), of the first ones and a mask of real tokens."""
+        bias = position_bias(layers.get("position_bias"), x)
         states = []
         for block in layers["blocks"]:
-            x = block(x, mask)
+            x = block(x, mask, bias=bias)
             states.append(x)
         return states
 
@@ -113,7 +118,9 @@ class TransformerBackbone(Backbone):
             gather = GatherPositions(dtype=layers["embeddings"].dtype_policy, name="last_token")
             return gather(states[-1], last)[:, 0]
         # For the first position only. Compiled code leaves out the outputs that a task does not use.
-        pooled = layers["blocks"][-1](states[-2], mask, states[-2][:, :1])  # (B, 1, H)
+        bias = position_bias(layers.get("position_bias"), states[-2])
+        bias = None if bias is None else bias[:, :, :1]  # (1, N, 1, T)
+        pooled = layers["blocks"][-1](states[-2], mask, states[-2][:, :1], bias=bias)  # (B, 1, H)
         pooled = layers["final_norm"](pooled) if "final_norm" in layers else pooled
         return layers["pooler"](pooled) if "pooler" in layers else pooled[:, 0]
 
@@ -190,7 +197,11 @@ class TransformerBackbone(Backbone):
         """
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        return [block.attention_scores(hidden, mask) for block, hidden in zip(self.blocks, hidden_states, strict=False)]
+        bias = position_bias(self.position_bias, hidden_states[0])
+        return [
+            block.attention_scores(hidden, mask, bias)
+            for block, hidden in zip(self.blocks, hidden_states, strict=False)
+        ]
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
         """Return a cache for `call_with_cache`: keys and values of each block for `batch` sequences of `length`."""
@@ -238,9 +249,18 @@ class TransformerBackbone(Backbone):
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         before = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        chosen = at_positions(before, positions)  # (B, M, H)
-        vectors = self.blocks[-1](before, mask, chosen, positions=positions)  # (B, M, H)
+        bias = position_bias(self.position_bias, before, positions)
+        queries = at_positions(before, positions)  # (B, M, H)
+        vectors = self.blocks[-1](before, mask, queries, positions=positions, bias=bias)  # (B, M, H)
         return self.final_norm(vectors) if self.norm == "pre" else vectors
+
+
+def position_bias(layer: keras.layers.Layer | None, x: Tensor, positions: Tensor | None = None) -> Tensor | None:
+    """Return what a family adds to the attention scores of vectors `x`, (B, T, H), or None if it adds nothing.
+
+    It is float (1, N, T, T) or, for queries at chosen `positions`, int (B, M), float (B, N, M, T).
+    """
+    return None if layer is None else layer(x, positions)
 
 
 def inputs_of(config: EncoderConfig) -> Features:

@@ -1,1 +1,1 @@
-"""File handling that imports no models: atomic writes, manifests, JSON, archives, downloads and their cache."""
+"""File handling: atomic writes, manifests, JSON, archives, downloads and their cache."""

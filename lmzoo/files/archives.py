@@ -1,4 +1,4 @@
-"""Unpacks untrusted archives: nothing is written outside of the folder, and sizes are limited."""
+"""Safe unpacking of untrusted archives, with limits on paths and sizes."""
 
 from __future__ import annotations
 
@@ -15,35 +15,40 @@ from typing import Any
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
-# Weights hardly compress, vocabularies to a third; the formats would allow a factor of a thousand.
-_RATIO, _ALLOWANCE = 10, 64 << 20
-_MOST_MEMBERS = 1000
-_LONGEST_HEADER = 1 << 20
-_BLOCK = 1 << 16
+# Limit of the unpacked size: weights hardly compress, and vocabularies to a third, but archive bombs a thousandfold.
+_MAX_RATIO = 10
+_ALLOWANCE = 64 << 20  # bytes, in addition
+_MAX_MEMBERS = 1000
+_MAX_HEADER_BYTES = 1 << 20
+_BLOCK_BYTES = 1 << 16
 
-# Path, size in bytes, and what opens the content, which is None for a directory.
+# Path, size in bytes, and a function that opens the content, or None for a directory.
 _Member = tuple[str, int, Callable[[], Any] | None]
 
 
 def unpack(archive: Path, folder: Path) -> None:
-    """Unpack an archive into an empty directory; after an error, some of its files may be there.
+    """Unpack an untrusted archive into an empty directory.
 
-    Its name ends in .tar.gz or .tgz, or it is a zip file, such as a .keras file.
+    After an error, some of its files may remain in the directory.
+
+    Args:
+        archive: path of a .tar.gz or .tgz file, or of a zip file under any other name, such as a .keras file.
+        folder: path of an empty directory.
 
     Raises:
-        ValueError: if the archive is damaged; if it holds anything but files and directories, a path outside of the
-            directory, or a path twice; if it unpacks to more than 64 MiB plus 10 times its size, or 1,000 entries.
+        ValueError: if the archive is damaged; if it contains links, devices, a path outside of the directory or the
+            same path twice; if it unpacks to more than 64 MiB plus 10 times its size, or to more than 1,000 entries.
         OSError: if the files cannot be written.
     """
-    room = _RATIO * archive.stat().st_size + _ALLOWANCE
+    remaining_bytes = _MAX_RATIO * archive.stat().st_size + _ALLOWANCE
     members = _tar_members(archive) if archive.suffix in (".gz", ".tgz") else _zip_members(archive)
     try:
         for count, (name, size, open_content) in enumerate(members):
-            room -= size
-            if size < 0 or room < 0 or count == _MOST_MEMBERS:
+            remaining_bytes -= size
+            if size < 0 or remaining_bytes < 0 or count == _MAX_MEMBERS:
                 raise ValueError(
-                    f"{archive.name} is refused: it unpacks to more than {_RATIO} times its size or to more than "
-                    f"{_MOST_MEMBERS} files."
+                    f"{archive.name} is refused: it unpacks to more than {_MAX_RATIO} times its size or to more than "
+                    f"{_MAX_MEMBERS} files."
                 )
             path = PurePosixPath(name)
             if path.is_absolute() or ".." in path.parts or set(name) & set("\\:\0"):
@@ -56,12 +61,13 @@ def unpack(archive: Path, folder: Path) -> None:
                 raise ValueError(f"{archive.name} contains {name!r} twice.")
             target.parent.mkdir(parents=True, exist_ok=True)
             with open_content() as content, target.open("wb") as file:
-                shutil.copyfileobj(content, file, _BLOCK)
+                shutil.copyfileobj(content, file, _BLOCK_BYTES)
     except (EOFError, RuntimeError, gzip.BadGzipFile, tarfile.TarError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{archive.name} is damaged or not an archive ({error}).") from error
 
 
 def _zip_members(path: Path) -> Iterator[_Member]:
+    """Yield the members of a zip file."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
             kind = stat.S_IFMT(info.external_attr >> 16)
@@ -73,26 +79,27 @@ def _zip_members(path: Path) -> Iterator[_Member]:
 
 
 def _tar_members(path: Path) -> Iterator[_Member]:
+    """Yield the members of a compressed tar file."""
     with _Metered(path) as file:
         with tarfile.open(fileobj=file, mode="r|") as archive:
             for member in archive:
                 if not (member.isreg() or member.isdir()):
                     raise ValueError(f"{path.name} contains {member.name!r}, a link or device: only files are allowed.")
-                file.room = member.size + _LONGEST_HEADER
+                file.room = member.size + _MAX_HEADER_BYTES
                 yield (
                     member.name,
                     member.size,
                     None if member.isdir() else functools.partial(archive.extractfile, member),
                 )
-                file.room = _LONGEST_HEADER
-        while file.read(_BLOCK):  # up to the end, where the checksum is
+                file.room = _MAX_HEADER_BYTES
+        while file.read(_BLOCK_BYTES):  # read to the end, so that the checksum is verified
             pass
 
 
 class _Metered(gzip.GzipFile):
-    """A gzip file that gives at most `room` more bytes, since tarfile reads headers of any length into memory."""
+    """A gzip file with a limit of `room` more bytes, since tarfile reads headers of any length into memory."""
 
-    room = _LONGEST_HEADER
+    room = _MAX_HEADER_BYTES
 
     def read(self, size: int | None = -1) -> bytes:
         data = super().read(size)

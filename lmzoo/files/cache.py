@@ -1,4 +1,4 @@
-"""The cache of downloads: a directory for each archive or set of files, either complete or absent."""
+"""The cache of downloads: one directory for each archive or set of files, complete or absent."""
 
 from __future__ import annotations
 
@@ -22,22 +22,24 @@ from lmzoo.files.preset_files import MANIFEST_FILE
 
 
 def cache_directory() -> Path:
-    """Return the directory of downloads: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
+    """Return the directory of the cache: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
     caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(os.environ.get("LMZOO_CACHE") or f"{caches}/lmzoo").expanduser().resolve()
 
 
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
-    """Return a directory of the cache with these files; download them if they are not there yet, unpack archives.
+    """Return a cache directory with some files; download and unpack them on the first call.
 
-    `label` begins the directory's name. Files called .zip, .tar.gz or .tgz are archives.
+    Args:
+        label: str, prefix of the directory's name.
+        files: the files by name. Archives, with names in .zip, .tar.gz or .tgz, are unpacked.
 
     Returns:
-        The directory; if it holds nothing but one folder, as archives often do, that folder.
+        The directory; if it contains only one subdirectory, as archives often do, the subdirectory.
 
     Raises:
-        ValueError: if a file is not the expected one, or an archive is damaged or not safe to unpack.
-        OSError: if a file is neither in the cache nor available, or the cache cannot be written.
+        ValueError: if a file is not the expected one, or an archive is damaged or unsafe.
+        OSError: if a file is neither cached nor available, or the cache cannot be written.
     """
     key = json.dumps({name: asdict(file) for name, file in files.items()}, sort_keys=True)
     label = re.sub(r"[^\w.-]+", "_", label).lstrip(".")[:80]
@@ -47,12 +49,13 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
             raise FileNotFoundError("It is not in the cache, and HF_HUB_OFFLINE is set.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
-            if not folder.is_dir():  # another process may have made it in the meantime
-                _make(folder, files)
-    return _content(folder)
+            if not folder.is_dir():  # another process may have created it while this one waited
+                _create(folder, files)
+    return _find_content(folder)
 
 
-def _make(folder: Path, files: Mapping[str, RemoteFile]) -> None:
+def _create(folder: Path, files: Mapping[str, RemoteFile]) -> None:
+    """Download files into a new cache directory, and unpack archives."""
     for unfinished in folder.parent.glob(f".{folder.name}.*.*"):  # left by a killed process
         shutil.rmtree(unfinished)
     parts = folder.with_name(f".{folder.name}.parts")
@@ -67,14 +70,15 @@ def _make(folder: Path, files: Mapping[str, RemoteFile]) -> None:
             try:
                 unpack(parts / name, temporary)
             except ValueError:
-                (parts / name).unlink()  # otherwise the next attempt would take it for complete
+                (parts / name).unlink()  # so that the next attempt downloads it again
                 raise
-        content = _content(temporary)
+        content = _find_content(temporary)
         if not (content / MANIFEST_FILE).exists():
             write_manifest(content)
     shutil.rmtree(parts)
 
 
-def _content(folder: Path) -> Path:
+def _find_content(folder: Path) -> Path:
+    """Return the only subdirectory of a directory that contains nothing else, or else the directory."""
     visible = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
     return visible[0] if len(visible) == 1 and visible[0].is_dir() else folder

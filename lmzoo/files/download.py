@@ -1,4 +1,4 @@
-"""Downloads over HTTP: resumed after an interruption, verified, and aborted when the server goes silent."""
+"""Downloads over HTTP that resume after interruptions and verify the file."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lmzoo.common.progress import progress_bar
 from lmzoo.files.manifest import mismatch
 
 TIMEOUT = 10.0  # seconds that a server may be silent
-_SLOWEST = 1000  # bytes per second; a server that sends less for that long counts as silent
-_TRIES = 5  # requests for one file, as long as each of them receives a part
-_BLOCK = 1 << 16
-_THIS_MACHINE = ("localhost", "127.0.0.1", "::1")
+_MIN_BYTES_PER_SECOND = 1000  # a server that sends less during the timeout counts as silent
+_MAX_REQUESTS = 5  # for one file, if each of them receives a part
+_BLOCK_BYTES = 1 << 16
+_LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,9 @@ class RemoteFile:
     """A file on a web server.
 
     Attributes:
-        url: https://...; http:// for this machine only.
-        size: its length in bytes, if known.
-        sha256: its digest as hexadecimal digits, if known.
+        url: str, address with https://, or with http:// on this machine.
+        size: int, size in bytes; None if unknown.
+        sha256: str, sha256 in hexadecimal digits; None if unknown.
     """
 
     url: str
@@ -38,93 +38,115 @@ class RemoteFile:
 
 
 def download(path: Path, file: RemoteFile) -> None:
-    """Download a file, or the rest that an earlier attempt left, and verify it.
+    """Download and verify a file, continuing an earlier partial download.
 
-    `<path>.etag` records which version of the file it is.
+    The file `<path>.etag` identifies the version of the file.
+
+    Args:
+        path: path to write the file to.
+        file: the file to download.
 
     Raises:
-        ValueError: if it is not the expected file (the download is then deleted), or the address is not allowed.
-        OSError: if the server fails, is silent or too slow; the downloaded part is kept for the next attempt.
+        ValueError: if it is not the expected file, and is then deleted; or if the address is not allowed.
+        OSError: if the server fails, is silent or too slow; the downloaded part remains for the next attempt.
     """
-    for tries_left in reversed(range(_TRIES)):
-        before = _size(path)
+    for requests_left in reversed(range(_MAX_REQUESTS)):
+        previous_size = _size_of(path)
         try:
             _request(path, file)
             break
         except ConnectionError:
-            if not tries_left or _size(path) == before:
+            if not requests_left or _size_of(path) == previous_size:
                 raise
     if problem := mismatch(path, file.size, file.sha256):
         path.unlink()
         raise ValueError(f"{file.url} is not the expected file: {problem}.")
 
 
-def _size(path: Path) -> int:
+def _size_of(path: Path) -> int:
+    """Return the size of a file in bytes, 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
 def _request(path: Path, file: RemoteFile) -> None:
-    """Request the file, or its rest if a part is there, and write the answer."""
-    have, tag_file = _size(path), path.with_name(f"{path.name}.etag")
-    if have and have == file.size:
+    """Request a file, or the rest of a partial download, and write the response to `path`."""
+    downloaded_bytes = _size_of(path)
+    tag_file = path.with_name(f"{path.name}.etag")
+    if downloaded_bytes and downloaded_bytes == file.size:
         return
     headers = {"User-Agent": "lmzoo", "Accept-Encoding": "identity"}
     tag = tag_file.read_text() if tag_file.exists() else ""
-    if have and (tag or file.sha256):  # otherwise nothing would tell that the file has changed since
-        headers |= {"Range": f"bytes={have}-", **({"If-Range": tag} if tag else {})}
+    if downloaded_bytes and (tag or file.sha256):  # without these, a changed file would go unnoticed
+        headers |= {"Range": f"bytes={downloaded_bytes}-", **({"If-Range": tag} if tag else {})}
     try:
-        with _Session() as session, session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT) as answer:
-            _write(answer, path, tag_file, file)
+        with _Session() as session, session.get(file.url, headers=headers, stream=True, timeout=TIMEOUT) as response:
+            _write_response(response, path, tag_file, file)
     except (TimeoutError, requests.Timeout, urllib3.exceptions.TimeoutError) as error:
         raise TimeoutError(f"{file.url} has sent next to nothing for {TIMEOUT:.0f} seconds.") from error
 
 
-def _write(answer: requests.Response, path: Path, tag_file: Path, file: RemoteFile) -> None:
-    have, partial = _size(path), answer.status_code == http.HTTPStatus.PARTIAL_CONTENT
-    misplaced = partial and not answer.headers.get("Content-Range", "").startswith(f"bytes {have}-")
-    if misplaced or answer.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+def _write_response(response: requests.Response, path: Path, tag_file: Path, file: RemoteFile) -> None:
+    """Write the body of a response to `path`, appending it to a partial download if the server resumes it.
+
+    Raises:
+        ConnectionError: if the download was cut off, or cannot be resumed.
+        ValueError: if the response is not the expected file.
+    """
+    downloaded_bytes = _size_of(path)
+    partial = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
+    misplaced = partial and not response.headers.get("Content-Range", "").startswith(f"bytes {downloaded_bytes}-")
+    if misplaced or response.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         path.unlink(missing_ok=True)
-        raise ConnectionError(f"{file.url} cannot be resumed after {have} bytes.")
-    answer.raise_for_status()
-    if answer.headers.get("Content-Type", "").startswith("text/html"):
-        raise ValueError(f"{answer.url} is a web page, not a file.")
-    have = have if partial else 0
-    total = file.size if answer.raw.length_remaining is None else have + answer.raw.length_remaining
+        raise ConnectionError(f"{file.url} cannot be resumed after {downloaded_bytes} bytes.")
+    response.raise_for_status()
+    if response.headers.get("Content-Type", "").startswith("text/html"):
+        raise ValueError(f"{response.url} is a web page, not a file.")
+    downloaded_bytes = downloaded_bytes if partial else 0
+    total = file.size if response.raw.length_remaining is None else downloaded_bytes + response.raw.length_remaining
     if file.size not in (None, total):
         path.unlink(missing_ok=True)
         raise ValueError(f"{file.url} is not the expected file: it has {total} bytes, not {file.size}.")
     with path.open("ab" if partial else "wb") as out, progress_bar(path.name, total, "bytes") as advance:
         if not partial:
-            tag = answer.headers.get("ETag", "")
-            tag_file.write_text(tag if tag.startswith('"') else "")  # weak ones do not promise equal bytes
-        advance(have)
+            tag = response.headers.get("ETag", "")
+            tag_file.write_text(tag if tag.startswith('"') else "")  # weak tags do not guarantee equal bytes
+        advance(downloaded_bytes)
         try:
-            for block in _blocks(answer.raw):
+            for block in _read_blocks(response.raw):
                 out.write(block)
                 advance(len(block))
-                have += len(block)
-                if total is not None and have > total:
+                downloaded_bytes += len(block)
+                if total is not None and downloaded_bytes > total:
                     break
         except (urllib3.exceptions.ProtocolError, urllib3.exceptions.SSLError) as error:
-            raise ConnectionError(f"{file.url} was cut off after {have} of {total or '?'} bytes.") from error
+            raise ConnectionError(
+                f"{file.url} was cut off after {downloaded_bytes} of {total or '?'} bytes."
+            ) from error
 
 
 class _Session(requests.Session):
-    """A session that sends every request, also after a redirect, over https:// or to this machine."""
+    """A session that only sends requests, including redirects, over https:// or to this machine."""
 
     def get_adapter(self, url: str) -> requests.adapters.BaseAdapter:
         address = urlsplit(url)
-        if address.scheme != "https" and (address.scheme != "http" or address.hostname not in _THIS_MACHINE):
+        if address.scheme != "https" and (address.scheme != "http" or address.hostname not in _LOCAL_HOSTS):
             raise ValueError(f"{url} is refused: only https:// protects a file from changes on the way.")
         return super().get_adapter(url)
 
 
-def _blocks(body: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
-    since, received = time.monotonic(), 0
-    while block := body.read1(_BLOCK):
+def _read_blocks(body: urllib3.BaseHTTPResponse) -> Iterator[bytes]:
+    """Yield the blocks of a response's body.
+
+    Raises:
+        TimeoutError: if the server sends too little within the timeout.
+    """
+    started_at = time.monotonic()
+    received_bytes = 0
+    while block := body.read1(_BLOCK_BYTES):
         yield block
-        received += len(block)
-        if (passed := time.monotonic() - since) >= TIMEOUT:
-            if received < _SLOWEST * passed:
+        received_bytes += len(block)
+        if (seconds := time.monotonic() - started_at) >= TIMEOUT:
+            if received_bytes < _MIN_BYTES_PER_SECOND * seconds:
                 raise TimeoutError
-            since, received = time.monotonic(), 0
+            started_at = time.monotonic()
+            received_bytes = 0

@@ -1,4 +1,4 @@
-"""Files that must lie in a directory: those of presets and checkpoints, of which links could lead out."""
+"""Checks that the files of presets and checkpoints lie in their directory, even through links."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from lmzoo.errors import PresetError
 
 
 def file_in(directory: Path, name: str) -> Path:
-    """Return the path of a file in a directory, in which it must really lie.
+    """Return the path of the file `name` in a directory, after checking that it does not lead out of it.
 
-    A symbolic link may lead to another file in the directory. One that leads out of it is refused, except in Hugging
-    Face's cache, where `snapshots/<revision>/` and its folders hold links into `blobs/` next to `snapshots/`.
+    Symbolic links may lead to other files in the directory. Links out of it are refused, except in Hugging Face's
+    cache, where `snapshots/<revision>/` and its subdirectories contain links into `blobs/` next to `snapshots/`.
 
     Raises:
         PresetError: If the name is a path, or the file is a link out of the directory.
@@ -24,25 +24,25 @@ def file_in(directory: Path, name: str) -> Path:
 
 
 def check_inside(directory: Path, path: Path) -> None:
-    """Refuse a symbolic link out of a directory, except in Hugging Face's cache.
+    """Check that a path does not lead out of a directory through links, except in Hugging Face's cache.
 
     Raises:
-        PresetError: If the file really lies elsewhere.
+        PresetError: If the path leads out of the directory.
     """
     root = Path(os.path.realpath(directory))
-    real = Path(os.path.realpath(path))
-    homes = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
-    if not any(real.is_relative_to(home) for home in homes):
+    real_path = Path(os.path.realpath(path))
+    allowed = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
+    if not any(real_path.is_relative_to(home) for home in allowed):
         raise PresetError(
-            f"{path} is a link to {real}, which is outside the directory, and is not followed. Put the file itself "
-            "there."
+            f"{path} is a link to {real_path}, which is outside the directory, and is not followed. Put the file "
+            "itself there."
         )
 
 
 def has_file(directory: Path, name: str) -> bool:
-    """Return whether a file is in a directory.
+    """Return whether a directory contains a file `name`.
 
     Raises:
-        PresetError: If it is a link out of the directory.
+        PresetError: If the file is a link out of the directory.
     """
     return file_in(directory, name).is_file()

@@ -1,4 +1,4 @@
-"""The manifest: size and sha256 of every file of a preset, checked before anything is read from it."""
+"""Manifests: the size and sha256 of every file of a preset, verified before the preset is read."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
 
-# A file younger than this may change again within one tick of the file system's clock: its check is not remembered.
+# Checks of younger files are not cached: such a file may change again within one tick of the file system's clock.
 _SETTLED_NS = 2_000_000_000
 
 _verified: dict[Path, list[tuple[str, int, int, int, int]]] = {}
 
 
 class ManifestEntry(TypedDict):
-    """A manifest's entry for a file: its size in bytes, and its digest as hexadecimal digits."""
+    """The entry of a file in a manifest: its size in bytes and its sha256 in hexadecimal digits."""
 
     size: int
     sha256: str
 
 
 def write_manifest(directory: str | os.PathLike[str], version: int | None = None) -> None:
-    """Write manifest.json, which lists every file in `directory` except itself and hidden files.
+    """Write manifest.json, which lists all files in `directory` except itself and hidden files.
 
     Args:
-        directory: the preset.
-        version: the preset's version, from 1; by default the one in the manifest that is there, or 1.
+        directory: path of the preset.
+        version: int, version of the preset, at least 1; by default the version in an existing manifest, or 1.
 
     Raises:
-        ValueError: for another version.
+        ValueError: if `version` is not an integer of at least 1.
 
     Example:
 
@@ -57,18 +57,18 @@ def write_manifest(directory: str | os.PathLike[str], version: int | None = None
         with contextlib.suppress(PresetError):  # a damaged manifest is replaced
             version = read_version(directory)
     require(is_integer(version, 1), "version", "an integer of at least 1", version)
-    numbered = {"version": version} if version > 1 else {}
-    paths = {name: directory / name for name in _files(directory) if name != MANIFEST_FILE}
+    version_entry = {"version": version} if version > 1 else {}
+    paths = {name: directory / name for name in _list_files(directory) if name != MANIFEST_FILE}
     files = {name: {"sha256": _sha256(path), "size": path.stat().st_size} for name, path in paths.items()}
     with atomic_file(directory / MANIFEST_FILE) as temporary:
-        write_json(temporary.parent, temporary.name, {"format": 1, **numbered, "files": files})
+        write_json(temporary.parent, temporary.name, {"format": 1, **version_entry, "files": files})
 
 
 def read_version(directory: Path) -> int:
-    """Return the version of a preset, 1 if its manifest says nothing else or is missing.
+    """Return the version in the manifest of a preset, by default 1.
 
     Raises:
-        PresetError: if the manifest cannot be read, or its version is no number.
+        PresetError: if the manifest cannot be read, or its version is not an integer of at least 1.
     """
     if not (directory / MANIFEST_FILE).is_file():
         return 1
@@ -81,12 +81,16 @@ def read_version(directory: Path) -> int:
 
 
 def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
-    """Read the manifest's entries by their paths relative to the directory, with slashes.
+    """Read the manifest of a preset.
+
+    Returns:
+        Its entries by path relative to the directory, with slashes.
 
     Raises:
         PresetError: if the manifest is missing or malformed, or a path in it leads out of the directory.
     """
-    manifest, path = read_json(directory, MANIFEST_FILE), directory / MANIFEST_FILE
+    manifest = read_json(directory, MANIFEST_FILE)
+    path = directory / MANIFEST_FILE
     files = manifest.get("files")
     if manifest.get("format") != 1 or not isinstance(files, dict):
         raise PresetError(f'{path} must hold "format": 1 and an object "files"; it may need a newer lmzoo.')
@@ -101,13 +105,13 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
 def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     """Check every file of a preset against its manifest.
 
-    Files that the manifest does not list are ignored, unless a preset is read from them (config.json, assets/...).
+    Unlisted files are ignored, except those that presets are read from (config.json, assets/...).
 
     Returns:
-        True; False if the directory has no manifest, like presets written by KerasHub.
+        Whether the directory has a manifest; presets written by KerasHub have none.
 
     Raises:
-        PresetError: naming the first file that is missing, truncated, altered or not listed.
+        PresetError: if a file is missing, truncated, altered or not listed; the message names it.
 
     Example: see `write_manifest`.
     """
@@ -125,35 +129,50 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
             raise PresetError(f"{path} is missing, although {MANIFEST_FILE} lists it. {advice}")
         if problem := mismatch(path, **entry):
             raise PresetError(f"{path} was altered: {problem}. {advice}")
-    for name in _files(directory):
+    for name in _list_files(directory):
         if name.split("/")[0] in PRESET_ENTRIES and name not in listed and name != MANIFEST_FILE:
             raise PresetError(f"{directory / name} is not listed in {MANIFEST_FILE}. Remove it if unknown. {advice}")
     return True
 
 
 def listed_files(directory: Path) -> dict[str, str]:
-    """Return what is quickly known of each file of a preset: its size, and its digest if the preset has a manifest."""
+    """Describe each file of a preset by its size and, if the preset has a manifest, its sha256.
+
+    Returns:
+        Descriptions by file name, such as "7 bytes, sha256 2c26b46b".
+    """
     if (directory / MANIFEST_FILE).is_file():
         return {
             name: f"{entry['size']} bytes, sha256 {entry['sha256']}" for name, entry in read_manifest(directory).items()
         }
-    return {name: f"{(directory / name).stat().st_size} bytes" for name in _files(directory)}
+    return {name: f"{(directory / name).stat().st_size} bytes" for name in _list_files(directory)}
 
 
 def mismatch(path: Path, size: int | None = None, sha256: str | None = None) -> str:
-    """Return how a file differs from its known size and digest, such as "it has 6 bytes, not 7"; "" if it does not."""
-    if size is not None and (found := path.stat().st_size) != size:
-        return f"it has {found} bytes, not {size}"
+    """Compare a file with an expected size and sha256.
+
+    Returns:
+        The difference, such as "it has 6 bytes, not 7", or "" if the file matches.
+    """
+    if size is not None and (actual_size := path.stat().st_size) != size:
+        return f"it has {actual_size} bytes, not {size}"
     if sha256 is not None and (digest := _sha256(path)) != sha256:
         return f"its sha256 is {digest}, not {sha256}"
     return ""
 
 
 def verify_once(directory: Path) -> bool:
-    """Run `verify_manifest`, unless this process has already checked these files and they have not changed since."""
+    """Check the files of a preset against its manifest, but only once per process while they are unchanged.
+
+    Returns:
+        Whether the directory has a manifest.
+
+    Raises:
+        PresetError: if a file is missing, truncated, altered or not listed.
+    """
     if not (directory / MANIFEST_FILE).is_file():
         return False
-    stats = [(name, (directory / name).stat()) for name in _files(directory)]
+    stats = [(name, (directory / name).stat()) for name in _list_files(directory)]
     state = [(name, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns) for name, s in stats]
     if _verified.get(directory) != state:
         verify_manifest(directory)
@@ -162,8 +181,8 @@ def verify_once(directory: Path) -> bool:
     return True
 
 
-def _files(directory: Path) -> Iterator[str]:
-    """Yield the files below `directory` as sorted relative paths, without hidden ones (.git, .DS_Store)."""
+def _list_files(directory: Path) -> Iterator[str]:
+    """Yield the relative paths of the files below `directory`, sorted, without hidden files (.git, .DS_Store)."""
     for folder, folders, names in os.walk(directory):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         yield from (

@@ -1,4 +1,4 @@
-"""The names of the files in a preset's directory (KerasHub's layout), and functions for its JSON files."""
+"""File names of presets, in KerasHub's layout, and reading and writing of their JSON files."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CONFIG_FILE = "config.json"  # the backbone, serialized by Keras
 METADATA_FILE = "metadata.json"  # family, parameter count, languages, license, versions, date
 TOKENIZER_FILE = "tokenizer.json"
 PREPROCESSOR_FILE = "preprocessor.json"
-TASK_FILE = "task.json"  # a task's head; absent from a bare backbone's preset
+TASK_FILE = "task.json"  # a task and its head; absent from the preset of a bare backbone
 MODEL_WEIGHTS_FILE = "model.weights.h5"
 TASK_WEIGHTS_FILE = "task.weights.h5"
-MANIFEST_FILE = "manifest.json"  # size and sha256 of all the others
+MANIFEST_FILE = "manifest.json"  # size and sha256 of all other files
 ASSETS_DIR = "assets"
 TOKENIZER_ASSETS_DIR = f"{ASSETS_DIR}/tokenizer"
 
-# The entries of a preset at the top level of its directory. Anything else there (README.md, .git) is the user's.
+# Top-level entries of a preset's directory. Other entries there (README.md, .git) belong to the user.
 PRESET_ENTRIES = frozenset({
     CONFIG_FILE, METADATA_FILE, TOKENIZER_FILE, PREPROCESSOR_FILE, TASK_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE,
     MANIFEST_FILE, ASSETS_DIR,
@@ -29,22 +29,24 @@ PRESET_ENTRIES = frozenset({
 
 
 def read_json(directory: Path, name: str) -> dict[str, Any]:
-    """Read the JSON object in the file `name` of a preset.
+    """Read a JSON object from the file `name` of a preset.
 
     Raises:
         PresetError: If the file is missing, unreadable or not a JSON object.
     """
-    value = _read(directory, name)
+    value = _parse_json(directory, name)
     if not isinstance(value, dict):
         raise PresetError(f"{Path(directory, name)} must hold a JSON object, got {type(value).__name__}.")
     return value
 
 
 def read_metadata(directory: Path) -> dict[str, Any]:
-    """Read what a preset says of itself; files of November 2026 and before have `licence` for `license`.
+    """Read the metadata of a preset: family, parameter count, languages, license, versions and date.
+
+    Presets written until November 2026 store the license as `licence`; it is returned as `license`.
 
     Raises:
-        PresetError: As `read_json`.
+        PresetError: If the file is missing, unreadable or not a JSON object.
     """
     metadata = read_json(directory, METADATA_FILE)
     if "licence" in metadata:
@@ -53,18 +55,23 @@ def read_metadata(directory: Path) -> dict[str, Any]:
 
 
 def read_json_list(directory: Path, name: str) -> list[dict[str, Any]]:
-    """Read the JSON objects in the list in the file `name` of a preset.
+    """Read a list of JSON objects from the file `name` of a preset.
 
     Raises:
         PresetError: If the file is missing, unreadable or not a list of one or more JSON objects.
     """
-    values = _read(directory, name)
+    values = _parse_json(directory, name)
     if not isinstance(values, list) or not values or not all(isinstance(value, dict) for value in values):
         raise PresetError(f"{Path(directory, name)} must hold a list of objects, got {values!r:.100}.")
     return values
 
 
-def _read(directory: Path, name: str) -> Any:
+def _parse_json(directory: Path, name: str) -> Any:
+    """Parse the file `name` of a preset as JSON.
+
+    Raises:
+        PresetError: If the file is missing or unreadable.
+    """
     path = Path(directory, name)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -75,12 +82,12 @@ def _read(directory: Path, name: str) -> Any:
 
 
 class JsonFiles:
-    """The JSON files of a directory, each parsed when it is first read, and kept.
+    """A cached reader of the JSON files in a directory.
 
-    Read a vocabulary by `read_json`: it is large and needed once.
+    Read vocabularies with `read_json` instead: they are large and needed only once.
 
     Attributes:
-        directory: The directory.
+        directory: Path, the directory of the files.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -88,7 +95,7 @@ class JsonFiles:
         self._contents: dict[str, Mapping[str, Any]] = {}
 
     def read(self, name: str) -> Mapping[str, Any]:
-        """Return the object in a file.
+        """Return the JSON object in the file `name`, parsed on the first call.
 
         Raises:
             PresetError: If the file is missing, unreadable or not a JSON object.
@@ -98,15 +105,15 @@ class JsonFiles:
         return self._contents[name]
 
     def read_if_present(self, name: str) -> Mapping[str, Any]:
-        """Return the object in a file, or an empty one if the directory has no such file.
+        """Return the JSON object in the file `name`, or an empty dict if the file does not exist.
 
         Raises:
-            PresetError: As for `read`, or if the file is a link out of the directory.
+            PresetError: If the file is unreadable, not a JSON object, or a link out of the directory.
         """
         return self.read(name) if has_file(self.directory, name) else {}
 
 
 def write_json(directory: Path, name: str, value: Mapping[str, object] | Sequence[Mapping[str, object]]) -> None:
-    """Write an object or a list of objects into the file `name` of a preset as indented JSON."""
+    """Write an object or a list of objects to the file `name` of a preset, as indented JSON."""
     text = json.dumps(value, indent=2, ensure_ascii=False)
     Path(directory, name).write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Files that may also be URLs of fsspec, such as s3://, gs:// and hdfs://: finding, reading and writing them."""
+"""Finding, reading and writing files at local paths and at URLs of fsspec, such as s3://, gs:// and hdfs://."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from typing import Any, BinaryIO
 
 from lmzoo.files.atomic import atomic_file
 
-_BLOCK = 4 << 20  # bytes
+_BLOCK_BYTES = 4 << 20
 
 
 class NamedBytes(io.BytesIO):
-    """The content of a file, with its name for messages."""
+    """The content of a file in memory, with its name for error messages."""
 
     def __init__(self, content: bytes, name: str) -> None:
         super().__init__(content)
@@ -27,132 +27,145 @@ class NamedBytes(io.BytesIO):
 
 
 def is_url(path: str | Path) -> bool:
-    """Return whether a path is a URL."""
+    """Return whether a path is a URL, such as s3://bucket/file."""
     return "://" in os.fspath(path)
 
 
 def absolute(path: str | Path) -> str:
-    """Return the path without links and "~", as a process with another working directory knows it; a URL as it is."""
+    """Return the absolute form of a local path, without links or "~"; return a URL unchanged."""
     return os.fspath(path) if is_url(path) else os.path.realpath(os.path.expanduser(path))
 
 
 def inside(folder: str | Path, name: str) -> str:
-    """Return the path of a file in a folder, or its URL."""
+    """Join a directory, a path or a URL, and the name of a file in it."""
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
 
 
 def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
-    """List the files that a path stands for, in the order of their names.
+    """List the files at a path, in a directory, or matching a pattern, sorted by name.
 
     Args:
-        path: a file; a folder, whose accepted files are listed, including those in its subfolders; or a pattern such as
-            `"part-*.jsonl"`, whose matches are files or folders.
-        accepts: takes the path of a file in a folder, returns whether to list it.
+        path: a file; a directory, whose accepted files are listed, including those in subdirectories; or a pattern such
+            as `"part-*.jsonl"`, whose matches are files or directories.
+        accepts: function from the path of a file in a directory to bool, whether to list it.
 
     Returns:
-        Paths, or URLs if `path` is one; none if a folder holds no accepted files.
+        Paths, or URLs if `path` is one; empty if a directory contains no accepted files.
 
     Raises:
-        FileNotFoundError: if there is nothing of this name.
-        ImportError: naming the package that fsspec needs for such URLs.
+        FileNotFoundError: if nothing exists at the path or matches the pattern.
+        ImportError: if fsspec needs another package for such URLs; the message names it.
     """
     name = os.path.expanduser(os.fspath(path))
     if is_url(name):
-        system, place = _system(name)
-        is_folder, exists = system.isdir(place), system.exists(place)
-        files = [system.unstrip_protocol(file) for file in (system.find(place) if is_folder else [])]
-        matches = [] if exists else map(system.unstrip_protocol, system.glob(place))
+        file_system, remote_path = _resolve_url(name)
+        is_folder = file_system.isdir(remote_path)
+        path_exists = file_system.exists(remote_path)
+        files = [file_system.unstrip_protocol(file) for file in (file_system.find(remote_path) if is_folder else [])]
+        matches = [] if path_exists else map(file_system.unstrip_protocol, file_system.glob(remote_path))
     else:
-        is_folder, exists = os.path.isdir(name), os.path.exists(name)
+        is_folder = os.path.isdir(name)
+        path_exists = os.path.exists(name)
         files = [str(file) for file in Path(name).rglob("*") if file.is_file()] if is_folder else []
-        matches = iter([] if exists else glob.glob(name, recursive=True))
+        matches = iter([] if path_exists else glob.glob(name, recursive=True))
     if is_folder:
-        return sorted(filter(accepts, files), key=_parts)
-    if exists:
+        return sorted(filter(accepts, files), key=_split_path)
+    if path_exists:
         return [name]
-    listed = sorted(matches, key=_parts)
-    if not listed:
+    sorted_matches = sorted(matches, key=_split_path)
+    if not sorted_matches:
         raise FileNotFoundError(f"There is no {name}.")
-    return [file for match in listed for file in find_files(match, accepts)]
+    return [file for match in sorted_matches for file in find_files(match, accepts)]
 
 
 def names_below(path: str | Path, files: Sequence[str]) -> list[str]:
-    """Return the names of the files that `find_files` has listed for a path, relative to the folder that they are in.
+    """Return the names of files from `find_files` relative to the directory that was searched.
 
-    Of a pattern, that is the last folder before its first wildcard, so that the names do not depend on the matches.
+    For a pattern, this is the last directory before the first wildcard, so that the names do not depend on the matches.
+
+    Args:
+        path: the argument of `find_files`.
+        files: the result of `find_files`.
     """
     base = os.path.expanduser(os.fspath(path))
     if list(files) == [base]:
         base = base.rpartition("/")[0]
     elif (wildcard := re.search(r"[*?\[]", base)) and not exists(base):
         base = base[: wildcard.start()].rpartition("/")[0]
-    start, *places = (_system(name)[1] if is_url(name) else os.path.abspath(name) for name in (base, *files))
-    return [os.path.relpath(place, start) for place in places]
+    base_path, *paths = (_resolve_url(name)[1] if is_url(name) else os.path.abspath(name) for name in (base, *files))
+    return [os.path.relpath(file_path, base_path) for file_path in paths]
 
 
 def exists(path: str | Path) -> bool:
-    """Return whether there is a file or folder."""
+    """Return whether a file or directory exists at a path or URL."""
     if not is_url(path):
         return os.path.exists(os.path.expanduser(path))
-    system, place = _system(os.fspath(path))
-    return system.exists(place)
+    file_system, remote_path = _resolve_url(os.fspath(path))
+    return file_system.exists(remote_path)
 
 
 def size_of(path: str | Path) -> int:
-    """Return the size of a file in bytes."""
+    """Return the size in bytes of a file at a path or URL."""
     if not is_url(path):
         return os.path.getsize(path)
-    system, place = _system(os.fspath(path))
-    return system.size(place)
+    file_system, remote_path = _resolve_url(os.fspath(path))
+    return file_system.size(remote_path)
 
 
 def remove(path: str | Path) -> None:
-    """Remove a file, if it is there."""
+    """Remove a file, if it exists."""
     if not is_url(path):
         Path(path).unlink(missing_ok=True)
     elif exists(path):
-        system, place = _system(os.fspath(path))
-        system.rm_file(place)
+        file_system, remote_path = _resolve_url(os.fspath(path))
+        file_system.rm_file(remote_path)
 
 
 def remove_folder(path: str | Path) -> None:
-    """Remove a folder with all that is in it, if it is there."""
+    """Remove a directory with all its content, if it exists."""
     if not is_url(path):
         shutil.rmtree(path, ignore_errors=True)
     elif exists(path):
-        system, place = _system(os.fspath(path))
-        system.rm(place, recursive=True)
+        file_system, remote_path = _resolve_url(os.fspath(path))
+        file_system.rm(remote_path, recursive=True)
 
 
 def copy_folder(source: str | Path, target: str | Path, last: str) -> None:
-    """Copy the files of a folder, each as by `whole_file`, and `last` after all others: where it is, they are, too.
+    """Copy the files of a directory, each atomically, and the file `last` after all other files.
+
+    So if `last` exists in `target`, the copy is complete.
+
+    Args:
+        source: path or URL of the directory to copy.
+        target: path or URL of the new directory.
+        last: str, name of the file to copy last.
 
     Raises:
-        FileNotFoundError: if there is no such folder.
+        FileNotFoundError: if `source` does not exist.
     """
     names = names_below(source, find_files(source, lambda name: True))
     for name in sorted(names, key=lambda name: name == last):
         with open_to_read(inside(source, name)) as file, whole_file(inside(target, name)) as copy:
-            shutil.copyfileobj(file, copy, _BLOCK)
+            shutil.copyfileobj(file, copy, _BLOCK_BYTES)
 
 
 def open_to_read(path: str | Path) -> io.BufferedReader:
-    """Open a file in binary mode.
+    """Open a file at a path or URL for reading in binary mode.
 
     Raises:
-        FileNotFoundError: naming the file, if there is none.
+        FileNotFoundError: if the file does not exist.
     """
     if not is_url(path):
         return open(os.path.expanduser(path), "rb")
-    system, place = _system(os.fspath(path))
+    file_system, remote_path = _resolve_url(os.fspath(path))
     try:
-        return io.BufferedReader(system.open(place, "rb"))
+        return io.BufferedReader(file_system.open(remote_path, "rb"))
     except FileNotFoundError:
         raise FileNotFoundError(f"There is no {path}.") from None
 
 
 def source_of(path: str | Path) -> Path | NamedBytes:
-    """Return what readers take for a file: the path, or the content of a URL."""
+    """Return a local path as a `Path`, or the content of a URL as `NamedBytes`."""
     if not is_url(path):
         return Path(path)
     with open_to_read(path) as file:
@@ -161,10 +174,10 @@ def source_of(path: str | Path) -> Path | NamedBytes:
 
 @contextlib.contextmanager
 def whole_file(path: str | Path) -> Iterator[BinaryIO]:
-    """Yield a file to write, which appears under its name when the `with` block succeeds.
+    """Write a file atomically: yield a binary file that appears at `path` when the block succeeds.
 
-    A local file is written as by `lmzoo.files.atomic.atomic_file`. For a URL this is a transaction of fsspec: stores of
-    objects show an object when its upload is complete, other systems rename.
+    A local file is written by `lmzoo.files.atomic.atomic_file`, a URL in a transaction of fsspec: object stores show an
+    object when its upload is complete, and other file systems rename.
 
     Example:
 
@@ -180,30 +193,31 @@ def whole_file(path: str | Path) -> Iterator[BinaryIO]:
         with atomic_file(path) as temporary, temporary.open("wb") as file:
             yield file
         return
-    system, place = _system(os.fspath(path))
-    system.makedirs(place.rpartition("/")[0], exist_ok=True)
-    with system.transaction, system.open(place, "wb") as file:
+    file_system, remote_path = _resolve_url(os.fspath(path))
+    file_system.makedirs(remote_path.rpartition("/")[0], exist_ok=True)
+    with file_system.transaction, file_system.open(remote_path, "wb") as file:
         yield file
 
 
 def load_json(path: str | Path) -> Any:
-    """Read a file of JSON."""
+    """Read a JSON file at a path or URL."""
     with open_to_read(path) as file:
         return json.load(file)
 
 
 def save_json(path: str | Path, content: Any) -> None:
-    """Write a file of JSON, as `whole_file` does."""
+    """Write a JSON file at a path or URL atomically."""
     with whole_file(path) as file:
         file.write(f"{json.dumps(content, indent=1)}\n".encode())
 
 
-def _system(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL, and the path in it."""
+def _resolve_url(url: str) -> tuple[Any, str]:
+    """Return the fsspec file system of a URL, and the path of the URL in it."""
     from fsspec.core import url_to_fs
 
     return url_to_fs(url)
 
 
-def _parts(path: str) -> list[str]:
+def _split_path(path: str) -> list[str]:
+    """Return the parts of a path, as a sort key that keeps the files of a directory together."""
     return path.split("/")

@@ -1,4 +1,4 @@
-"""The layers that families are assembled from."""
+"""Layers that model families are built from."""
 
 from lmzoo.layers.activations import get_activation, get_output_activation
 from lmzoo.layers.adapted import Dense, EinsumDense, Embedding, ReversibleEmbedding
@@ -6,6 +6,8 @@ from lmzoo.layers.attention import SelfAttention, attention_probabilities
 from lmzoo.layers.bilstm import BiLSTMEncoder
 from lmzoo.layers.choice_axis import MergeChoices, SplitChoices
 from lmzoo.layers.crf import TransitionScores
+from lmzoo.layers.disentangled_attention import DisentangledAttention, DistanceEmbedding
+from lmzoo.layers.disentangled_block import DisentangledBlock
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanHead
@@ -19,6 +21,7 @@ from lmzoo.layers.pooling import (
     SquareRootMeanPooler,
     WeightedMeanPooler,
 )
+from lmzoo.layers.position_bias import RelativePositionBias
 from lmzoo.layers.recurrent import RecurrentLayer
 from lmzoo.layers.relative_attention import RelativeAttention, RelativeEncoding
 from lmzoo.layers.relative_block import RelativeBlock
@@ -30,6 +33,9 @@ __all__ = [
     "BiLSTMEncoder",
     "ClassificationHead",
     "Dense",
+    "DisentangledAttention",
+    "DisentangledBlock",
+    "DistanceEmbedding",
     "Dropout",
     "EinsumDense",
     "Embedding",
@@ -45,6 +51,7 @@ __all__ = [
     "RelativeAttention",
     "RelativeBlock",
     "RelativeEncoding",
+    "RelativePositionBias",
     "ReplacedTokenHead",
     "ReversibleEmbedding",
     "SampledSoftmax",

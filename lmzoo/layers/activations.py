@@ -20,16 +20,16 @@ def _gelu_erf(x: Tensor) -> Tensor:
 
 
 def _gelu_and_slope(x: Tensor) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
-    """GELU as TensorFlow ops, with a gradient that makes fewer passes over memory than the derived one."""
+    """Return GELU in TensorFlow ops and its gradient function, which reads memory less often than autodiff's."""
     import tensorflow as tf
 
-    both = tf.math.erf(x * 0.5**0.5) + 1.0  # twice the cumulative distribution
+    twice_cdf = tf.math.erf(x * 0.5**0.5) + 1.0  # of the standard normal distribution
 
     def gradient(upstream: Tensor) -> Tensor:
         density = tf.exp(-0.5 * tf.square(x)) * (2 * math.pi) ** -0.5
-        return upstream * (0.5 * both + x * density)
+        return upstream * (0.5 * twice_cdf + x * density)
 
-    return x * 0.5 * both, gradient  # LiteRT's converter knows it in this form
+    return x * 0.5 * twice_cdf, gradient  # the form that LiteRT's converter recognizes
 
 
 @keras.saving.register_keras_serializable(package="lmzoo", name="gelu_tanh")
@@ -49,20 +49,20 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the function called `name`, from a float tensor to one of the same shape.
+    """Return the activation function with this name; it maps a float tensor to one of the same shape.
 
-    Names are `"gelu"` (exact, erf), `"gelu_tanh"` (Hendrycks & Gimpel, 2016, the tanh approximation), `"relu"`,
-    `"swish"`, also called SiLU (Ramachandran et al., 2017), `"tanh"`.
+    Names: `"gelu"` (exact, by erf), `"gelu_tanh"` (the tanh approximation; Hendrycks & Gimpel, 2016), `"relu"`,
+    `"swish"` (also called SiLU; Ramachandran et al., 2017), `"tanh"`.
 
     Raises:
-        ValueError: for any other name.
+        ValueError: For any other name.
     """
     if name not in ACTIVATIONS:
         raise ValueError(f"Unknown activation {name!r}; known: {', '.join(map(repr, ACTIVATIONS))}.")
     return ACTIVATIONS[name]
 
 
-# The activations of layers on top of a backbone, which may also have none, or end in a probability.
+# Heads may also have no activation or return a probability.
 _OUTPUT_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "linear": keras.activations.linear,
     "sigmoid": keras.ops.sigmoid,
@@ -71,9 +71,9 @@ _OUTPUT_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def get_output_activation(name: str) -> Callable[[Tensor], Tensor]:
-    """Return the function called `name` for a layer on top of a backbone.
+    """Return the activation function with this name, for a layer on top of a backbone.
 
-    Names are those of `get_activation`, `"sigmoid"`, and `"linear"` for none.
+    Names: all of `get_activation`, `"sigmoid"`, and `"linear"` for no activation.
 
     Raises:
         ValueError: For any other name.

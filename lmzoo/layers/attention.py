@@ -94,7 +94,12 @@ def attention_by_length(
 
 
 def attention_probabilities(
-    query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None = None, reach: int | None = None
+    query: Tensor,
+    key: Tensor,
+    padding_mask: Tensor,
+    positions: Tensor | None = None,
+    reach: int | None = None,
+    bias: Tensor | None = None,
 ) -> Tensor:
     """softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
@@ -106,6 +111,7 @@ def attention_probabilities(
             they differ. In causal attention, a query does not see later ones. None for attention to all keys.
         reach: for local attention: how far from its position a query sees, in both directions. None for causal
             attention, if there are `positions`.
+        bias: float tensor (B, N, S, T) or (1, N, S, T), added to the scores Q·Kᵀ/√D, or None.
 
     Returns:
         Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias and what is out of sight as an
@@ -113,16 +119,22 @@ def attention_probabilities(
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
-    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
-    scores = scores + ops.cast(bias, "float32")
+    if bias is not None:
+        scores = scores + ops.cast(bias, "float32")
+    padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)
+    scores = scores + ops.cast(padding, "float32")
     if positions is not None:
-        keys, queries = ops.arange(ops.shape(key)[2]), ops.expand_dims(positions, -1)  # (T,), (S, 1) or (B, S, 1)
-        hidden = keys > queries if reach is None else ops.abs(keys - queries) > reach  # (S, T) or (B, S, T)
-        bias = ops.cast(ops.where(hidden, OUT_OF_SIGHT, 0.0), "float32")
-        scores = scores + (bias if len(bias.shape) == 2 else ops.expand_dims(bias, 1))
-    # Keras' softmax warns if there is only one key.
-    probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
-    return ops.cast(probabilities, query.dtype)
+        keys = ops.arange(ops.shape(key)[2])  # (T,)
+        queries = ops.expand_dims(positions, -1)  # (S, 1) or (B, S, 1)
+        is_hidden = keys > queries if reach is None else ops.abs(keys - queries) > reach  # (S, T) or (B, S, T)
+        hiding = ops.cast(ops.where(is_hidden, OUT_OF_SIGHT, 0.0), "float32")
+        scores = scores + (hiding if len(hiding.shape) == 2 else ops.expand_dims(hiding, 1))
+    return ops.cast(softmax_over_keys(scores), query.dtype)
+
+
+def softmax_over_keys(scores: Tensor) -> Tensor:
+    """Return the softmax of scores over their last axis, which may have one entry: then Keras' own would warn."""
+    return ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -150,6 +162,8 @@ class SelfAttention(ConfiguredLayer):
         cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int or int
             tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H) with S new positions.
             Their keys and values are put into the cache, and they see what it holds before them.
+        bias: optional float (B, N, S, T) or (1, N, S, T), added to the scores before the softmax: see
+            `RelativePositionBias`. In local attention, it takes time and memory for all pairs of positions.
 
     With `queries` from another sequence it is the attention of a decoder to its source. `keys_and_values` and `attend`
     are its two halves, for a source that is read once and attended to many times.
@@ -256,6 +270,7 @@ class SelfAttention(ConfiguredLayer):
         cache: Cache | None = None,
         index: int | Tensor | None = None,
         positions: Tensor | None = None,
+        bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Attend from every position, or from `queries`, to what it may see.
@@ -277,14 +292,15 @@ class SelfAttention(ConfiguredLayer):
             value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
             cache = key, value
         drops = bool(training and self.dropout.rate)
-        if self.reach is not None and queries is None and prefers_blocks(ops.shape(inputs)[1], self.reach):
+        reach = self.reach if queries is None and bias is None else None  # in blocks
+        if reach is not None and prefers_blocks(ops.shape(inputs)[1], reach):
             context = attention_in_blocks(
-                query, key, value, padding_mask, self.reach, lambda x: self.dropout(x, training=training)
+                query, key, value, padding_mask, reach, lambda x: self.dropout(x, training=training)
             )
-        elif cache is None and self.reach is None and not drops and _is_fused(query, key):
+        elif cache is None and self.reach is None and bias is None and not drops and _is_fused(query, key):
             context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn")
         else:
-            probabilities = self._probabilities(query, key, padding_mask, positions)  # (B, N, S, T)
+            probabilities = self._visible_probabilities(query, key, padding_mask, positions, bias)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
             context = ops.matmul(probabilities, value)  # (B, N, S, D)
         output = self._joined_heads(context, ops.shape(inputs if queries is None else queries))  # (B, S, H)
@@ -317,10 +333,12 @@ class SelfAttention(ConfiguredLayer):
         of_keys = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
         return rotate(query, positions, self.rotary_wavelength), rotate(key, of_keys, self.rotary_wavelength)
 
-    def _probabilities(self, query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None) -> Tensor:
-        """Return the attention probabilities, (B, N, S, T), of queries at some positions."""
+    def _visible_probabilities(
+        self, query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None, bias: Tensor | None
+    ) -> Tensor:
+        """Return the attention probabilities, (B, N, S, T), of queries at `positions` for the keys that they see."""
         hides = self.mask == "causal" or self.reach is not None
-        return attention_probabilities(query, key, padding_mask, positions if hides else None, self.reach)
+        return attention_probabilities(query, key, padding_mask, positions if hides else None, self.reach, bias)
 
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
         """Return the output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
@@ -358,7 +376,12 @@ class SelfAttention(ConfiguredLayer):
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def scores(
-        self, inputs: Tensor, padding_mask: Tensor, queries: Tensor | None = None, positions: Tensor | None = None
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor,
+        queries: Tensor | None = None,
+        positions: Tensor | None = None,
+        bias: Tensor | None = None,
     ) -> Tensor:
         """Return the attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
         if queries is None:
@@ -367,7 +390,7 @@ class SelfAttention(ConfiguredLayer):
             (query,), (key,) = self._heads(queries, self.query), self._heads(inputs, self.key)
         positions = self._positions_of(inputs if queries is None else queries, positions, None)  # (S,) or (B, S)
         query, key = self._rotate(query, key, positions, queries is None)
-        return self._probabilities(query, key, padding_mask, positions)
+        return self._visible_probabilities(query, key, padding_mask, positions, bias)
 
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, queries: Any = None, cache: Any = None, *_: Any, **__: Any

@@ -1,4 +1,4 @@
-"""A recurrent encoder on top of a backbone, as used by tasks on ELMo."""
+"""Bidirectional LSTM encoder on top of a backbone, for tasks on ELMo."""
 
 from __future__ import annotations
 
@@ -14,16 +14,20 @@ from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.rows import width_of
 
-_MULTIPLIER = 0x01000193  # of the FNV hash
-_LONGEST_WORD = 1024  # characters, where a graph does not know the number
-_PAD_WORD = 261  # ELMo's character after a word's end: it must not affect the hash, since such columns may be missing
+_FNV_PRIME = 0x01000193
+_MAX_WORD_LENGTH = 1024  # characters, for graphs in which W is unknown
+_PAD_CHARACTER = 261  # ELMo's padding after a word; it must not affect the hash, since its columns may be missing
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class HashedWordEmbedding(ConfiguredLayer):
-    """Trainable word vectors, of width E, without a vocabulary: words with the same hash share a vector.
+    """Trainable word vectors without a vocabulary: words whose hashes are equal modulo `buckets` share a vector.
 
-    Call argument: `ids` int32 (B, T), token ids, or (B, T, W), ELMo's characters. Returns float (B, T, E).
+    Args:
+        buckets: int, number of vectors.
+        embedding_dim: int, E, width of a vector.
+
+    Call argument: `ids`, token ids int32 (B, T) or ELMo's character ids int32 (B, T, W). Returns float (B, T, E).
     """
 
     def __init__(self, buckets: int, embedding_dim: int, **kwargs: Any) -> None:
@@ -32,49 +36,51 @@ class HashedWordEmbedding(ConfiguredLayer):
         self.embedding_dim = embedding_dim
 
     def build(self, ids_shape: Shape) -> None:
-        """Create the table."""
+        """Create the embedding table."""
         initializer = keras.initializers.RandomNormal(stddev=0.1)
         shape = (self.buckets, self.embedding_dim)
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
 
     def call(self, ids: Tensor) -> Tensor:
-        """Look up the words."""
+        """Look up the vector of each word by its hash."""
         if len(ids.shape) == 3:
-            # Powers of the multiplier in 32 bits, one for each column of a word; products wrap around as in C.
-            powers = [pow(_MULTIPLIER, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _LONGEST_WORD))]
+            # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
+            powers = [pow(_FNV_PRIME, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
             powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
-            ids = ops.sum((ids - _PAD_WORD) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
+            ids = ops.sum((ids - _PAD_CHARACTER) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:
-        """Return a vector for each word."""
+        """Return the output shape (B, T, E)."""
         return (*ids_shape[:2], self.embedding_dim)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BiLSTMEncoder(ConfiguredLayer):
-    """LSTMs in both directions over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
+    """Bidirectional LSTM over a backbone's vectors and the task's own word vectors (Peters et al., 2018).
 
     Args:
         units: int, U, width of each direction.
         embedding_dim: int, width of the task's own word vectors.
-        buckets: int, their number.
-        dropout: float, rate on the LSTMs' input and output in training.
+        buckets: int, number of the task's own word vectors.
+        dropout: float, dropout rate of the LSTMs' input and output in training.
 
     Call arguments: `sequence` float (B, T, H), `ids` int32 (B, T) or (B, T, W), `padding_mask` (B, T). Returns float
-    (B, T, 2U).
+    (B, T, 2U), zeros at padding.
     """
 
     def __init__(
         self, units: int, embedding_dim: int = 100, buckets: int = 20_011, dropout: float = 0.0, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        self.units, self.embedding_dim, self.buckets = units, embedding_dim, buckets
+        self.units = units
+        self.embedding_dim = embedding_dim
+        self.buckets = buckets
         policy = self.dtype_policy
         self.word_embedding = HashedWordEmbedding(buckets, embedding_dim, dtype=policy, name="word_embedding")
         self.dropout = Dropout(dropout, dtype=policy, name="dropout")
-        # The option for cuDNN switches XLA off, even on CPUs. Without the name, the names of the weights would depend
-        # on how many LSTMs were made before.
+        # `use_cudnn=True` would switch XLA off, even on CPUs. Without `name`, names of weights would depend on how many
+        # LSTMs were created before.
         lstm = keras.layers.LSTM(
             units,
             recurrent_initializer=Orthogonal(),
@@ -86,20 +92,20 @@ class BiLSTMEncoder(ConfiguredLayer):
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
 
     def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
-        """Create the table and the LSTMs."""
+        """Create the weights of the word embedding and of the LSTMs."""
         self.word_embedding.build(ids_shape)
         self.lstm.build((*sequence_shape[:-1], width_of(sequence_shape) + self.embedding_dim))
 
     def call(self, sequence: Tensor, ids: Tensor, padding_mask: Tensor, training: bool = False) -> Tensor:
-        """Encode the sequence."""
-        if sequence.shape[0] == 0:  # in eager code, Keras' LSTM takes matrices without rows for biases
+        """Return the LSTMs' outputs in both directions, zeros at padding."""
+        if sequence.shape[0] == 0:  # in eager code, Keras' LSTM mistakes matrices without rows for biases
             return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
         x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
         x = self.lstm(self.dropout(x, training=training), mask=mask, training=training)  # (B, T, 2U)
-        # Zero at padding. (The product also removes Keras' own mask, which the next layers do not support.)
+        # The product also removes Keras' own mask, which the next layers do not support.
         return self.dropout(x * ops.cast(mask, x.dtype)[:, :, None], training=training)
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> Shape:
-        """Return the result's shape, which JAX cannot derive while W is unknown."""
+        """Return the output shape (B, T, 2U), which JAX cannot infer while W is unknown."""
         return (*sequence_shape[:-1], 2 * self.units)

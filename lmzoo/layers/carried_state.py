@@ -1,4 +1,4 @@
-"""States of recurrent layers that are carried from batch to batch."""
+"""Recurrent layers that carry their state from batch to batch."""
 
 from __future__ import annotations
 
@@ -11,40 +11,44 @@ from keras import ops
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
 
-# Name of the variables of evaluations and predictions, each of which starts from zeros.
+# Name of the variables for evaluation and prediction, which are reset to zeros before each run.
 OUTSIDE_TRAINING = "memory_outside_training"
 
 
 class CarriesState(ConfiguredLayer):
-    """Base of layers that continue each sequence where it stopped in the previous batch.
+    """Base class of layers that continue each sequence where it stopped in the previous batch.
 
-    The state after each sequence is kept in variables, one set for training and one for everything else. They are not
-    weights and are not saved. Gradients stop at the beginning of a batch.
+    Variables hold the state after each sequence, one set for training and one for everything else. They are not weights
+    and are not saved. Gradients stop at the beginning of a batch.
 
-    Among the call arguments is `goes_on`, int32 (B,): 1 for sequences that continue those of the previous batch, 0 for
-    those that start from zeros.
+    Subclasses take the call argument `goes_on`, int32 (B,): 1 for a sequence that continues the previous batch's
+    sequence in the same row, 0 for a sequence that starts from zeros.
     """
 
     def __init__(self, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # otherwise the memory of LSTMs would be rounded
-        self._memories = _Memory(), _Memory()  # for everything else, for training
+        super().__init__(autocast=False, **kwargs)  # autocasting would round the memory of LSTMs
+        self._memories = _Memory(), _Memory()  # indexed by `training`
 
     @abstractmethod
     def state_spec(self, batch: int) -> Tensors:
-        """Return the shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of the state of `batch` sequences."""
 
     @property
     def variables(self) -> list[keras.Variable]:
-        """All variables, the state included."""
+        """All variables of the layer, including the state."""
         return [*super().variables, *(v for memory in self._memories for v in memory.variables)]
 
     def make_room(self, count: int, training: bool) -> bool:
-        """Make room for the state of `count` sequences; in larger batches the others always start from zeros.
+        """Allocate the state of `count` sequences if there is not enough room yet.
 
-        There is one state for training, and one for everything else.
+        In larger batches, the sequences beyond `count` always start from zeros.
+
+        Args:
+            count: int, number of sequences.
+            training: bool, whether to allocate the state for training or for everything else.
 
         Returns:
-            Whether there was less room before. Functions that were compiled before do not use the new variables.
+            Whether new variables were created. Functions that were compiled before do not use them.
         """
         memory = self._memories[training]
         if count <= memory.count:
@@ -55,37 +59,38 @@ class CarriesState(ConfiguredLayer):
         return True
 
     def state_before(self, goes_on: Tensor, training: bool) -> Tensors:
-        """Return the states from which a batch's sequences start, (B, H) each; None if there is no room."""
+        """Return each sequence's initial state, tensors (B, H), or None before `make_room`."""
         memory = self._memories[bool(training)]
         if memory.state is None:
             return None
         batch = ops.shape(goes_on)[0]
         goes_on = goes_on[: memory.count, None]
 
-        def before(stored: Tensor) -> Tensor:
-            known = ops.convert_to_tensor(stored)[:batch]
-            known = known * ops.cast(goes_on, known.dtype)
-            return ops.pad(known, ((0, batch - ops.shape(known)[0]), (0, 0)))  # (B, H)
+        def initial_state(stored: Tensor) -> Tensor:
+            state = ops.convert_to_tensor(stored)[:batch]
+            state = state * ops.cast(goes_on, state.dtype)
+            return ops.pad(state, ((0, batch - ops.shape(state)[0]), (0, 0)))  # (B, H)
 
-        return keras.tree.map_structure(before, memory.state)
+        return keras.tree.map_structure(initial_state, memory.state)
 
     def keep_state(self, after: Tensors, batch: int | Tensor, training: bool) -> None:
-        """Keep the state after a batch of so many sequences."""
+        """Store `after`, the state at the end of a batch of `batch` sequences, for the next batch."""
         memory = self._memories[bool(training)]
-        for stored, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
-            new = ops.concatenate([ops.cast(new, stored.dtype), ops.convert_to_tensor(stored)[batch:]])
-            stored.assign(ops.reshape(new[: memory.count], stored.shape))
+        for variable, new in zip(memory.variables, keras.tree.flatten(after) if memory.variables else (), strict=True):
+            new = ops.concatenate([ops.cast(new, variable.dtype), ops.convert_to_tensor(variable)[batch:]])
+            variable.assign(ops.reshape(new[: memory.count], variable.shape))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBackbone(CarriesState):
-    """The last hidden states of a backbone with `call_with_state`, which continues each sequence.
+    """Recurrent backbone that continues each sequence of the previous batch.
 
     Args:
-        backbone: a recurrent backbone, whose weights these are.
+        backbone: a backbone with `call_with_state`, whose weights the layer shares.
 
-    Call arguments: the backbone's inputs, `token_ids` and `padding_mask`, int32 (B, T), and `goes_on`. Returns float
-    (B, T, H). With `vectors`, float (B, T, H), it returns the backbone's `token_logits` of these, float32 (B, T, V).
+    Call arguments: `token_ids` and `padding_mask`, int32 (B, T), and `goes_on`, int32 (B,). Returns the last hidden
+    states, float (B, T, H). With `vectors`, float (B, T, H), it returns the `token_logits` of the vectors instead,
+    float32 (B, T, V).
     """
 
     def __init__(self, backbone: Any, **kwargs: Any) -> None:
@@ -94,7 +99,7 @@ class StreamedBackbone(CarriesState):
         self.built = True
 
     def state_spec(self, batch: int) -> Tensors:
-        """Return the shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of the state of `batch` sequences."""
         return self.backbone.state_spec(batch)
 
     def call(
@@ -105,19 +110,19 @@ class StreamedBackbone(CarriesState):
         vectors: Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Read a batch, or compute logits of vectors."""
+        """Return the last hidden states of a batch, or the token logits of `vectors`."""
         if vectors is not None:
             return self.backbone.token_logits(vectors)
         inputs: Features = {"token_ids": token_ids, "padding_mask": padding_mask}
-        before = self.state_before(goes_on, training)
-        outputs, after = self.backbone.call_with_state(inputs, before, training=training)
+        initial_state = self.state_before(goes_on, training)
+        outputs, after = self.backbone.call_with_state(inputs, initial_state, training=training)
         self.keep_state(after, ops.shape(token_ids)[0], training)
         return outputs["sequence_output"]
 
     def compute_output_spec(
         self, token_ids: Tensor, *args: Tensor, vectors: Tensor | None = None, **kwargs: Any
     ) -> keras.KerasTensor:
-        """Return the shape and dtype of the result."""
+        """Return the shape and dtype of the hidden states or logits."""
         if vectors is not None:
             return self.backbone.compute_output_spec(self.backbone.input, vectors=vectors)
         width = self.backbone.output["sequence_output"].shape[-1]
@@ -125,7 +130,7 @@ class StreamedBackbone(CarriesState):
 
 
 class _Memory:
-    """The state of all sequences, as variables that Keras would save if they were an attribute of the layer."""
+    """Variables with the state of all sequences; Keras would save them as attributes of the layer itself."""
 
     count = 0
     state: Tensors = None

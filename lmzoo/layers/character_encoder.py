@@ -1,4 +1,4 @@
-"""Word vectors from characters.
+"""Encoder of words by their characters.
 
 Letters in shape comments: N words, W characters of a word, E width of a character, F filters, P width of a word.
 """
@@ -20,7 +20,7 @@ from lmzoo.layers.rows import width_of
 
 
 def zero_first(initializer: keras.initializers.Initializer) -> Callable[..., Tensor]:
-    """Return `initializer` for a table whose first row, which stands for padding, is zero."""
+    """Return an initializer for tables (V, E): zeros in the first row, for padding, and `initializer` in the rest."""
 
     def initialize(shape: tuple[int, ...], dtype: str) -> Tensor:
         return ops.pad(initializer((shape[0] - 1, *shape[1:]), dtype=dtype), [[1, 0], [0, 0]])
@@ -34,13 +34,13 @@ def _scaled_normal(fan_in: int) -> keras.initializers.Initializer:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Highway(keras.layers.Layer):
-    """g * relu(x W_t + b_t) + (1 - g) * x with g = sigmoid(x W_c + b_c): Srivastava et al., 2015.
+    """Highway layer (Srivastava et al., 2015): g * relu(x W_t + b_t) + (1 - g) * x with g = sigmoid(x W_c + b_c).
 
     The gate's bias starts at -2, so that most of `x` passes. Call argument: `inputs` float (N, F). Returns (N, F).
     """
 
     def build(self, input_shape: Shape) -> None:
-        """Create the two transforms."""
+        """Create the weights of the gate and of the transform."""
         width = width_of(input_shape)
         self.carry, self.transform = (
             Dense(
@@ -56,35 +56,35 @@ class Highway(keras.layers.Layer):
         self.transform.build(input_shape)
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Apply the layer."""
+        """Return the gated sum of the transformed inputs and the inputs."""
         gate = ops.sigmoid(self.carry(inputs))  # (N, F)
         return gate * ops.relu(self.transform(inputs)) + (1 - gate) * inputs
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Return the inputs' shape."""
+        """Return the shape of the inputs."""
         return input_shape
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterEncoder(ConfiguredLayer):
-    """A vector for each word from its characters (Kim et al., 2016): convolutions, highway layers, a projection.
+    """Character CNN that maps each word to a vector: convolutions, highway layers, a projection (Kim et al., 2016).
 
     https://arxiv.org/abs/1508.06615
 
-    On TensorFlow a call outside of a graph encodes each distinct word once, and skips columns that hold padding in all
-    words. With `layer.dedupe = True` a graph does so, too; XLA cannot compile that.
+    On TensorFlow, an eager call encodes each distinct word once and skips columns that are padding in all words. With
+    `layer.dedupe = True`, graphs do the same, but XLA cannot compile them.
 
     Args:
-        num_characters: int, number of symbols; the symbol 0, which fills words of padding, has a vector of zeros.
+        num_characters: int, number of symbols; symbol 0, which fills padding words, has a vector of zeros.
         embedding_dim: int, E.
-        filters: pairs of int, (width, count), of the convolutions. The counts' sum is F.
-        output_dim: int, P. If it equals F there is no projection.
+        filters: pairs of int, (width, count) of each convolution. The sum of the counts is F.
+        output_dim: int, P. If it equals F, there is no projection.
         num_highway: int, number of highway layers.
-        activation: str, of the convolutions, see `get_activation`.
-        max_characters: int, the full width of a word.
-        padding: int, the symbol that pads a word. Like others it has a vector, and the convolutions see it.
+        activation: str, activation of the convolutions; see `get_activation`.
+        max_characters: int, maximum of W.
+        padding: int, the symbol that pads a word. It has a trained vector, and the convolutions see it.
 
-    Call argument: `inputs` int32 (N, W); columns at the end that hold nothing but `padding` may be missing. Returns
+    Call argument: `inputs` int32 (N, W); trailing columns that hold only `padding` may be missing. Returns
     float (N, P).
     """
 
@@ -119,13 +119,14 @@ class CharacterEncoder(ConfiguredLayer):
             self.projection = Dense(output_dim, kernel_initializer=initializer, dtype=policy, name="projection")
 
     def build(self, input_shape: Shape) -> None:
-        """Create the table, the filters and the sublayers' weights."""
+        """Create the embedding table, the filters, and the weights of the highway layers and the projection."""
         self.embedding = self.add_weight(
             shape=(self.num_characters, self.embedding_dim),
             initializer=zero_first(keras.initializers.RandomUniform(-1.0, 1.0)),
             name="embedding",
         )
-        self.kernels, self.biases = [], []
+        self.kernels = []
+        self.biases = []
         for i, (width, count) in enumerate(self.filters):
             initializer = keras.initializers.RandomUniform(-0.05, 0.05)
             if self.activation == "tanh":
@@ -139,9 +140,9 @@ class CharacterEncoder(ConfiguredLayer):
             self.projection.build((None, self.num_filters))
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Encode words."""
+        """Return the vector of each word."""
         widest = max(width for width, _ in self.filters)
-        # Let the widest filter see a window of nothing but padding, as it does in words padded to their full width.
+        # Every filter must see a window of only padding, as it does in words padded to `max_characters`.
         words = ops.pad(inputs, [[0, 0], [0, widest]], constant_values=self.padding)[:, : self.max_characters]
         if keras.backend.backend() != "tensorflow":
             return self._encode(words)
@@ -156,16 +157,17 @@ class CharacterEncoder(ConfiguredLayer):
 
     def _encode(self, words: Tensor) -> Tensor:
         characters = ops.take(ops.cast(self.embedding, self.compute_dtype), words, axis=0)  # (N, W, E)
-        activation, features = get_activation(self.activation), []
+        activation = get_activation(self.activation)
+        features = []
         for (width, count), kernel, bias in zip(self.filters, self.kernels, self.biases, strict=True):
             # One product with all windows is faster than a convolution under XLA, and as fast elsewhere.
-            windows = ops.shape(characters)[1] - width + 1
-            shape = (ops.shape(characters)[0], windows, self.embedding_dim)
-            seen = ops.concatenate([ops.slice(characters, (0, i, 0), shape) for i in range(width)], axis=2)
-            seen = ops.reshape(seen, (-1, width * self.embedding_dim))  # (N * windows, width * E)
-            scores = ops.matmul(seen, ops.reshape(kernel, (-1, count)))
-            scores = ops.reshape(scores, (-1, windows, count))
-            # Keras refuses to find the maximum in a batch of no words, unless there is an initial value.
+            num_windows = ops.shape(characters)[1] - width + 1
+            shape = (ops.shape(characters)[0], num_windows, self.embedding_dim)
+            windows = ops.concatenate([ops.slice(characters, (0, i, 0), shape) for i in range(width)], axis=2)
+            windows = ops.reshape(windows, (-1, width * self.embedding_dim))  # (N * num_windows, width * E)
+            scores = ops.matmul(windows, ops.reshape(kernel, (-1, count)))
+            scores = ops.reshape(scores, (-1, num_windows, count))
+            # Without an initial value, Keras raises an error for a batch without words.
             features.append(activation(ops.max(scores, axis=1, initial=-math.inf) + bias))  # (N, count)
         x = ops.concatenate(features, axis=1)  # (N, F)
         for highway in self.highways:
@@ -173,5 +175,5 @@ class CharacterEncoder(ConfiguredLayer):
         return self.projection(x) if self.projection else x  # (N, P)
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Return a vector for each word."""
+        """Return the output shape (N, P)."""
         return (input_shape[0], self.output_dim)

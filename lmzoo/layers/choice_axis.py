@@ -1,6 +1,6 @@
-"""Turns the choices of examples into sequences of a batch, and their scores back.
+"""Layers that flatten the choices of multiple-choice examples into one batch, and split their scores again.
 
-Letters: B examples, C choices, T positions.
+Letters in shape comments: B examples, C choices, T positions.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 
-ABSENT = -30_000.0  # below any score of a head: its softmax is 0. Finite in float16, too.
+ABSENT = -30_000.0  # below any score of a head, so that its softmax is 0; finite even in float16
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MergeChoices(ConfiguredLayer):
-    """A layer that makes each choice of each example a sequence of its own.
+    """Layer that merges the axes of examples and choices, so that each choice is a sequence of its own.
 
     Call argument: `x` (B, C, ...). Returns (B·C, ...).
     """
@@ -28,14 +28,15 @@ class MergeChoices(ConfiguredLayer):
         return ops.reshape(x, (-1, *ops.shape(x)[2:]))
 
     def compute_output_spec(self, x: Tensor) -> keras.KerasTensor:
-        """Return the result's shape, which cannot be derived while several axes are unknown, and the dtype of `x`."""
-        examples, choices, *rest = x.shape
-        return keras.KerasTensor((None if examples is None or choices is None else examples * choices, *rest), x.dtype)
+        """Return the output spec, whose shape Keras cannot infer while several axes are unknown."""
+        examples, choices, *other_axes = x.shape
+        count = None if examples is None or choices is None else examples * choices
+        return keras.KerasTensor((count, *other_axes), x.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(ConfiguredLayer):
-    """Scores of sequences, by example and choice; a choice that is all padding gets -30,000.
+    """Layer that arranges the scores of sequences by example and choice; a choice of only padding gets -30,000.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
     """
@@ -44,10 +45,10 @@ class SplitChoices(ConfiguredLayer):
         super().__init__(**{**kwargs, "dtype": "float32"})
 
     def call(self, scores: Tensor, padding_mask: Tensor) -> Tensor:
-        """Split the first axis."""
-        there = ops.any(ops.cast(padding_mask, "bool"), axis=-1)  # (B, C)
-        return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)
+        """Split the first axis into examples and choices."""
+        is_present = ops.any(ops.cast(padding_mask, "bool"), axis=-1)  # (B, C)
+        return ops.where(is_present, ops.reshape(scores, ops.shape(is_present)), ABSENT)
 
     def compute_output_shape(self, scores_shape: Shape, padding_mask_shape: Shape) -> Shape:
-        """Return the result's shape, which cannot be derived while several axes are unknown."""
+        """Return the output shape (B, C), which Keras cannot infer while several axes are unknown."""
         return padding_mask_shape[:2]

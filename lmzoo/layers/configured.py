@@ -1,4 +1,4 @@
-"""The base of layers whose constructor's arguments are their attributes."""
+"""Base class of layers that keep their constructor arguments as attributes."""
 
 from __future__ import annotations
 
@@ -12,41 +12,42 @@ from lmzoo.layers.dropout import Dropout
 
 
 class ConfiguredLayer(keras.layers.Layer):
-    """A layer with an attribute for each of its constructor's arguments, for a rate a `Dropout` of that rate.
+    """Base class of layers that are serialized from their attributes, one per constructor argument.
 
-    Arguments may be layers, lists of layers, and dataclasses, which the constructor also takes as dicts.
+    A dropout rate may be stored as a `Dropout` layer. Arguments may also be layers, lists of layers, and dataclasses,
+    which the constructor must also accept as dicts.
     """
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
-        own = {name: _stored(getattr(self, name)) for name in constructor_arguments(type(self))}
-        return {**super().get_config(), **own}
+        """Return the constructor arguments, with layers and dataclasses serialized."""
+        arguments = {name: _serialize(getattr(self, name)) for name in constructor_arguments(type(self))}
+        return {**super().get_config(), **arguments}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the layer, with new layers where arguments are layers."""
-        return super().from_config({name: _restored(value) for name, value in config.items()})
+        """Build the layer from the output of `get_config`, creating anew the layers among its arguments."""
+        return super().from_config({name: _deserialize(value) for name, value in config.items()})
 
 
-def _stored(value: Any) -> Any:
+def _serialize(value: Any) -> Any:
     if isinstance(value, Dropout):
         return value.rate
     if isinstance(value, keras.layers.Layer):
         return keras.saving.serialize_keras_object(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return dataclasses.asdict(value)
-    return [_stored(item) for item in value] if isinstance(value, list) else value
+    return [_serialize(item) for item in value] if isinstance(value, list) else value
 
 
-def _restored(value: Any) -> Any:
+def _deserialize(value: Any) -> Any:
     if isinstance(value, list):
-        return [_restored(item) for item in value]
+        return [_deserialize(item) for item in value]
     is_object = isinstance(value, dict) and "class_name" in value
     return keras.saving.deserialize_keras_object(value) if is_object else value
 
 
 def constructor_arguments(cls: type) -> list[str]:
-    """Return the names of a class's arguments and, if it takes others in `**kwargs`, of our bases' arguments."""
+    """Return the names of a class's constructor arguments, including any passed to its lmzoo bases by `**kwargs`."""
     names: list[str] = []
     for base in cls.__mro__:
         if base.__module__.partition(".")[0] == "keras":

@@ -1,10 +1,10 @@
-"""A linear-chain conditional random field over the labels of words (Lafferty et al., 2001; Lample et al., 2016).
+"""Linear-chain conditional random field over the labels of words (Lafferty et al., 2001; Lample et al., 2016).
 
-Letters in shape comments: B texts, T tokens, C labels, S = C + 1 states, the labels and "no word".
+Letters in shape comments: B texts, T tokens, C labels, S = C + 1 states: the labels and "no word".
 
-Functions take the scores that `TransitionScores` computes, float (B, T, S, S), and which tokens are words, bool (B, T).
-Other tokens, such as padding and those that continue a word, are passed over: the label of a word follows that of the
-word before it.
+All functions take `scores`, float (B, T, S, S), computed by `TransitionScores`, and `words`, bool (B, T), True at the
+first token of each word. They skip all other tokens, such as padding and tokens that continue a word, so that each
+word's label follows the previous word's label.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.scan import scan
 
-_NEVER = -1e4  # its exponential is 0, and differences of scores keep three decimals beside it
+_FORBIDDEN = -1e4  # its exponential is 0 in float32, and sums with it keep three decimals of the other scores
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TransitionScores(ConfiguredLayer):
-    """Learned scores of each label after each other one, added to the labels' logits.
+    """Layer that adds a learned score for each pair of consecutive labels to the labels' logits.
 
-    The scores begin with zeros: then the most probable labels are those of the logits, as far as they are allowed.
+    The learned scores start at zero: an untrained layer ranks allowed label sequences by their logits alone.
 
     Args:
         num_classes: int, C.
-        allowed: bool (S, S), whether the column's label may follow the row's, as nested lists; the last row is the
-            beginning of a text, the last column its end. By default everything is allowed.
+        allowed: bool (S, S), array or nested lists: whether the column's label may follow the row's label. The last
+            row is the beginning of a text, the last column its end. By default, any label may follow any other.
 
-    Call argument: `logits` float (B, T, C). Returns float32 (B, T, S, S): at each word the score of the column's label
-    after the row's. In the last row they are those of a text's first word; the last column has those of ending after
-    the row's label, which are the same at all words.
+    Call argument: `logits` float (B, T, C). Returns float32 (B, T, S, S): for each word, the score of the column's
+    label after the row's label. The last row scores the label of a text's first word. The last column scores the end of
+    the text after the row's label; it is the same for all words.
     """
 
     def __init__(self, num_classes: int, allowed: ArrayLike | None = None, **kwargs: Any) -> None:
@@ -45,47 +45,53 @@ class TransitionScores(ConfiguredLayer):
         self.allowed = None if allowed is None else np.array(allowed, bool).tolist()
 
     def build(self, input_shape: Shape) -> None:
-        """Create the scores of the transitions."""
+        """Create the transition scores."""
         states = self.num_classes + 1
         self.transitions = self.add_weight(shape=(states, states), initializer="zeros", name="transitions")
 
     def call(self, logits: Tensor) -> Tensor:
-        """Add the scores."""
+        """Add the transition scores to the logits."""
         transitions = ops.cast(self.transitions, "float32")  # (S, S)
         if self.allowed is not None:
-            transitions = transitions + np.where(self.allowed, 0, _NEVER).astype("float32")
+            transitions = transitions + np.where(self.allowed, 0, _FORBIDDEN).astype("float32")
         padded = ops.pad(ops.cast(logits, "float32"), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
         return padded[:, :, None, :] + transitions
 
     def compute_output_spec(self, logits: Tensor) -> keras.KerasTensor:
-        """Return float32 scores, whatever the compute dtype."""
+        """Return the output spec, which is float32 in every dtype policy."""
         states = self.num_classes + 1
         return keras.KerasTensor((*logits.shape[:2], states, states), "float32")
 
 
 def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Tensor:
-    """Of the labels of each text, int (B, T): float32 (B,), at least 0 unless a transition is not allowed.
+    """Return the negative log-likelihood of each text's labels, float32 (B,).
 
-    A transition that is not allowed costs as much as one that is, so that the labels of a text that was truncated are
-    possible. That of a text without words is 0.
+    Forbidden transitions in `labels`, such as in truncated texts, are scored as if they were allowed, and only then can
+    the result be below 0. It is 0 for a text without words.
+
+    Args:
+        scores: float (B, T, S, S), computed by `TransitionScores`.
+        labels: int (B, T), the label of each word.
+        words: bool (B, T), True at the first token of each word.
     """
-    place = ops.arange(ops.shape(words)[1], dtype="int32")  # (T,)
-    earlier = ops.expand_dims(words, 1) & (ops.expand_dims(place, 1) > place)  # (B, T, T)
-    last = ops.max(ops.where(earlier, place, -1), axis=2)  # (B, T), the word before
-    none = scores.shape[-1] - 1
+    positions = ops.arange(ops.shape(words)[1], dtype="int32")  # (T,)
+    earlier = ops.expand_dims(words, 1) & (ops.expand_dims(positions, 1) > positions)  # (B, T, T)
+    previous = ops.max(ops.where(earlier, positions, -1), axis=2)  # (B, T), position of the previous word
+    no_word = scores.shape[-1] - 1
     labels = ops.where(words, ops.cast(labels, "int32"), 0)  # (B, T)
-    before = ops.where(last < 0, none, ops.take_along_axis(labels, ops.maximum(last, 0), axis=1))  # (B, T)
-    steps = _at(_at(scores, before), labels)  # (B, T)
-    ends = ops.max(ops.where(words, place, -1), axis=1, keepdims=True)  # (B, 1), the last word
-    end = ops.where(ends < 0, none, ops.take_along_axis(labels, ops.maximum(ends, 0), axis=1))  # (B, 1)
-    end = ops.take_along_axis(_endings(scores), end, axis=1)[:, 0]  # (B,)
-    found = ops.sum(ops.where(words, _possible(steps), 0.0), axis=1) + _possible(end)  # (B,)
+    previous_labels = ops.take_along_axis(labels, ops.maximum(previous, 0), axis=1)  # (B, T)
+    previous_labels = ops.where(previous < 0, no_word, previous_labels)
+    steps = _take(_take(scores, previous_labels), labels)  # (B, T)
+    last = ops.max(ops.where(words, positions, -1), axis=1, keepdims=True)  # (B, 1), position of the last word
+    last_label = ops.where(last < 0, no_word, ops.take_along_axis(labels, ops.maximum(last, 0), axis=1))  # (B, 1)
+    ending = ops.take_along_axis(_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
+    label_scores = ops.sum(ops.where(words, _unmask(steps), 0.0), axis=1) + _unmask(ending)  # (B,)
     last_alpha, _ = _forward(scores, words)
-    return ops.logsumexp(last_alpha + _endings(scores), axis=1) - found
+    return ops.logsumexp(last_alpha + _end_scores(scores), axis=1) - label_scores
 
 
 def label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
-    """Return the marginal probability of each label of each word: float32 (B, T, C), 0 where no word is."""
+    """Return the marginal probability of each word's labels, float32 (B, T, C), 0 at tokens that are not words."""
     last, alphas = _forward(scores, words)  # (B, S), (T, B, S)
     steps, flags = _time_major(scores, words)
 
@@ -93,15 +99,15 @@ def label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
         scores, word = x  # (B, S, S), (B, 1)
         return ops.where(word, ops.logsumexp(scores + beta[:, None, :], axis=2), beta), beta
 
-    betas = scan(step, _endings(scores), (steps, flags), reverse=True)[1]  # (T, B, S)
-    total = ops.logsumexp(last + _endings(scores), axis=1)[:, None]  # (B, 1)
-    found = ops.exp(ops.minimum(alphas + betas - total, 0.0))[:, :, :-1]  # (T, B, C)
-    return ops.where(words[:, :, None], ops.transpose(found, (1, 0, 2)), 0.0)
+    betas = scan(step, _end_scores(scores), (steps, flags), reverse=True)[1]  # (T, B, S)
+    total = ops.logsumexp(last + _end_scores(scores), axis=1)[:, None]  # (B, 1)
+    probabilities = ops.exp(ops.minimum(alphas + betas - total, 0.0))[:, :, :-1]  # (T, B, C)
+    return ops.where(words[:, :, None], ops.transpose(probabilities, (1, 0, 2)), 0.0)
 
 
 def best_labels(scores: Tensor, words: Tensor) -> Tensor:
-    """Return the most probable labels of each text (Viterbi, 1967): int32 (B, T), C where no word is."""
-    none = scores.shape[-1] - 1
+    """Return each text's most probable label sequence (Viterbi, 1967), int32 (B, T), C at tokens that are not words."""
+    no_word = scores.shape[-1] - 1
 
     def step(best: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
@@ -110,61 +116,62 @@ def best_labels(scores: Tensor, words: Tensor) -> Tensor:
         return ops.where(word, ops.max(paths, axis=1), best), origin
 
     steps, flags = _time_major(scores, words)
-    best, origins = scan(step, _begin(scores), (steps, flags))  # (B, S), (T, B, S)
-    end = ops.cast(ops.argmax(best + _endings(scores), axis=1), "int32")  # (B,)
+    best, origins = scan(step, _start_scores(scores), (steps, flags))  # (B, S), (T, B, S)
+    end = ops.cast(ops.argmax(best + _end_scores(scores), axis=1), "int32")  # (B,)
 
     def back(label: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         origin, word = x  # (B, S), (B, 1)
         word = word[:, 0]  # (B,)
-        before = ops.take_along_axis(origin, label[:, None], axis=1)[:, 0]  # (B,)
-        return ops.where(word, before, label), ops.where(word, label, none)
+        previous_label = ops.take_along_axis(origin, label[:, None], axis=1)[:, 0]  # (B,)
+        return ops.where(word, previous_label, label), ops.where(word, label, no_word)
 
     return ops.transpose(scan(back, end, (origins, flags), reverse=True)[1])
 
 
 def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the `best_labels` of each text, int32 (B, T), and their `label_probabilities`, float32 (B, T)."""
-    scores, words = ops.convert_to_tensor(scores), ops.convert_to_tensor(words)
+    """Return each text's most probable labels, int32 (B, T), and their marginal probabilities, float32 (B, T)."""
+    scores = ops.convert_to_tensor(scores)
+    words = ops.convert_to_tensor(words)
     best = best_labels(scores, words)  # (B, T)
     probabilities = ops.pad(label_probabilities(scores, words), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
     return best, ops.take_along_axis(probabilities, best[:, :, None], axis=2)[:, :, 0]
 
 
 def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the log-sums of the scores of all paths to each state: at the end (B, S), and at each token (T, B, S)."""
+    """Return the forward variables in log space: after the last token (B, S), and after each token (T, B, S)."""
 
     def step(alpha: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
         alpha = ops.where(word, ops.logsumexp(alpha[:, :, None] + scores, axis=1), alpha)  # (B, S)
         return alpha, alpha
 
-    return scan(step, _begin(scores), _time_major(scores, words))
+    return scan(step, _start_scores(scores), _time_major(scores, words))
 
 
 def _time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the scores of labels, float (T, B, S, S), where none is "no word"; and where words are, bool (T, B, 1)."""
+    """Return `scores` (T, B, S, S) and `words` (T, B, 1), time first, with the state "no word" forbidden."""
     states = scores.shape[-1]
-    steps = ops.where(np.arange(states) == states - 1, _NEVER, scores)  # (B, T, S, S)
+    steps = ops.where(np.arange(states) == states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
     return ops.transpose(steps, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
 
 
-def _begin(scores: Tensor) -> Tensor:
-    """No word is before the first: float32 (B, S)."""
+def _start_scores(scores: Tensor) -> Tensor:
+    """Return the initial state scores, float32 (B, S): 0 for "no word", and all labels forbidden."""
     states = scores.shape[-1]
-    return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(states) == states - 1, 0, _NEVER).astype("float32")
+    return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(states) == states - 1, 0, _FORBIDDEN).astype("float32")
 
 
-def _endings(scores: Tensor) -> Tensor:
-    """Return the scores of ending after each state: float32 (B, S)."""
+def _end_scores(scores: Tensor) -> Tensor:
+    """Return the score of ending a text after each state, float32 (B, S)."""
     return scores[:, 0, :, -1]
 
 
-def _possible(scores: Tensor) -> Tensor:
-    """Return the scores of transitions as if all were allowed."""
-    return ops.where(scores < _NEVER / 2, scores - _NEVER, scores)
+def _unmask(scores: Tensor) -> Tensor:
+    """Return transition scores as if all transitions were allowed."""
+    return ops.where(scores < _FORBIDDEN / 2, scores - _FORBIDDEN, scores)
 
 
-def _at(x: Tensor, indices: Tensor) -> Tensor:
-    """Return the entries (B, T, ...) of the third axis of a tensor (B, T, S, ...), by int (B, T)."""
+def _take(x: Tensor, indices: Tensor) -> Tensor:
+    """Select along the third axis of `x` (B, T, S, ...) by `indices`, int (B, T), and return (B, T, ...)."""
     indices = ops.reshape(indices, (*ops.shape(indices), *[1] * (len(x.shape) - 2)))
     return ops.squeeze(ops.take_along_axis(x, indices, axis=2), axis=2)

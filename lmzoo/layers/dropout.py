@@ -11,11 +11,11 @@ from keras import ops
 from lmzoo.common.arguments import require_share
 from lmzoo.common.tensor_types import Shape, Tensor
 
-_LEVELS = 1 << 16
+_LEVELS = 1 << 16  # values of 16 random bits
 
 
 def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
-    """Uniform uint16 values of a shape, two from each random word; None if the backend has no cheap way."""
+    """Return uniform uint16 values, two from each random 32-bit word, or None on backends without a cheap way."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf
@@ -35,13 +35,13 @@ def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Dropout(keras.layers.Layer):
-    """Dropout: zeros with probability `rate`, all else times `1 / (1 - rate)` (Srivastava et al., 2014).
+    """Dropout with 16 random bits per element (Srivastava et al., 2014).
 
-    An element is dropped where 16 random bits, read as an integer, are below a threshold. The rate is therefore rounded
-    to a multiple of 2^-16. The scale is the inverse of the rounded keep probability, so the expectation is exact.
+    In training, each element becomes zero with probability `rate`, and is otherwise multiplied by `1 / (1 - rate)`. The
+    rate is rounded to a multiple of 2^-16; the factor uses the rounded rate, so that the expectation is exact.
 
     Args:
-        rate: float in [0, 1), the share of elements to drop in training.
+        rate: float in [0, 1), the fraction of elements to drop in training.
         seed: optional int; makes the sequence of masks reproducible.
 
     Example:
@@ -66,7 +66,7 @@ class Dropout(keras.layers.Layer):
         self.built = True
 
     def call(self, inputs: Tensor, training: bool = False) -> Tensor:
-        """Drop elements of `inputs`, a float tensor of any shape, when `training`."""
+        """Drop elements of `inputs`, a float tensor of any shape, if `training`."""
         threshold = min(round(self.rate * _LEVELS), _LEVELS - 1)
         if not training or threshold == 0:
             return inputs
@@ -78,7 +78,7 @@ class Dropout(keras.layers.Layer):
         return ops.where(bits >= threshold, inputs * scale, ops.zeros_like(inputs))
 
     def compute_output_shape(self, input_shape: Shape) -> Shape:
-        """Return the inputs' shape."""
+        """Return the shape of the inputs."""
         return input_shape
 
     def get_config(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Sum of word, position and segment embeddings."""
+"""Input layer of Transformers: the sum of token, position and segment embeddings."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from lmzoo.layers.normalization import LayerNorm
 
 
 def sinusoids(count: int, width: int) -> np.ndarray:
-    """Return vectors of positions, float64 (count, width) (Vaswani et al., 2017, section 3.5).
+    """Return sinusoidal position embeddings, float64 (count, width) (Vaswani et al., 2017, section 3.5).
 
     All sines come before all cosines, as in Marian.
     """
-    rates = 10000.0 ** (-2 * np.arange((width + 1) // 2) / width)  # (width / 2,)
-    angles = np.arange(count)[:, None] * rates  # (count, width / 2)
+    frequencies = 10000.0 ** (-2 * np.arange((width + 1) // 2) / width)  # (width / 2,)
+    angles = np.arange(count)[:, None] * frequencies  # (count, width / 2)
     return np.concatenate([np.sin(angles), np.cos(angles[:, : width // 2])], axis=1)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerEmbedding(ConfiguredLayer):
-    """LayerNorm(word + position + segment), then dropout: BERT's input layer (Devlin et al., 2019, figure 2).
+    """Transformer input layer: LayerNorm(token + position + segment), then dropout (Devlin et al., 2019, figure 2).
 
     Args:
         vocabulary_size: int, V.
@@ -36,20 +36,20 @@ class TransformerEmbedding(ConfiguredLayer):
         max_sequence_length: int, longest sequence in tokens; None for a model without positions and without such a
             limit.
         num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
-        dropout: float, rate after the normalization.
-        layer_norm_epsilon: float.
+        dropout: float, dropout rate after the normalization.
+        layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
-        first_position: int, row of the position table that the first token gets. If it is not 0, padding gets the row
-            before it and only real tokens are counted (RoBERTa: 2, as fairseq numbers positions from its padding id).
-        normalize: bool, whether LayerNorm is applied to the sum. (GPT does without: Radford et al., 2018.)
-        sinusoidal: bool, whether positions have fixed vectors, see `sinusoids`, rather than a table of learned ones.
-        scale: float, what the word embeddings are multiplied by.
-        position_table: bool, whether there is a table of learned positions. Models with rotary positions have none.
+        first_position: int, row of the position table for the first token. If it is not 0, padding gets the row before
+            it and only real tokens are counted (RoBERTa: 2, since fairseq numbers positions from its padding id).
+        normalize: bool, whether LayerNorm is applied to the sum (not in GPT: Radford et al., 2018).
+        sinusoidal: bool, whether positions have fixed sinusoidal vectors instead of a learned table; see `sinusoids`.
+        scale: float, factor of the token embeddings.
+        position_table: bool, whether there is a learned position table (not in models with rotary positions).
         use_bias: bool, whether LayerNorm has a bias.
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
-    (B, T) if `first_position` is not 0. With `index`, an int or int tensor (), the tokens are those of the sequences
-    from that position on, none of them padding. Returns float (B, T, H).
+    (B, T) if `first_position` is not 0; optionally `index`, an int or int tensor (), the position of the first token
+    in sequences that continue earlier calls, all tokens real. Returns float (B, T, H).
     """
 
     def __init__(
@@ -78,10 +78,11 @@ class TransformerEmbedding(ConfiguredLayer):
         self.first_position = first_position
         self.layer_norm_epsilon = layer_norm_epsilon
         self.normalize = normalize
-        self.sinusoidal, self.scale = sinusoidal, scale
+        self.sinusoidal = sinusoidal
+        self.scale = scale
         self.position_table = position_table
         self.use_bias = use_bias
-        # Reversible: a masked-LM head projects back through the same table.
+        # Reversible, since language-model heads project back through the same table.
         self.token_embedding = self._table(ReversibleEmbedding, vocabulary_size, "token_embedding")
         self.position_embedding = None
         if max_sequence_length and position_table and not sinusoidal:
@@ -101,7 +102,7 @@ class TransformerEmbedding(ConfiguredLayer):
     def build(
         self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
     ) -> None:
-        """Create the tables and the normalization."""
+        """Create the embedding tables and the weights of LayerNorm."""
         for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
             if table is not None:
                 table.build(token_ids_shape)
@@ -116,16 +117,16 @@ class TransformerEmbedding(ConfiguredLayer):
         index: int | Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Embed `token_ids`.
+        """Return the embedding of each token, float (B, T, H).
 
         Raises:
-            ValueError: if sequences are longer than `max_sequence_length`. (With a table of positions, JAX would return
-                NaN. TensorFlow's graphs of unknown shape raise an error of their own, and so does torch, whose symbolic
-                shapes are made up. Without a table, they do not look.)
+            ValueError: If sequences are longer than `max_sequence_length`. (In TensorFlow graphs of unknown length and
+                on torch, the backend raises its own error, and only for models with a position table.)
         """
         length = ops.shape(token_ids)[1]
-        known = isinstance(length, int) and keras.backend.backend() != "torch"
-        if known and self.max_sequence_length and length > self.max_sequence_length:
+        # JAX would return NaN for positions beyond the table. Torch's symbolic shapes are arbitrary integers.
+        is_known = isinstance(length, int) and keras.backend.backend() != "torch"
+        if is_known and self.max_sequence_length and length > self.max_sequence_length:
             raise ValueError(
                 f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
@@ -153,5 +154,5 @@ class TransformerEmbedding(ConfiguredLayer):
         return ops.cumsum(mask, axis=1) * mask + self.first_position - 1
 
     def compute_output_shape(self, token_ids_shape: Shape) -> Shape:
-        """Return a vector for each token."""
+        """Return the output shape (B, T, H)."""
         return (*token_ids_shape, self.hidden_dim)

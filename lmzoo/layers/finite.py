@@ -1,4 +1,4 @@
-"""Finds weights that are not finite, and says so when they are saved and loaded."""
+"""Warnings about NaN and infinite weights when models are saved and loaded."""
 
 from __future__ import annotations
 
@@ -11,45 +11,45 @@ import numpy as np
 
 
 def not_finite(name: str, values: np.ndarray) -> str | None:
-    """Return what is wrong with a tensor, as "'pooler/dense/kernel' is NaN or infinite in 3 of 441 values", or None."""
+    """Return a message that counts the NaN and infinite values of the tensor `name`, or None if all are finite."""
     if (finite := np.isfinite(values)).all():
         return None
     return f"{name!r} is NaN or infinite in {finite.size - np.count_nonzero(finite)} of {finite.size} values"
 
 
 def first_not_finite(weights: Iterable[keras.Variable]) -> str | None:
-    """Return what is wrong with the first of some weights that is not finite; see `not_finite`."""
-    found = (not_finite(weight.path, np.asarray(weight)) for weight in weights)
-    return next(filter(None, found), None)
+    """Return a message about the first weight with NaN or infinite values, or None if all weights are finite."""
+    problems = (not_finite(weight.path, np.asarray(weight)) for weight in weights)
+    return next(filter(None, problems), None)
 
 
 def warn_of_not_finite(place: object, problem: str | None) -> None:
-    """Warn of a tensor in a file or model, a place, if `not_finite` found a problem."""
+    """Warn about NaN or infinite values in the file or model `place`, if `not_finite` returned a problem."""
     if problem is not None:
         warnings.warn(f"{place}: {problem}, so what is computed with it is meaningless.", stacklevel=3)
 
 
 class ReportsNotFinite(keras.Model):
-    """A model that warns when Keras saves or loads weights of it that are not finite, in files of any kind.
+    """Base class of models that warn when Keras saves or loads NaN or infinite weights, in any file format.
 
-    Layers that are such models report their own weights.
+    A layer that is itself such a model reports its own weights.
     """
 
     _loading = False
 
     def save_own_variables(self, store: Any) -> None:
-        """Check the weights before Keras saves those of the layers."""
+        """Warn about NaN and infinite weights before Keras saves the model's weights."""
         warn_of_not_finite(f"The {type(self).__name__} that is saved", first_not_finite(self._reported))
         super().save_own_variables(store)
 
     def load_own_variables(self, store: Any) -> None:
-        """Check the weights before Keras loads those of the layers."""
+        """Schedule the check of the weights, which Keras loads after this call."""
         self._loading = True
         super().load_own_variables(store)
 
     @property
     def _loaded(self) -> None:
-        """Keras has no call after loading, but it reads all attributes of a model once it has loaded the layers."""
+        """Hook that checks the loaded weights: Keras reads all attributes of a model after it has loaded the layers."""
         if self._loading:
             self._loading = False
             warn_of_not_finite(f"The {type(self).__name__} that was loaded", first_not_finite(self._reported))

@@ -1,4 +1,4 @@
-"""Output layers of the tasks."""
+"""Task heads: the layers between a backbone's vectors and a task's logits."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from lmzoo.layers.rows import as_rows, width_of
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class OutputBias(ConfiguredLayer):
-    """A bias for the logits of tokens, float (..., V), whose dtype the result has.
+    """Bias of token logits, float (..., V), computed in the dtype of the logits.
 
     Args:
         vocabulary_size: int, V.
     """
 
     def __init__(self, vocabulary_size: int, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # otherwise logits in float32 would be rounded
+        super().__init__(autocast=False, **kwargs)  # autocasting would round float32 logits
         self.vocabulary_size = vocabulary_size
 
     def build(self, input_shape: Shape) -> None:
@@ -34,11 +34,11 @@ class OutputBias(ConfiguredLayer):
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Add it."""
+        """Add the bias to `inputs`."""
         return inputs + ops.cast(self.bias, inputs.dtype)
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        """Return that of the logits, whatever the compute dtype."""
+        """Return the spec of `inputs`: same shape and dtype."""
         return keras.KerasTensor(inputs.shape, inputs.dtype)
 
 
@@ -88,19 +88,19 @@ class TransformingHead(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ClassificationHead(TransformingHead):
-    """Dropout and one linear layer on a pooled vector (Devlin et al., 2019, section 4.1).
+    """Classification head on a pooled vector: dropout and a linear layer (Devlin et al., 2019, section 4.1).
 
     With an activation: dropout, dense (H, H), activation, dropout, linear layer (Liu et al., 2019). The dense layer
     takes the place of the pooler that RoBERTa and DistilBERT lack.
 
     Args:
         num_classes: int, C.
-        dropout: float, rate on the vectors before each dense layer in training.
+        dropout: float, dropout rate before each dense layer in training.
         initializer_range: float, standard deviation of the truncated normal initializer.
-        activation: str, of the dense layer, see `lmzoo.layers.get_activation`; None for no such layer.
-        input_dropout: bool, whether dropout is applied to the pooled vector, too (not in DistilBERT).
-        use_bias: bool, whether the dense layer and the LayerNorm have biases.
-        layer_norm_epsilon: float, of a LayerNorm after the activation; None for no such layer.
+        activation: str, activation of the dense layer, see `lmzoo.layers.get_activation`; None for no dense layer.
+        input_dropout: bool, whether dropout is also applied to the pooled vector (not in DistilBERT).
+        use_bias: bool, whether the dense layer and LayerNorm have biases.
+        layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
@@ -135,28 +135,29 @@ class ClassificationHead(TransformingHead):
         return ops.cast(self.logits(x), "float32")
 
     def compute_output_spec(self, pooled: Tensor, training: bool = False) -> keras.KerasTensor:
-        """Return float32 logits, whatever the compute dtype."""
+        """Return the output spec, which is float32 in every dtype policy."""
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaskedLMHead(ConfiguredLayer):
-    """Vocabulary logits: dense, activation, LayerNorm, the transposed word table, a bias (Devlin et al., 2019).
+    """Masked-LM head: dense, activation, LayerNorm, product with the token embeddings, bias (Devlin et al., 2019).
 
-    Without `transform` only the table and the bias (Yang et al., 2019).
+    Without `transform`, only the product and the bias (Yang et al., 2019).
 
     Args:
         token_embedding: `keras.layers.ReversibleEmbedding` with V rows of width E, shared with the backbone; None to
             leave the product to `tied_logits`.
         activation: str, see `lmzoo.layers.get_activation`.
-        layer_norm_epsilon: float.
+        layer_norm_epsilon: float, added to the variance in LayerNorm.
         initializer_range: float, standard deviation of the truncated normal initializer.
-        transform: bool, whether the vectors are transformed first: dense, activation and LayerNorm.
-        table_shape: (V, E), needed without `token_embedding`.
+        transform: bool, whether dense, activation and LayerNorm come before the product.
+        table_shape: (V, E), shape of the token embeddings; required without `token_embedding`.
         use_bias: bool, whether the dense layer and LayerNorm have biases; the logits always have one.
 
-    Call argument: `vectors` float (B, M, H), those of the masked positions. Returns float32 logits (B, M, V). Without
-    `token_embedding` it returns what `tied_logits` takes: the transformed vectors, float (B, M, E), and the bias (V,).
+    Call argument: `vectors` float (B, M, H), hidden states at the masked positions. Returns float32 logits (B, M, V).
+    Without `token_embedding`, returns arguments of `tied_logits`: the transformed vectors, float (B, M, E), and the
+    bias (V,).
     """
 
     def __init__(
@@ -189,16 +190,16 @@ class MaskedLMHead(ConfiguredLayer):
         self.layer_norm = LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=policy, name="layer_norm")
 
     def build(self, input_shape: Shape) -> None:
-        """Create the transform and the output bias."""
+        """Create the weights of the transform and the output bias."""
         count, width = self.table_shape
         if self.transform:
             self.dense.build(input_shape)
             self.layer_norm.build((*input_shape[:-1], width))
-        # It is added to logits in float32.
+        # Without autocasting, since the bias is added to float32 logits.
         self.output_bias = self.add_weight(shape=(count,), initializer="zeros", autocast=False, name="output_bias")
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Compute the logits, or the arguments of `tied_logits`."""
+        """Compute the logits, or without a token embedding the arguments of `tied_logits`."""
         x = vectors
         if self.transform:
             x = as_rows(x)  # (B·M, H)
@@ -208,7 +209,7 @@ class MaskedLMHead(ConfiguredLayer):
         return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the spec of float32 logits, or of vectors and a bias if there is no `token_embedding`."""
+        """Return the spec of float32 logits, or of vectors and bias without a token embedding."""
         count, width = self.table_shape
         if self.token_embedding is not None:
             return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
@@ -217,10 +218,10 @@ class MaskedLMHead(ConfiguredLayer):
 
 
 def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return logits by the rows of a table of embeddings, float32 (..., V).
+    """Return token logits, float32 (..., V): the product of vectors and token embeddings, plus a bias.
 
     Args:
-        table: of V rows of width E.
+        table: token embedding layer with V rows of width E.
         vectors: float (..., E).
         bias: float (V,), or None.
     """
@@ -233,7 +234,7 @@ def tied_logits(table: keras.layers.ReversibleEmbedding, vectors: Tensor, bias: 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ReplacedTokenHead(ConfiguredLayer):
-    """Whether each token is a replaced one: dense, activation, and one linear output (Clark et al., 2020).
+    """Replaced-token detection head: dense, activation, and a linear layer with one output (Clark et al., 2020).
 
     Args:
         activation: str, see `lmzoo.layers.get_activation`.
@@ -248,7 +249,7 @@ class ReplacedTokenHead(ConfiguredLayer):
         self.initializer_range = initializer_range
 
     def build(self, input_shape: Shape) -> None:
-        """Create both layers."""
+        """Create the dense and the linear layer."""
         width = width_of(input_shape)
         initializer = TruncatedNormal(stddev=self.initializer_range)
         for name, units in (("dense", width), ("logits", 1)):
@@ -262,13 +263,13 @@ class ReplacedTokenHead(ConfiguredLayer):
         return ops.reshape(ops.cast(self.logits(x), "float32"), ops.shape(sequence)[:2])
 
     def compute_output_spec(self, sequence: Tensor) -> keras.KerasTensor:
-        """Return the spec of float32 logits, whatever the compute dtype."""
+        """Return the output spec, which is float32 in every dtype policy."""
         return keras.KerasTensor(sequence.shape[:-1], "float32")
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanHead(TransformingHead):
-    """Where an answer starts and ends: one linear layer at every position (Devlin et al., 2019, section 4.2).
+    """Extractive question-answering head: a linear layer at every position (Devlin et al., 2019, section 4.2).
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
@@ -276,9 +277,9 @@ class SpanHead(TransformingHead):
         use_bias: bool, whether that layer and the LayerNorm have biases.
         layer_norm_epsilon: float, of a LayerNorm after the activation; None for no such layer.
 
-    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2),
-    starts and ends. At padding they are -1e9, so that a softmax over the positions does not depend on the amount
-    of padding.
+    Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2)
+    of the answer's start and end. They are -1e9 at padding, so that a softmax over the positions does not depend on the
+    amount of padding.
     """
 
     def __init__(
@@ -304,5 +305,5 @@ class SpanHead(TransformingHead):
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
 
     def compute_output_spec(self, sequence: Tensor, padding_mask: Tensor) -> keras.KerasTensor:
-        """Return float32 logits, whatever the compute dtype."""
+        """Return the output spec, which is float32 in every dtype policy."""
         return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")

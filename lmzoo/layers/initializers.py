@@ -1,7 +1,8 @@
-"""Initial values of weights."""
+"""Weight initializers, which are skipped for weights that will be loaded from files."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -17,7 +18,7 @@ _skipped = ContextVar("skipped", default=False)
 
 @contextmanager
 def skip_initial_values() -> Iterator[None]:
-    """Leave weights uninitialized that are created in this context: they must be assigned before they are used.
+    """Leave weights that are created in the block uninitialized; assign them before use.
 
     Drawing millions of values takes longer than loading the values that replace them.
     """
@@ -30,39 +31,51 @@ def skip_initial_values() -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Keras' initializer, a normal distribution cut off at two standard deviations; see `skip_initial_values`.
+    """Truncated normal initializer, cut off at two standard deviations, that `skip_initial_values` skips.
+
+    On JAX the values are drawn by NumPy, since JAX would compile a program for each shape.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        """Draw the values."""
-        return _unset(shape, dtype) if _skipped.get() else super().__call__(shape, dtype)
+        """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
+        if _skipped.get():
+            return _uninitialized(shape, dtype)
+        if keras.backend.backend() != "jax" or not isinstance(self.seed, int):
+            return super().__call__(shape, dtype)
+        rng = np.random.default_rng(self.seed)
+        values = rng.standard_normal(math.prod(cast("tuple[int, ...]", shape)), "float32")
+        outside = np.flatnonzero(np.abs(values) > 2)
+        while len(outside):
+            values[outside] = rng.standard_normal(len(outside), "float32")
+            outside = outside[np.abs(values[outside]) > 2]
+        return keras.ops.convert_to_tensor((self.mean + self.stddev * values).reshape(shape), dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Orthogonal(keras.initializers.Orthogonal):
-    """Keras' initializer, an orthogonal matrix, in any dtype; see `skip_initial_values`.
+    """Orthogonal matrix initializer for any float dtype, which `skip_initial_values` skips.
 
-    It is drawn in float32 where the dtype has 16 bits, for which no backend has the decomposition.
+    Dtypes of 16 bits are drawn in float32, since no backend has the decomposition for them.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
 
     def __call__(self, shape: Shape, dtype: str | None = None) -> Tensor:
-        """Draw the values."""
+        """Return a tensor of random values, or of arbitrary values inside `skip_initial_values`."""
         if _skipped.get():
-            return _unset(shape, dtype)
+            return _uninitialized(shape, dtype)
         dtype = keras.backend.standardize_dtype(dtype)
         wide = "float32" if dtype in ("float16", "bfloat16") else dtype
         return keras.ops.cast(super().__call__(shape, wide), dtype)
 
 
-def _unset(shape: Shape, dtype: str | None) -> Tensor:
+def _uninitialized(shape: Shape, dtype: str | None) -> Tensor:
     """Return a tensor of arbitrary values.
 
     On TensorFlow, unlike zeros, it takes no memory before it is written to. Elsewhere it comes from NumPy, since JAX
-    would compile a program for each shape, unless several devices share it.
+    would compile a program for each shape; with several devices, it consists of the backend's zeros.
     """
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf

@@ -1,4 +1,4 @@
-"""LSTMs with a projection; one loop runs both directions.
+"""LSTMs with a projection, whose two directions run in one loop.
 
 Letters in shape comments: T steps, B sequences, P width of inputs and outputs, D width of the memory.
 """
@@ -23,19 +23,19 @@ DIRECTIONS = ("forward", "backward")
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLSTM(ConfiguredLayer):
-    """An LSTM for each direction, with a clipped memory and a clipped projection of its output (Sak et al., 2014).
+    """Bidirectional LSTM with a clipped memory and a clipped projection of its output (Sak et al., 2014).
 
     https://arxiv.org/abs/1402.1128
 
     Args:
         memory_dim: int, D.
-        output_dim: int, P, also the inputs' width. If it equals D, the output is neither projected nor clipped.
-        cell_clip: float, bound of the memory, or None.
-        projection_clip: float, bound of the projected output, or None.
+        output_dim: int, P, also the width of the inputs. If it equals D, the output is neither projected nor clipped.
+        cell_clip: float, bound of the memory's absolute values, or None.
+        projection_clip: float, bound of the projected output's absolute values, or None.
 
-    Call arguments: `forward` and `backward`, float (T, B, P), time first, each in the order in which it is read;
-    `state`, the memory (B, D) and the output (B, P) that each direction starts from. Returns the outputs of both
-    directions, float (T, B, P), and their memories, float (T, B, D), through which no gradient flows.
+    Call arguments: `forward` and `backward`, float (T, B, P), time first, each in its reading order; `state`, the
+    initial memory (B, D) and output (B, P) of each direction. Returns two pairs, forward and backward: the outputs,
+    float (T, B, P), and the memories, float (T, B, D). No gradient flows through the memories.
     """
 
     def __init__(
@@ -46,14 +46,17 @@ class BidirectionalLSTM(ConfiguredLayer):
         projection_clip: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(autocast=False, **kwargs)  # otherwise the memory would be rounded, too
+        super().__init__(autocast=False, **kwargs)  # autocasting would round the memory
         self.memory_dim = memory_dim
         self.output_dim = output_dim
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
 
     def build(self, forward_shape: Shape, backward_shape: Shape | None = None, state_shape: Tensors = None) -> None:
-        """Create each direction's weights. Rows of a kernel: input, output. Columns: gates i, j (candidate), f, o."""
+        """Create the weights of each direction.
+
+        Kernels have rows for the input, then the output, and columns for the gates i, j (candidate), f, o.
+        """
         shapes = {"kernel": (2 * self.output_dim, 4 * self.memory_dim), "bias": (4 * self.memory_dim,)}
         if self.memory_dim != self.output_dim:
             shapes["projection"] = (self.memory_dim, self.output_dim)
@@ -70,43 +73,49 @@ class BidirectionalLSTM(ConfiguredLayer):
         ]
 
     def call(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Run both directions."""
+        """Run both directions over their inputs."""
         arguments: list[Tensor] = []
-        forget = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # a bias that checkpoints do not hold
+        forget_bias = np.repeat([0.0, 0.0, 1.0, 0.0], self.memory_dim)  # not part of the bias in checkpoints
         for inputs, parts, (memory, output) in zip((forward, backward), self.parts, state, strict=True):
             kernel, bias, *projection = (ops.cast(part, self.compute_dtype) for part in parts)
             inputs, output = (ops.cast(x, self.compute_dtype) for x in (inputs, output))
-            # What does not depend on the previous step is computed for all steps at once.
-            bias = bias + ops.cast(forget, bias.dtype)  # (4D,)
-            of_inputs, of_outputs = ops.split(kernel, 2)  # whose gradient is one copy, unlike that of slices
-            gates = matmul(as_rows(inputs), of_inputs) + bias  # (T * B, 4D)
+            # The inputs' part of the gates does not depend on previous steps: one product for all steps is faster.
+            bias = bias + ops.cast(forget_bias, bias.dtype)  # (4D,)
+            # The gradient of `split` is a single copy, unlike the gradients of slices.
+            input_kernel, output_kernel = ops.split(kernel, 2)
+            gates = matmul(as_rows(inputs), input_kernel) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
-            arguments += [gates, of_outputs, memory, output, *projection]
+            arguments += [gates, output_kernel, memory, output, *projection]
         results = tuple(lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip)(*arguments))
         return results[:2], results[2:]
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
-        """Return outputs in the compute dtype, memories in their `memory_dtype`."""
+        """Return the specs of the outputs, in the compute dtype, and of the memories, in `memory_dtype`."""
         memory = (*forward.shape[:2], self.memory_dim)
         outputs = tuple(keras.KerasTensor(forward.shape, self.compute_dtype) for _ in DIRECTIONS)
         return outputs, tuple(keras.KerasTensor(memory, memory_dtype(self.compute_dtype)) for _ in DIRECTIONS)
 
 
 def memory_dtype(compute_dtype: str) -> str:
-    """Return the memory's dtype: float32 where the rest has 16 bits, since rounding errors add up over a sentence."""
+    """Return the dtype of an LSTM's memory: float32 for 16-bit compute dtypes, since rounding errors accumulate."""
     return "float32" if compute_dtype in ("float16", "bfloat16") else compute_dtype
 
 
 def lstm_recurrence(
     count: int, cell_clip: float | None = None, projection_clip: float | None = None
 ) -> Callable[..., tuple[Tensors, Tensors]]:
-    """Return the loop over time of `count` LSTMs that do not depend on each other, as a function.
+    """Return a function that runs `count` independent LSTMs over time in one loop.
 
-    Its arguments are, for each LSTM, the gates' inputs (T, B, 4D), in the order i, j, f, o, the recurrent kernel
-    (P, 4D), the memory (B, D), the output (B, P) and, if there is one, the projection (D, P). It returns their outputs
-    (T, B, P), then their memories (T, B, D), through which no gradient flows.
+    Its arguments are, for each LSTM: the inputs' part of the gates (T, B, 4D), in the order i, j, f, o; the recurrent
+    kernel (P, 4D); the initial memory (B, D) and output (B, P); and optionally the projection (D, P). It returns the
+    outputs (T, B, P) of all LSTMs, then their memories (T, B, D), through which no gradient flows.
 
-    It has a gradient of its own, since the derived one adds to the large gradients of the kernels at every step.
+    The function has a custom gradient, since autodiff would add to the large gradients of the kernels at every step.
+
+    Args:
+        count: int, number of LSTMs.
+        cell_clip: float, bound of the memory's absolute values, or None.
+        projection_clip: float, bound of the projected output's absolute values, or None.
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
@@ -116,7 +125,8 @@ def lstm_recurrence(
         products = [[product_with(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
-            after, results = [], []
+            new_carry = []
+            results = []
             for (memory, output), z, (to_gates, *projection) in zip(carry, gates, products, strict=True):
                 z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
@@ -125,23 +135,23 @@ def lstm_recurrence(
                 output = ops.cast(o * ops.tanh(memory), output.dtype)
                 if projection:
                     output = _clip(projection[0](output), projection_clip)  # (B, P)
-                after.append((memory, output))
+                new_carry.append((memory, output))
                 results.append((output, memory, (i, j, f, o)))
-            return tuple(after), tuple(results)
+            return tuple(new_carry), tuple(results)
 
         start = tuple((memory, output) for _, _, memory, output, *_ in streams)
         results = scan(step, start, tuple(stream[0] for stream in streams))[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
         def gradient(*upstream: Tensors, **_: object) -> tuple[Tensor, ...]:
-            # TensorFlow passes the gradients of all results, JAX a tuple of them.
-            passed = upstream[0] if len(upstream) == 1 else upstream
-            found = _recurrence_gradient(streams, results, passed[:count], cell_clip, projection_clip)
-            return tuple(gradient for stream in found for gradient in stream)
+            # TensorFlow passes the gradients as separate arguments, JAX as one tuple.
+            upstream_all = upstream[0] if len(upstream) == 1 else upstream
+            by_stream = _recurrence_gradient(streams, results, upstream_all[:count], cell_clip, projection_clip)
+            return tuple(gradient for gradients in by_stream for gradient in gradients)
 
         return (*outputs, *memories), gradient
 
-    if keras.backend.backend() == "torch":  # whose autograd does not run a loop a second time
+    if keras.backend.backend() == "torch":  # its autograd records the steps, and needs no second loop
         return lambda *arguments: run(*arguments)[0]
     return ops.custom_gradient(run)
 
@@ -153,13 +163,14 @@ def _recurrence_gradient(
     cell_clip: float | None,
     projection_clip: float | None,
 ) -> list[list[Tensor]]:
-    """Return the gradients of the outputs alone: the memories are state, which passes none on."""
-    before = []  # memory (T, B, D) and output (T, B, P) before each step
+    """Return the gradients of each LSTM's arguments, given the upstream gradients of the outputs only."""
+    previous = []  # memory (T, B, D) and output (T, B, P) before each step
     for (_, _, memory, output, *_), (outputs, memories, _) in zip(streams, results, strict=True):
-        before.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
-    hidden, xs = [], []
-    # What does not depend on the following step is computed for all steps at once.
-    for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, before, strict=True):
+        previous.append([ops.concatenate([a[None], b[:-1]]) for a, b in ((memory, memories), (output, outputs))])
+    hidden = []
+    xs = []
+    # Factors that do not depend on later steps are computed for all steps at once, which is faster.
+    for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, previous, strict=True):
         squashed = ops.tanh(memories)
         hidden.append(o * squashed)  # (T, B, D)
         slopes = (j * i * (1 - i), i * (1 - j * j), earlier * f * (1 - f), squashed * o * (1 - o))
@@ -172,7 +183,8 @@ def _recurrence_gradient(
     ]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
-        after, found = [], []
+        new_carry = []
+        results = []
         for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, products, strict=True):
             output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
@@ -184,15 +196,15 @@ def _recurrence_gradient(
             d_memory = _unclip(d_memory + d_hidden * slope, memory, cell_clip)
             d_z = ops.concatenate([d_memory, d_memory, d_memory, d_hidden], axis=1) * slopes  # (B, 4D)
             d_z = ops.cast(d_z, output.dtype)
-            after.append((d_memory * f, from_gates(d_z)))
-            found.append((d_z, d_output))
-        return tuple(after), tuple(found)
+            new_carry.append((d_memory * f, from_gates(d_z)))
+            results.append((d_z, d_output))
+        return tuple(new_carry), tuple(results)
 
-    last, found = scan(step, start, tuple(xs), reverse=True)
+    d_initial, d_steps = scan(step, start, tuple(xs), reverse=True)
     gradients = []
     for k, (_, _, _, _, *projection) in enumerate(streams):
-        d_gates, d_outputs = found[k]
-        gradients.append([d_gates, _outer(before[k][1], d_gates), *last[k]])
+        d_gates, d_outputs = d_steps[k]
+        gradients.append([d_gates, _outer(previous[k][1], d_gates), *d_initial[k]])
         if projection:
             gradients[-1].append(_outer(ops.cast(hidden[k], d_outputs.dtype), d_outputs))
     return gradients
@@ -203,10 +215,10 @@ def _clip(x: Tensor, limit: float | None) -> Tensor:
 
 
 def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
-    """Return the gradient through `_clip`, given its result."""
+    """Return the gradient of `_clip`'s argument, given the gradient of its result and the result."""
     return gradient if limit is None else ops.where(ops.abs(clipped) < limit, gradient, 0)
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sum over steps and sequences of the outer products of `a` (T, B, m) and `b` (T, B, n): (m, n)."""
+    """Return the sum over T and B of the outer products of `a` (T, B, m) and `b` (T, B, n), (m, n)."""
     return matmul_transposed(as_rows(a), as_rows(b))

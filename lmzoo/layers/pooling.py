@@ -1,4 +1,4 @@
-"""Pooling: the first of a sequence's vectors, chosen ones, their mean or their maximum."""
+"""Pooling layers, from a sequence's vectors to one vector per sequence or per chosen position."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo.layers.rows import at_positions
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class FirstTokenPooler(ConfiguredLayer):
-    """tanh(W·h₀ + b) for the first position's vector h₀: BERT's pooler (Devlin et al., 2019).
+    """BERT's pooler: tanh(W·h₀ + b) for the first token's vector h₀ (Devlin et al., 2019).
 
     Args:
         hidden_dim: int, H.
@@ -33,75 +33,75 @@ class FirstTokenPooler(ConfiguredLayer):
         self.dense = normal_dense(hidden_dim, initializer_range, **arguments)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the projection."""
+        """Create the weights of the dense layer."""
         self.dense.build((input_shape[0], input_shape[-1]))
 
     def call(self, sequence: Tensor) -> Tensor:
-        """Pool `sequence`."""
+        """Return the projected vector of the first token."""
         return self.dense(sequence[:, 0, :])
 
     def compute_output_shape(self, sequence_shape: Shape) -> Shape:
-        """Return a vector for each sequence."""
+        """Return the output shape (B, H)."""
         return (sequence_shape[0], self.hidden_dim)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MeanPooler(ConfiguredLayer):
-    """The mean of the real tokens' vectors; zeros for a sequence without any.
+    """Mean of the real tokens' vectors; zeros for a sequence without real tokens.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pool `sequence`."""
+        """Return the mean vector of each sequence."""
         weights = ops.expand_dims(ops.cast(padding_mask, sequence.dtype), -1)  # (B, T, 1)
         total = ops.sum(sequence * weights, axis=1)  # (B, H)
         return total / ops.maximum(ops.sum(weights, axis=1), 1)
 
     def compute_output_shape(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> Shape:
-        """Return a vector for each sequence."""
+        """Return the output shape (B, H)."""
         return (sequence_shape[0], sequence_shape[-1])
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SquareRootMeanPooler(MeanPooler):
-    """The sum of the real tokens' vectors divided by the square root of their number; zeros for a sequence without any.
+    """Sum of the real tokens' vectors divided by the square root of their number; zeros without real tokens.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pool `sequence`."""
+        """Return the pooled vector of each sequence."""
         count = ops.sum(ops.cast(padding_mask, "float32"), axis=1, keepdims=True)  # (B, 1)
         return super().call(sequence, padding_mask) * ops.cast(ops.sqrt(count), sequence.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WeightedMeanPooler(MeanPooler):
-    """The mean of the real tokens' vectors, each weighted by its place, counted from 1 (Muennighoff, 2022).
+    """Mean of the real tokens' vectors, weighted by position from 1 on (Muennighoff, 2022).
 
-    A sequence without any has zeros.
+    It is zeros for a sequence without real tokens.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pool `sequence`."""
-        real = ops.cast(padding_mask, "float32")  # (B, T); a half precision has no 257
-        places = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)  # (B, T, 1)
-        total = ops.sum(ops.cast(sequence, "float32") * places, axis=1)  # (B, H)
-        return ops.cast(total / ops.maximum(ops.sum(places, axis=1), 1), sequence.dtype)
+        """Return the weighted mean vector of each sequence."""
+        real = ops.cast(padding_mask, "float32")  # (B, T); bfloat16 cannot represent 257
+        weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)  # (B, T, 1)
+        total = ops.sum(ops.cast(sequence, "float32") * weights, axis=1)  # (B, H)
+        return ops.cast(total / ops.maximum(ops.sum(weights, axis=1), 1), sequence.dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LastTokenPooler(MeanPooler):
-    """The vector of the last real token; zeros for a sequence without any.
+    """Vector of the last real token; zeros for a sequence without real tokens.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pool `sequence`."""
+        """Return the last real token's vector of each sequence."""
         real = ops.cast(padding_mask, "int32")  # (B, T)
         last = ops.equal(ops.cumsum(real, axis=1), ops.sum(real, axis=1, keepdims=True))
         return super().call(sequence, ops.cast(last, "int32") * real)
@@ -109,31 +109,31 @@ class LastTokenPooler(MeanPooler):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MaxPooler(MeanPooler):
-    """The maximum of each feature over the real tokens; zeros for a sequence without any.
+    """Maximum of each feature over the real tokens; zeros for a sequence without real tokens.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Pool `sequence`."""
+        """Return the vector of maxima of each sequence."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
-        # With an initial value Keras takes the maximum of a batch without sequences, too.
-        highest = ops.max(ops.where(real, sequence, lowest), axis=1, initial=-np.inf)  # (B, H)
-        return ops.where(ops.any(real, axis=1), highest, ops.zeros_like(highest))
+        # Without an initial value, Keras raises an error for a batch without sequences.
+        maxima = ops.max(ops.where(real, sequence, lowest), axis=1, initial=-np.inf)  # (B, H)
+        return ops.where(ops.any(real, axis=1), maxima, ops.zeros_like(maxima))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class GatherPositions(ConfiguredLayer):
-    """The vectors at chosen positions.
+    """Vectors at chosen positions of each sequence.
 
     Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).
     """
 
     def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
-        """Gather them."""
+        """Return the vectors at `positions`."""
         return at_positions(sequence, positions)
 
     def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
-        """Return a vector for each position."""
+        """Return the output shape (B, M, H)."""
         return (*positions_shape, sequence_shape[-1])

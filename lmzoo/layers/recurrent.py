@@ -1,4 +1,4 @@
-"""Recurrent layers that read from left to right: simple ones, GRUs and LSTMs.
+"""Recurrent layers that read from left to right: simple RNNs, GRUs and LSTMs.
 
 Letters in shape comments: B sequences, T steps, H width, G gates.
 """
@@ -19,17 +19,17 @@ from lmzoo.layers.products import matmul
 from lmzoo.layers.rows import as_rows, width_of
 from lmzoo.layers.scan import scan
 
-CELLS = {"rnn": 1, "gru": 3, "lstm": 4}  # the blocks of columns of their kernels
+CELLS = {"rnn": 1, "gru": 3, "lstm": 4}  # G, the number of gates, for each cell
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RecurrentLayer(ConfiguredLayer):
-    """A recurrent layer whose state can be read after every step.
+    """Recurrent layer (RNN, GRU or LSTM) that returns its state after every step.
 
     With inputs x and outputs h, where ⊙ multiplies elements:
 
     * `"rnn"` (Elman, 1990): h' = tanh(W x + U h + b).
-    * `"gru"` (Cho et al., 2014), the reset gate applied to the product, as in cuDNN and torch: with the gates
+    * `"gru"` (Cho et al., 2014), with the reset gate applied to the product, as in cuDNN and torch: with the gates
       r, u = σ(W x + U h + b), the candidate n = tanh(W x + b + r ⊙ (U h + c)), and h' = (1 - u) ⊙ n + u ⊙ h.
     * `"lstm"` (Hochreiter & Schmidhuber, 1997; Gers et al., 2000): with i, f, o = σ(W x + U h + b) and
       j = tanh(W x + U h + b), the memory is m' = f ⊙ m + i ⊙ j, and h' = o ⊙ tanh(m'). The bias of f starts from 1.
@@ -38,12 +38,12 @@ class RecurrentLayer(ConfiguredLayer):
         cell: `"rnn"`, `"gru"` or `"lstm"`.
         hidden_dim: int, H.
 
-    Call arguments: `inputs` float (B, T, D); `state`, a tuple of (B, H), or None for zeros. Returns a tuple of float
-    (B, T, H), the state after every step: for an LSTM the memories, through which no gradient flows, and for all cells
-    the outputs, which come last.
+    Call arguments: `inputs` float (B, T, D); `state`, a tuple of (B, H), or None for zeros. Returns the state after
+    every step, a tuple of float (B, T, H): the outputs, and for an LSTM before them the memories, through which no
+    gradient flows.
 
     Raises:
-        ValueError: for an unknown `cell`.
+        ValueError: For an unknown `cell`.
 
     Example:
 
@@ -58,27 +58,28 @@ class RecurrentLayer(ConfiguredLayer):
     """
 
     def __init__(self, cell: str, hidden_dim: int, **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # otherwise the memory would be rounded, too
+        super().__init__(autocast=False, **kwargs)  # autocasting would round the memory
         require(cell in CELLS, "cell", " or ".join(map(repr, CELLS)), cell)
         self.cell = cell
         self.hidden_dim = hidden_dim
 
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
-        """Create the weights. Columns of the kernels: gates r, u, n of a GRU; i, j, f, o of an LSTM."""
-        width, columns = self.hidden_dim, CELLS[self.cell] * self.hidden_dim
+        """Create the weights; kernels have columns for the gates r, u, n of a GRU, or i, j, f, o of an LSTM."""
+        width = self.hidden_dim
+        columns = CELLS[self.cell] * width
         self.kernel = self.add_weight((width_of(inputs_shape), columns), "glorot_uniform", name="kernel")
         self.recurrent_kernel = self.add_weight((width, columns), Orthogonal(), name="recurrent_kernel")
-        self.bias = self.add_weight((columns,), _remembering if self.cell == "lstm" else "zeros", name="bias")
+        self.bias = self.add_weight((columns,), _lstm_bias if self.cell == "lstm" else "zeros", name="bias")
         if self.cell == "gru":
             self.candidate_bias = self.add_weight((width,), "zeros", name="candidate_bias")
 
     def state_spec(self, *shape: int | None) -> tuple[keras.KerasTensor, ...]:
-        """Return the shapes and dtypes of a state of a number of sequences, or of steps of sequences."""
+        """Return the specs of a state with leading axes `shape`: (B,) for one state, (B, T) for every step's state."""
         dtypes = [memory_dtype(self.compute_dtype)] * (self.cell == "lstm") + [self.compute_dtype]
         return tuple(keras.KerasTensor((*shape, self.hidden_dim), dtype) for dtype in dtypes)
 
     def call(self, inputs: Tensor, state: Tensors = None) -> Tensors:
-        """Read the inputs."""
+        """Return the state after every step of `inputs`."""
         batch, steps = ops.shape(inputs)[:2]
         specs = self.state_spec(None)
         if state is None:
@@ -88,7 +89,7 @@ class RecurrentLayer(ConfiguredLayer):
         kernel, recurrent, bias = (
             ops.cast(weight, self.compute_dtype) for weight in (self.kernel, self.recurrent_kernel, self.bias)
         )
-        # What does not depend on the previous step is computed for all steps at once.
+        # The inputs' part of the gates does not depend on previous steps: one product for all steps is faster.
         z = matmul(as_rows(x), kernel) + bias  # (T * B, G * H)
         z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
         states: Tensors
@@ -96,17 +97,17 @@ class RecurrentLayer(ConfiguredLayer):
             outputs, memories = lstm_recurrence(1)(z, recurrent, *state)
             states = memories, outputs
         elif self.cell == "gru":
-            states = (_gru(z, recurrent, ops.cast(self.candidate_bias, self.compute_dtype), *state),)
+            states = (_run_gru(z, recurrent, ops.cast(self.candidate_bias, self.compute_dtype), *state),)
         else:
-            states = (_simple(z, recurrent, *state),)
+            states = (_run_rnn(z, recurrent, *state),)
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
     def compute_output_spec(self, inputs: Tensor, state: Tensors = None) -> tuple[keras.KerasTensor, ...]:
-        """Return the state after every step."""
+        """Return the specs of the state after every step."""
         return self.state_spec(*inputs.shape[:2])
 
 
-def _simple(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
+def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)
         return h, h
@@ -114,7 +115,7 @@ def _simple(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
     return scan(step, start, z)[1]
 
 
-def _gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Tensor:
+def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (r, u, n), (h_r, h_u, h_n) = (ops.split(x, 3, axis=1) for x in (z, ops.matmul(h, kernel)))  # (B, H)
         r, u = ops.sigmoid(r + h_r), ops.sigmoid(u + h_u)
@@ -125,7 +126,7 @@ def _gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Te
     return scan(step, start, z)[1]
 
 
-def _remembering(shape: tuple[int], dtype: str | None = None) -> Tensor:
-    """Return zeros, and ones for the forget gate: at first a memory is kept (Jozefowicz et al., 2015)."""
+def _lstm_bias(shape: tuple[int], dtype: str | None = None) -> Tensor:
+    """Return the initial bias of an LSTM: zeros, and ones for the forget gate (Jozefowicz et al., 2015)."""
     zeros, ones = (make((shape[0] // 4,), dtype) for make in (ops.zeros, ops.ones))
     return ops.concatenate([zeros, zeros, ones, zeros])

@@ -15,6 +15,7 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import EinsumDense
+from lmzoo.layers.attention import softmax_over_keys
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
@@ -195,15 +196,13 @@ class RelativeAttention(ConfiguredLayer):
 
         by_content = ops.matmul(biased(self.content_bias), keys)  # (B, N, S, K)
         by_distance = ops.matmul(biased(self.distance_bias), for_all(distances))  # (B, N, S, R)
-        by_distance = _at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
+        by_distance = at_keys(by_distance, ops.shape(keys)[3], positions)  # (B, N, S, K)
         segments = for_all(ops.transpose(self.segments, (1, 2, 0)))  # (B, N, D, 2)
         by_segment = ops.matmul(biased(self.segment_bias), segments)  # (B, N, S, 2)
         by_segment = ops.where(apart[:, None], by_segment[..., 1:], by_segment[..., :1])  # (B, N, S, K)
         scores = ops.cast(by_content + by_distance + by_segment, "float32")
         scores = scores + ops.cast(ops.where(mask, 0.0, MASKED), "float32")[:, None]
-        # Keras' softmax warns if there is only one key.
-        probabilities = ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
-        return ops.cast(probabilities, x.dtype)
+        return ops.cast(softmax_over_keys(scores), x.dtype)
 
     def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
         """Return the attention probabilities of the inputs, (B, N, T, T), that `call` uses outside of training."""
@@ -220,8 +219,8 @@ class RelativeAttention(ConfiguredLayer):
         return found if len(found) == 2 else found[0]
 
 
-def _at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None) -> Tensor:
-    """From scores of all distances, (B, N, S, R), to those of all keys, (B, N, S, K).
+def at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None = None) -> Tensor:
+    """Return the scores of all keys, (B, N, S, K), from the scores of all distances, (B, N, S, R).
 
     The queries are those of all positions, or stand at `positions`, (B, S).
     """

@@ -1,4 +1,4 @@
-"""The Transformer block with relative attention, in one stream or two."""
+"""XLNet's Transformer block: relative attention in one stream or two."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from lmzoo.layers.transformer_block import TransformerBlock
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeBlock(TransformerBlock):
-    """Relative attention and a feed-forward network, each with a residual sum and LayerNorm (Yang et al., 2019).
+    """Transformer block with relative attention (Yang et al., 2019).
 
-    It is a `TransformerBlock` with `norm="post"`, another attention, and dropout after the activation, too. The call
-    arguments and results are those of `RelativeAttention`: with `queries` both streams pass through the same weights.
+    It is a `TransformerBlock` with `norm="post"`, with `RelativeAttention`, and with additional dropout after the
+    activation. It has the call arguments and results of `RelativeAttention`: with `queries`, both streams pass through
+    the same weights.
     """
 
     activation_dropout = True
 
     def make_attention(self, dropout: float) -> RelativeAttention:
-        """Return the attention layer."""
+        """Return the block's attention layer."""
         sizes = self.num_heads, self.hidden_dim
         return RelativeAttention(*sizes, dropout, self.initializer_range, dtype=self.dtype_policy, name="attention")
 
@@ -39,17 +40,17 @@ class RelativeBlock(TransformerBlock):
         memory: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Apply the block."""
+        """Return the hidden states of the inputs and, with `queries`, of the queries."""
         streams = (inputs,) if queries is None else (inputs, queries)
 
         def apply(inputs: Tensor, queries: Tensor | None = None) -> Tensor:
-            found = self.attention(
+            attended = self.attention(
                 inputs, encodings, mask, apart, queries, positions, query_mask, query_apart, memory, training=training
             )
             # The feed-forward network sees both streams as one sequence.
             stream = inputs if queries is None else ops.concatenate([inputs, queries], axis=1)  # (B, T + M, H)
-            found = found if queries is None else ops.concatenate(found, axis=1)
-            return self.add_feed_forward(stream, found, training)
+            attended = attended if queries is None else ops.concatenate(attended, axis=1)
+            return self.add_feed_forward(stream, attended, training)
 
         x = recomputed(self, apply, *streams) if self.remat and training else apply(*streams)  # (B, T + M, H)
         if queries is None:
@@ -61,5 +62,5 @@ class RelativeBlock(TransformerBlock):
     def attention_scores(  # type: ignore[override]
         self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor
     ) -> Tensor:
-        """Return the attention probabilities of the inputs, (B, heads, T, T), that `call` uses outside of training."""
+        """Return the inputs' attention probabilities without dropout, float (B, heads, T, T)."""
         return self.attention.scores(inputs, encodings, mask, apart)

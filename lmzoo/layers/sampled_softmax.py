@@ -1,4 +1,4 @@
-"""The softmax over a large vocabulary; in training over a sample of it.
+"""Sampled softmax, for training language models with a large vocabulary.
 
 Letters in shape comments: V words of the vocabulary, S words of the sample, P width of a vector, N vectors.
 """
@@ -16,57 +16,74 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.rows import as_rows, width_of
 
-_NEVER = -1e9  # a logit whose probability is 0 in float32
+_EXCLUDED = -1e9  # a logit whose probability is 0 in float32
 
 
 def log_uniform(ranks: Tensor, vocabulary_size: int) -> Tensor:
-    """ln((r + 2) / (r + 1)) / ln(V + 1): about the share of a text that is the word of rank r (Zipf's law).
+    """Return the log-uniform probability of words by frequency rank, float32 (n,).
 
-    Ranks, int (n,), are 0 for the most frequent word. The shares, float32 (n,), of all V ranks add up to 1.
+    It is ln((r + 2) / (r + 1)) / ln(V + 1) for rank r, about a word's relative frequency by Zipf's law. The
+    probabilities of all V ranks add up to 1.
+
+    Args:
+        ranks: int (n,), 0 for the most frequent word.
+        vocabulary_size: int, V.
     """
     return ops.log1p(1 / (ops.cast(ranks, "float32") + 1)) / math.log(vocabulary_size + 1)
 
 
 def draw_words(vocabulary_size: int, count: int, seed: Tensor) -> tuple[Tensor, Tensor]:
-    """Draw S words from the log-uniform distribution, without replacement; S is below V.
+    """Draw a sample of words without replacement from the log-uniform distribution.
 
-    Each word gets a time of arrival, exponentially distributed with its probability p as the rate, and the first words
-    are taken. This is the same as drawing one word after the other, and again where a word was drawn already. If the
-    next word would arrive at time t, each word was taken with probability 1 - exp(-p t). Terms divided by that add up,
-    on average, to the sum over all words (Cohen and Kaplan, 2007, "Summarizing data using bottom-k sketches").
+    Each word gets an arrival time, exponentially distributed with its probability p as the rate, and the first S words
+    are the sample. This is equivalent to drawing words one by one and drawing again for repeated words. If the next
+    word would arrive at time t, each word is in the sample with probability 1 - exp(-p t). Sums over the sample of
+    terms divided by this probability are unbiased estimates of sums over all words (Cohen and Kaplan, 2007,
+    "Summarizing data using bottom-k sketches").
+
+    Args:
+        vocabulary_size: int, V.
+        count: int, S, below V.
+        seed: seed of `keras.random`.
 
     Returns:
-        Ranks, int32 (S,), in the order of arrival, and t, float32.
+        The ranks of the words, int32 (S,), in the order of arrival, and t, float32.
     """
     probabilities = log_uniform(ops.arange(vocabulary_size), vocabulary_size)  # (V,)
     uniform = keras.random.uniform((vocabulary_size,), seed=seed)
-    earliest, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)  # of the negative times
-    return ops.cast(ranks[:-1], "int32"), -earliest[-1]
+    negative_times, ranks = ops.top_k(ops.log1p(-uniform) / probabilities, count + 1)
+    return ops.cast(ranks[:-1], "int32"), -negative_times[-1]
 
 
 def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Tensor:
-    """Return the logarithm of a word's probability to be drawn, float32 (n,), for the time of `draw_words`."""
+    """Return the log-probability that words are in a sample, float32 (n,).
+
+    Args:
+        ranks: int (n,), ranks of the words.
+        vocabulary_size: int, V.
+        time: float32 (), time t returned by `draw_words`.
+    """
     return ops.log(-ops.expm1(-log_uniform(ranks, vocabulary_size) * time))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SampledSoftmax(ConfiguredLayer):
-    """Log-probabilities of words under a softmax; in training over a sample of the vocabulary.
+    """Layer for the log-probabilities of target words under a softmax, sampled in training.
 
-    The whole batch shares a sample. The logarithms of the expected counts are subtracted from the logits, and a sampled
-    word does not compete with itself where it is the target (Jean et al., 2015, https://arxiv.org/abs/1412.2007). The
-    ids must be ranks by frequency, 0 for the most frequent word.
+    The whole batch shares a sample. The logarithms of the words' probabilities to be in the sample are subtracted from
+    the logits, and a sampled word does not compete with itself where it is the target (Jean et al., 2015,
+    https://arxiv.org/abs/1412.2007). Word ids must be ranks by frequency, 0 for the most frequent word.
 
     Args:
         vocabulary_size: int, V.
         num_sampled: int, S; if it is V or more, the softmax is always over all words.
         seed: optional int; makes the sequence of samples reproducible.
 
-    Call arguments: `vectors` float (..., P); `targets` int (...), -1 where there is none. Returns float32 (...), 0
-    where there is no target.
+    Call arguments: `vectors` float (..., P); `targets` int (...), -1 for no target. Returns float32 (...), 0 where
+    there is no target.
 
     Raises:
-        ValueError: for a `num_sampled` below 1.
+        ValueError: For a `num_sampled` below 1.
 
     Example:
 
@@ -90,44 +107,49 @@ class SampledSoftmax(ConfiguredLayer):
             self.seed_generator = keras.random.SeedGenerator(seed)
 
     def build(self, vectors_shape: Shape, targets_shape: Shape | None = None) -> None:
-        """Create a vector and a bias for each word."""
+        """Create the output vectors and biases of all words."""
         width = width_of(vectors_shape)
         initializer = keras.initializers.RandomNormal(stddev=width**-0.5)
         self.kernel = self.add_weight(shape=(self.vocabulary_size, width), initializer=initializer, name="kernel")
         self.bias = self.add_weight(shape=(self.vocabulary_size,), initializer="zeros", name="bias")
 
     def call(self, vectors: Tensor, targets: Tensor, training: bool = False) -> Tensor:
-        """Compute the log-probabilities."""
-        shape, x = ops.shape(targets), as_rows(vectors)  # (N, P)
+        """Compute the log-probabilities of the targets, over a sample of words if `training`."""
+        shape = ops.shape(targets)
+        x = as_rows(vectors)  # (N, P)
         targets = ops.cast(ops.reshape(targets, (-1,)), "int32")  # (N,)
-        found = ops.maximum(targets, 0)
+        ids = ops.maximum(targets, 0)
         if training and self.num_sampled < self.vocabulary_size:
             sample, time = draw_words(self.vocabulary_size, self.num_sampled, self.seed_generator)
-            results = self.among(x, found, sample, time)
+            results = self.among(x, ids, sample, time)
         else:
             logits = self._logits(x, self.kernel, self.bias)  # (N, V)
-            chosen = ops.take_along_axis(logits, found[:, None], axis=1)[:, 0]
-            results = chosen - ops.logsumexp(logits, axis=1)
+            target_logits = ops.take_along_axis(logits, ids[:, None], axis=1)[:, 0]
+            results = target_logits - ops.logsumexp(logits, axis=1)
         return ops.reshape(ops.where(targets >= 0, results, 0.0), shape)
 
     def among(self, vectors: Tensor, targets: Tensor, sample: Tensor, time: Tensor) -> Tensor:
-        """Log-probabilities, float32 (N,), of targets, int (N,), for vectors (N, P); see `draw_words` for the rest.
+        """Return the log-probability of each target among itself and a sample of words, float32 (N,).
 
-        Each target is among itself and the sample of words.
+        Args:
+            vectors: float (N, P).
+            targets: int (N,).
+            sample: int (S,), ranks of words returned by `draw_words`.
+            time: float32 (), time returned by `draw_words`.
         """
         counts = [log_expected_counts(ranks, self.vocabulary_size, time) for ranks in (targets, sample)]  # (N,), (S,)
         kernel = ops.cast(ops.take(self.kernel, targets, axis=0), vectors.dtype)  # (N, P)
-        chosen = ops.cast(ops.sum(vectors * kernel, axis=1), "float32") - counts[0]
-        chosen = chosen + ops.cast(ops.take(self.bias, targets), "float32")  # (N,)
+        target_logits = ops.cast(ops.sum(vectors * kernel, axis=1), "float32") - counts[0]
+        target_logits = target_logits + ops.cast(ops.take(self.bias, targets), "float32")  # (N,)
         kernel, bias = (ops.take(weight, sample, axis=0) for weight in (self.kernel, self.bias))
         logits = self._logits(vectors, kernel, bias) - counts[1]  # (N, S)
-        logits = ops.where(targets[:, None] == sample, _NEVER, logits)
-        return chosen - ops.logsumexp(ops.concatenate([chosen[:, None], logits], axis=1), axis=1)
+        logits = ops.where(targets[:, None] == sample, _EXCLUDED, logits)
+        return target_logits - ops.logsumexp(ops.concatenate([target_logits[:, None], logits], axis=1), axis=1)
 
     def _logits(self, vectors: Tensor, kernel: Tensor, bias: Tensor) -> Tensor:
         logits = ops.matmul(vectors, ops.transpose(ops.cast(kernel, vectors.dtype)))
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 
     def compute_output_spec(self, vectors: Tensor, targets: Tensor, training: bool = False) -> keras.KerasTensor:
-        """Return float32, whatever the compute dtype."""
+        """Return the output spec, which is float32 in every dtype policy."""
         return keras.KerasTensor(targets.shape, "float32")

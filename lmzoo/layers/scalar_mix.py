@@ -1,4 +1,4 @@
-"""A learned average of a model's layers."""
+"""ELMo's scalar mix: a learned weighted average of a model's layers."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from keras import ops
 from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.configured import ConfiguredLayer
 
-# What each `layer_norm` adds to the variance; None for no normalization.
+# Epsilon added to the variance, by values of `layer_norm`.
 EPSILON = {None: None, "allennlp": 1e-13, "bilm_tf": 1e-12}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ScalarMix(ConfiguredLayer):
-    """gamma * sum_k softmax(s)_k * layer_k: ELMo's task-specific combination (Peters et al., 2018, eq. 1).
+    """Learned weighted average of layers, gamma * sum_k softmax(s)_k * layer_k (Peters et al., 2018, eq. 1).
 
     https://arxiv.org/abs/1802.05365
 
     With `layer_norm`, each layer is first normalized by one mean and one variance over all features of all real
-    positions of the batch, so the result of a sequence depends on the others. The original implementation leaves the
-    sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13. Padding is
+    positions of the batch, so a sequence's result depends on the rest of its batch. The original implementation leaves
+    the sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13. Padding is
     mixed like other positions: mask the result.
 
     Args:
-        layer_norm: None, `"bilm_tf"` or `"allennlp"`.
-        l2_coefficient: float; the sum of the squared scalars times this is added to the loss.
-        parameters: fixed values of the scalars, one float for each layer; gamma is then 1, and nothing is trained.
+        layer_norm: None for no normalization, `"bilm_tf"` or `"allennlp"`.
+        l2_coefficient: float, weight of the scalars' sum of squares in the loss.
+        parameters: fixed scalars, one float per layer; gamma is then 1, and nothing is trained.
 
     Call arguments: `layers`, a list or tuple of float (B, T, H), and `padding_mask`, bool or int (B, T), needed only
     with `layer_norm`. Returns float (B, T, H). A single layer is scaled by gamma.
 
     Raises:
-        ValueError: for an unknown `layer_norm`, a missing mask, or a number of parameters other than that of layers.
+        ValueError: For an unknown `layer_norm`, a missing mask, or if the numbers of parameters and layers differ.
 
     Example:
 
@@ -65,8 +65,9 @@ class ScalarMix(ConfiguredLayer):
         self.parameters = None if parameters is None else tuple(map(float, parameters))
 
     def build(self, layers_shape: Sequence[Shape], padding_mask_shape: Shape | None = None) -> None:
-        """Create a scalar for each layer, and gamma."""
-        count, fixed = len(layers_shape), self.parameters
+        """Create one scalar per layer, and gamma."""
+        count = len(layers_shape)
+        fixed = self.parameters
         if fixed is not None and len(fixed) != count:
             raise ValueError(f"`parameters` has {len(fixed)} values for {count} layers.")
         initial = "zeros" if fixed is None else lambda shape, dtype: ops.convert_to_tensor(fixed, dtype)
@@ -74,7 +75,7 @@ class ScalarMix(ConfiguredLayer):
         self.gamma = self.add_weight(shape=(), initializer="ones", trainable=fixed is None, name="gamma")
 
     def call(self, layers: Sequence[Tensor], padding_mask: Tensor | None = None) -> Tensor:
-        """Mix the layers."""
+        """Return the weighted average of the layers."""
         if self.layer_norm and padding_mask is None:
             raise ValueError("ScalarMix with `layer_norm` needs `padding_mask`.")
         if self.l2_coefficient:

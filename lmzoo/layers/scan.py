@@ -1,4 +1,4 @@
-"""A loop over the first axis, for layers that repeat a step."""
+"""Loop over the first axis of tensors, with the semantics of `jax.lax.scan` on every backend."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def scan(
 ) -> tuple[Tensors, Tensors]:
     """Run `carry, y = f(carry, x)` along the first axis of `xs`, with the semantics of `jax.lax.scan`.
 
-    On TensorFlow and JAX it compiles to one copy of `f`. (On TensorFlow `keras.ops.scan` loses its gradients under
-    `jit_compile=True`.) Values and gradients are the same eagerly, in graphs and under XLA.
+    TensorFlow and JAX compile a single copy of `f`. Values and gradients are the same in eager code, in graphs and
+    under XLA. (On TensorFlow, `keras.ops.scan` loses its gradients under `jit_compile=True`.)
 
     Args:
-        f: the step, a pure function. On JAX random seeds must be drawn outside of it.
-        init: structure of tensors, the first carry. Every later carry must have the same shapes and dtypes.
-        xs: structure of tensors (n, ...), of which each step gets the slices (...); None for steps whose `x` is None.
-        length: n, an int or an int32 scalar tensor; needed only if `xs` is None.
-        reverse: whether to start from the last slice; each `y` is stored at the index of its `x`.
+        f: the step, a pure function; on JAX, it must not draw random seeds.
+        init: structure of tensors, the initial carry. Every later carry must have the same shapes and dtypes.
+        xs: structure of tensors (n, ...), of which each step gets slices (...), or None; steps then get None as `x`.
+        length: int or int32 tensor (), n; required if `xs` is None.
+        reverse: bool, whether to start from the last slice; each `y` is still stored at the index of its `x`.
 
     Returns:
         The last carry, and the `y`s stacked: a structure of tensors (n, ...), or None if steps return None.
 
     Raises:
-        ValueError: if neither `xs` nor `length` is given.
+        ValueError: If neither `xs` nor `length` is given.
 
     Example:
 
@@ -46,7 +46,8 @@ def scan(
     """
     if xs is None and length is None:
         raise ValueError("`scan` needs `xs` or `length`.")
-    init, xs = _map(ops.convert_to_tensor, init), _map(ops.convert_to_tensor, xs)
+    init = _map(ops.convert_to_tensor, init)
+    xs = _map(ops.convert_to_tensor, xs)
     backend = keras.backend.backend()
     if backend == "jax":
         import jax
@@ -59,14 +60,14 @@ def scan(
     if backend == "tensorflow":
         import tensorflow as tf
 
-        # A single step, such as that of a token that is generated, needs no loop.
+        # A single step, such as reading one generated token, needs no loop.
         if not tf.executing_eagerly() and not (isinstance(length, int) and length == 1):
             return _tf_scan(f, init, xs, length, reverse)
     return _python_scan(f, init, xs, int(length), reverse)
 
 
 def _map(function: Callable[..., Tensors], *structures: Tensors) -> Tensors:
-    """Apply `function` to each leaf; None is not a leaf, as in JAX."""
+    """Apply `function` to the leaves of structures, and leave None unchanged, as in JAX."""
     return keras.tree.map_structure(lambda *leaves: None if leaves[0] is None else function(*leaves), *structures)
 
 
@@ -85,26 +86,26 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
     import tensorflow as tf
 
     def step(carry: Tensors, x: Tensor) -> tuple[Tensors, Tensors]:
-        after, y = f(carry, x)
-        # Every step keeps the known shapes of the carry.
-        after = _map(lambda new, old: tf.ensure_shape(new, old.shape), after, carry)
-        return after, _map(tf.convert_to_tensor, y)
+        new_carry, y = f(carry, x)
+        # The loop needs the same static shapes in every step.
+        new_carry = _map(lambda new, old: tf.ensure_shape(new, old.shape), new_carry, carry)
+        return new_carry, _map(tf.convert_to_tensor, y)
 
-    # One extra trace: the storage for the results must exist before the loop.
-    first = _map(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), xs)
-    same = _map(lambda c: tf.TensorSpec(c.shape, c.dtype), init)
-    specs = tf.function(step, autograph=False).get_concrete_function(same, first).structured_outputs[1]
-    stored = [tf.TensorArray(y.dtype, length, element_shape=y.shape) for y in _leaves(specs)]
-    # Read from a TensorArray: the gradient of x[i] would be as large as x at every step.
+    # `step` is traced once more for the specs of its results, which must be allocated before the loop.
+    x_spec = _map(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), xs)
+    carry_spec = _map(lambda c: tf.TensorSpec(c.shape, c.dtype), init)
+    specs = tf.function(step, autograph=False).get_concrete_function(carry_spec, x_spec).structured_outputs[1]
+    results = [tf.TensorArray(y.dtype, length, element_shape=y.shape) for y in _leaves(specs)]
+    # Inputs are read from a TensorArray, since the gradient of x[i] would be as large as x in every step.
     inputs = _map(lambda x: tf.TensorArray(x.dtype, length, element_shape=x.shape[1:]).unstack(x), xs)
 
-    def body(i: Tensor, carry: Tensors, stored: Tensors) -> tuple[Tensor, Tensors, Tensors]:
-        at = length - 1 - i if reverse else i
-        carry, y = step(carry, _map(lambda array: array.read(at), inputs))
-        return i + 1, carry, [array.write(at, value) for array, value in zip(stored, _leaves(y), strict=True)]
+    def body(i: Tensor, carry: Tensors, results: Tensors) -> tuple[Tensor, Tensors, Tensors]:
+        index = length - 1 - i if reverse else i
+        carry, y = step(carry, _map(lambda array: array.read(index), inputs))
+        return i + 1, carry, [array.write(index, value) for array, value in zip(results, _leaves(y), strict=True)]
 
-    _, carry, stored = tf.while_loop(
-        lambda i, *_: i < length, body, (tf.constant(0), init, stored), maximum_iterations=length
+    _, carry, results = tf.while_loop(
+        lambda i, *_: i < length, body, (tf.constant(0), init, results), maximum_iterations=length
     )
-    stacked = iter(stored)
-    return carry, _map(lambda _: next(stacked).stack(), specs)
+    arrays = iter(results)
+    return carry, _map(lambda _: next(arrays).stack(), specs)

@@ -1,4 +1,4 @@
-"""A bidirectional language model that continues each sequence where the previous batch ended.
+"""Bidirectional language model that carries its state from batch to batch.
 
 Letters in shape comments: B sequences, T steps, W characters of a word, P width of a word.
 """
@@ -17,31 +17,31 @@ from lmzoo.layers.dropout import Dropout
 
 
 class LanguageModel(Protocol):
-    """The language model of `StreamedBiLM`: an encoder of words and stacks of LSTMs, such as ELMo's `BiLM`."""
+    """Protocol of the language model in `StreamedBiLM`: a word encoder and stacks of LSTMs, such as ELMo's `BiLM`."""
 
     encoder: Callable[[Tensor], Tensor]
 
     def stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
-        """Run the LSTMs of both directions: returns each layer's outputs, and the state after them."""
+        """Run the LSTMs of both directions, and return each layer's outputs and the final state."""
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of the state of `batch` sequences."""
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class StreamedBiLM(CarriesState):
-    """The last layer's outputs of a language model that reads two streams of words, one in each direction.
+    """Bidirectional language model that reads a separate stream of words in each direction, batch after batch.
 
     Args:
-        bilm: the language model.
-        dropout: float, rate on the outputs.
+        bilm: language model whose weights the layer shares.
+        dropout: float, dropout rate of the outputs.
 
-    Call arguments: `ids`, int32 (B, T, 2, W) characters or (B, T, 2) ids; the axis of length 2 holds the words that are
-    read forward and those that are read backward, each in the order of reading; `goes_on` int32 (B,), see
-    `CarriesState`. Returns two float (B, T, P), forward and backward: the vectors that predict the word after each
-    step.
+    Call arguments: `ids`, characters int32 (B, T, 2, W) or token ids int32 (B, T, 2); the axis of length 2 holds the
+    words to read forward and the words to read backward, each in reading order; `goes_on` int32 (B,), see
+    `CarriesState`. Returns a pair of float (B, T, P), forward and backward: the last layer's outputs, which predict the
+    word after each step.
     """
 
     def __init__(self, bilm: LanguageModel, dropout: float, **kwargs: Any) -> None:
@@ -51,20 +51,21 @@ class StreamedBiLM(CarriesState):
         self.built = True
 
     def state_spec(self, batch: int) -> Tensors:
-        """Return the shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of the state of `batch` sequences."""
         return self.bilm.state_spec(batch)
 
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Read a batch."""
+        """Return the last layer's outputs in both directions, and store the state for the next batch."""
         batch, steps = ops.shape(ids)[:2]
         words = self.bilm.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[3:])))
         words = ops.transpose(ops.reshape(words, (batch, steps, 2, words.shape[-1])), (2, 1, 0, 3))  # (2, T, B, P)
-        outputs, after = self.bilm.stacks(words[0], words[1], None, self.state_before(goes_on, training), training)
-        self.keep_state(after, batch, training)
+        state = self.state_before(goes_on, training)
+        outputs, state = self.bilm.stacks(words[0], words[1], None, state, training)
+        self.keep_state(state, batch, training)
         return tuple(self.dropout(ops.transpose(x, (1, 0, 2)), training=training) for x in outputs[-1])
 
     def compute_output_spec(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:
-        """Return the shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
+        """Return the shapes and dtypes of the outputs, which JAX cannot infer while W is unknown."""
         (_, output), *_ = self.bilm.state_spec(ids.shape[0])["forward"]
         shape = (*ids.shape[:2], output.shape[-1])
         return keras.KerasTensor(shape, output.dtype), keras.KerasTensor(shape, output.dtype)

@@ -1,4 +1,4 @@
-"""The layers that a layer or a model consists of, and their weights."""
+"""Iteration over nested layers, and their weights."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from lmzoo.layers.adapted import stores_updates
 
 
 def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
-    """Yield all layers below `layer`, parents first."""
+    """Yield all layers nested in `layer`, parents before children."""
     if isinstance(layer, keras.Model):
-        inside = layer.layers
-    else:  # Keras keeps lists of its own, whose names begin with "_".
+        children = layer.layers
+    else:  # Keras keeps its own lists of layers in attributes that begin with "_".
         values = [value for name, value in vars(layer).items() if not name.startswith("_")]
-        inside = [child for value in values for child in (value if isinstance(value, list) else [value])]
-    for child in inside:
+        children = [child for value in values for child in (value if isinstance(value, list) else [value])]
+    for child in children:
         if isinstance(child, keras.layers.Layer):
             yield child
             yield from sublayers(child)
 
 
 def merged_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
-    """Return paths and values of a model's weights as files hold them: with LoRA's updates added, except to int8."""
+    """Return the paths and values of a model's weights as stored in files: LoRA updates are added, except to int8."""
     adapted = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
     merged: dict[int, Tensor | None] = {}
     for layer in adapted:

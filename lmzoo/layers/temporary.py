@@ -1,4 +1,4 @@
-"""Attributes that objects have for a while."""
+"""Temporary attributes of objects."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from typing import Any
 
 @contextlib.contextmanager
 def temporary_attributes(values: Iterable[tuple[Any, str, Any]]) -> Iterator[None]:
-    """Give objects attributes in this context; afterwards they have the former ones, or None where there was none.
+    """Temporarily set attributes of objects, then restore the old values, or None for new attributes.
 
     Args:
-        values: an object, the name of its attribute, and the value.
+        values: triples of an object, the name of an attribute, and its temporary value.
     """
     values = list(values)
-    former = [(item, name, getattr(item, name, None)) for item, name, _ in values]
+    old_values = [(item, name, getattr(item, name, None)) for item, name, _ in values]
     try:
         for item, name, value in values:
             setattr(item, name, value)
         yield
     finally:
-        for item, name, value in former:
+        for item, name, value in old_values:
             setattr(item, name, value)

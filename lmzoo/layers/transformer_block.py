@@ -156,6 +156,7 @@ class TransformerBlock(ConfiguredLayer):
         source: Tensor | Cache | None = None,
         source_mask: Tensor | None = None,
         positions: Tensor | None = None,
+        bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
         """Apply the block.
@@ -163,18 +164,28 @@ class TransformerBlock(ConfiguredLayer):
         Raises:
             ValueError: as in `SelfAttention.call`; for a source without its mask, or none in a block that reads one.
         """
-        candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source}
+        # What `recomputed` differentiates by is passed on, not captured.
+        candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
         given = {name: vectors for name, vectors in candidates.items() if vectors is not None}
 
         def apply(inputs: Tensor, *others: Tensor) -> Tensors:
-            now: dict[str, Any] = {"queries": None, "source": source, **dict(zip(given, others, strict=True))}
+            now: dict[str, Any] = {"queries": None, "source": source, "bias": None}
+            now |= zip(given, others, strict=True)
             queries = now["queries"]
             residual = inputs if queries is None else queries
             if self.norm == "pre" and self.attention_layer_norm is not None:
                 inputs = self.attention_layer_norm(inputs)  # (B, T, H)
                 queries = None if queries is None else self.attention_layer_norm(queries)  # (B, S, H)
-            places = {"cache": cache, "index": index, "positions": positions}
-            x = self.attention(inputs, padding_mask, queries, **places, training=training)  # (B, S, H)
+            x = self.attention(
+                inputs,
+                padding_mask,
+                queries,
+                cache=cache,
+                index=index,
+                positions=positions,
+                bias=now["bias"],
+                training=training,
+            )  # (B, S, H)
             x, after = (x, None) if cache is None else x
             x = self.add_feed_forward(residual, x, training, now["source"], source_mask)  # (B, S, H)
             return x if cache is None else (x, after)
@@ -227,11 +238,11 @@ class TransformerBlock(ConfiguredLayer):
         grouped = ops.reshape(x, (ops.shape(source[0])[0], -1, self.hidden_dim))  # (B, K·S, H)
         return ops.reshape(self.source_attention.attend(grouped, source, mask), ops.shape(x))
 
-    def attention_scores(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
+    def attention_scores(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
         if self.norm == "pre" and self.attention_layer_norm is not None:
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
-        return self.attention.scores(inputs, padding_mask)
+        return self.attention.scores(inputs, padding_mask, bias=bias)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the attention returns for the same arguments."""

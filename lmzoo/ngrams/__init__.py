@@ -1,4 +1,4 @@
-"""N-gram language models, which are counted rather than trained, and need no Keras."""
+"""N-gram language models, which are estimated from counts and need no Keras."""
 
 from lmzoo.ngrams.ngram_lm import NgramLM
 

@@ -1,6 +1,6 @@
-r"""ARPA files, the text format of n-gram models in SRILM, KenLM and others: see ngram-format(5) of SRILM.
+r"""Reader and writer of ARPA files, the text format of n-gram models in SRILM and KenLM (see ngram-format(5)).
 
-Probabilities and backoff weights are base-10 logarithms. Sections of rising order follow the numbers of their n-grams:
+Probabilities and backoff weights are base-10 logarithms. The counts of n-grams come first, then a section per order:
 
     \data\
     ngram 1=5
@@ -35,25 +35,25 @@ from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
 from lmzoo.files.urls import open_to_read, whole_file
 from lmzoo.ngrams.table import NEVER, START, NgramTable
 
-SPECIAL = ("<unk>", "<s>", "</s>")  # by their ids, UNKNOWN, START and END
-SPACES = "\0\t\n\v\f\r "  # what separates words in a file, so that no word may hold it
-MISSING = -100.0  # log-probability of <unk> where a file has none; KenLM's
+SPECIAL = ("<unk>", "<s>", "</s>")  # in the order of UNKNOWN, START and END
+SPACES = "\0\t\n\v\f\r "  # separators of words in files, which words must not contain
+MISSING = -100.0  # log10 probability of <unk> for files without it, as in KenLM
 
-_HUGE = 1e30  # beyond any logarithm, and within float32
-_CHUNK = 65_536  # n-grams written at once
+_MAX_LOG10 = 1e30  # beyond any valid logarithm, and within the range of float32
+_CHUNK_SIZE = 65_536  # n-grams written at once
 
 
 def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbose: bool = True) -> None:
-    """Write a model, in all digits of its numbers; compressed if the name ends in ".gz".
+    """Write an n-gram model to an ARPA file with full precision, compressed if the name ends in ".gz".
 
     Args:
-        path: the file, which is replaced when the new one is complete.
-        table: the n-grams.
-        words: the words of its tokens.
+        path: file to write; an existing file is replaced once the new file is complete.
+        table: n-grams and their probabilities.
+        words: words by token.
         verbose: whether to show progress.
 
     Raises:
-        OSError: if the file cannot be written.
+        OSError: If the file cannot be written.
     """
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(whole_file(path))
@@ -64,38 +64,45 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
         file.write(f"\\data\\\n{counts}".encode())
         for order, keys in enumerate(table.keys, 1):
             file.write(f"\n\\{order}-grams:\n".encode())
-            for first in range(0, len(keys), _CHUNK):
-                lines = _lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK))
+            for first in range(0, len(keys), _CHUNK_SIZE):
+                lines = _format_lines(table, np.array(words, "object"), order, slice(first, first + _CHUNK_SIZE))
                 file.write("".join(lines).encode())
                 advance(len(lines))
         file.write(b"\n\\end\\\n")
 
 
-def _lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
-    keys, columns = table.keys[order - 1][part], []
+def _format_lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
+    """Return lines of an ARPA file for the n-grams of an order with numbers in `part`."""
+    keys = table.keys[order - 1][part]
+    columns = []
     for n in range(order, 0, -1):
         columns.append(words[keys % table.vocabulary_size].tolist())
         if n > 1:
             keys = table.keys[n - 2][keys // table.vocabulary_size]
     texts = map(" ".join, zip(*columns[::-1], strict=True))
-    found = table.log10[order - 1][part].tolist()
+    log10_values = table.log10[order - 1][part].tolist()
     if order == table.order:
-        return [f"{log10:.9g}\t{text}\n" for log10, text in zip(found, texts, strict=True)]
+        return [f"{log10:.9g}\t{text}\n" for log10, text in zip(log10_values, texts, strict=True)]
     weights = table.backoff[order - 1][part].tolist()
-    return [f"{log10:.9g}\t{text}\t{weight:.9g}\n" for log10, text, weight in zip(found, texts, weights, strict=True)]
+    rows = zip(log10_values, texts, weights, strict=True)
+    return [f"{log10:.9g}\t{text}\t{weight:.9g}\n" for log10, text, weight in rows]
 
 
 def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[str]]:
-    """Read a model; the file may be compressed by gzip or xz.
+    """Read an n-gram model from an ARPA file, which may be compressed by gzip or xz.
 
-    `<UNK>` is `<unk>`. A file without it says nothing about unknown words: their probability is 1e-100 then.
+    `<UNK>` is read as `<unk>`. If a file has neither, the probability of unknown words is 1e-100.
+
+    Args:
+        path: file to read.
+        verbose: whether to show progress.
 
     Returns:
-        The table, and the words of its tokens.
+        The n-grams, and the words by token.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: for a file that is damaged, cut off or no ARPA file, naming the line.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is damaged, truncated or not an ARPA file; the message gives the line.
     """
     with open_to_read(path) as raw:
         try:
@@ -105,16 +112,19 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
 
 
 class _Reader:
-    """A file that is read line by line."""
+    """Parser of an ARPA file, which is read line by line."""
 
     def __init__(self, path: str | Path, file: BinaryIO, verbose: bool) -> None:
-        self.path, self.file, self.verbose = path, file, verbose
-        self.line, self.number = b"", 0
+        self.path = path
+        self.file = file
+        self.verbose = verbose
+        self.line = b""
+        self.number = 0
         self.words = list(SPECIAL)
         self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
 
     def read(self) -> tuple[NgramTable, list[str]]:
-        """Return the content of the file."""
+        """Read the file, and return the n-grams and the words by token."""
         while self._next().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
                 raise self._error("there is no \\data\\ line; is it an ARPA file?")
@@ -129,24 +139,27 @@ class _Reader:
         with progress_bar("Reading", sum(counts), "n-grams", self.verbose) as advance:
             for order, count in enumerate(counts, 1):
                 self._expect(f"\\{order}-grams:")
-                first = self.number + 1
+                first_line = self.number + 1
                 rows, log10, backoff = self._section(order, count)
                 if order == 1:
-                    self._add_unigrams(table, rows[:, 0], log10, backoff, first)
+                    self._add_unigrams(table, rows[:, 0], log10, backoff, first_line)
                 else:
-                    self._add(table, rows, log10, backoff, first)
+                    self._add(table, rows, log10, backoff, first_line)
                 advance(count)
                 self._next_filled()
         self._expect("\\end\\")
-        if self._next_filled():  # this also makes a compressed file check its sum
+        if self._next_filled():  # reading to the end also checks the checksum of a compressed file
             raise self._error("expected nothing after \\end\\")
-        table.backoff.pop()  # nothing follows the longest
+        table.backoff.pop()  # the highest order has no backoff weights
         return table, self.words
 
     def _section(self, order: int, count: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return the tokens (N, n), probabilities (N,) and backoff weights (N,) of an order."""
-        rows, log10, backoff = array.array("i"), array.array("f"), array.array("f")
-        tokens, lengths = self.tokens, (order + 1, order + 2)
+        """Read the n-grams of an order: tokens (N, n), log10 probabilities (N,) and log10 backoff weights (N,)."""
+        rows = array.array("i")
+        log10 = array.array("f")
+        backoff = array.array("f")
+        tokens = self.tokens
+        lengths = (order + 1, order + 2)
         for done in range(count):
             fields = self._next().split()
             if len(fields) not in lengths:
@@ -155,74 +168,83 @@ class _Reader:
                 raise self._error(f"expected a probability, {order} words and perhaps a backoff weight")
             if order == 1 and fields[1] not in tokens:
                 tokens[fields[1]] = len(self.words)
-                self.words.append(self._decoded(fields[1]))
+                self.words.append(self._decode(fields[1]))
             try:
-                probability, weight = float(fields[0]), float(fields[order + 1]) if len(fields) > order + 1 else 0.0
+                probability = float(fields[0])
+                weight = float(fields[order + 1]) if len(fields) > order + 1 else 0.0
                 rows.extend([tokens[word] for word in fields[1 : order + 1]])
             except ValueError:
                 raise self._error("expected numbers for the probability and the backoff weight") from None
             except KeyError as error:
-                raise self._error(f"the word {self._decoded(error.args[0])!r} is not among the 1-grams") from None
-            if not (-_HUGE < probability <= 0 and abs(weight) < _HUGE):
+                raise self._error(f"the word {self._decode(error.args[0])!r} is not among the 1-grams") from None
+            if not (-_MAX_LOG10 < probability <= 0 and abs(weight) < _MAX_LOG10):
                 raise self._error("the logarithms of the probability and the backoff weight are not possible ones")
             log10.append(probability)
             backoff.append(weight)
         return np.array(rows).reshape(-1, order), np.array(log10), np.array(backoff)
 
     def _add_unigrams(
-        self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first: int
+        self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
+        """Add the unigrams of a file, whose first one is on line `first_line`, to an empty table."""
         for word in SPECIAL[1:]:
             if self.tokens[word.encode()] not in tokens:
                 raise self._error(f"the 1-grams lack {word}")
-        self._check_unique(tokens, np.argsort(tokens, kind="stable"), first)
+        self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
         size = len(self.words)
-        for to, values, missing in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
-            to.append(np.full(size, missing, "float32"))
-            to[0][tokens] = values
+        for column, values, missing in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
+            column.append(np.full(size, missing, "float32"))
+            column[0][tokens] = values
         table.log10[0][START] = NEVER  # KenLM writes 0
         table.keys.append(np.arange(size))
 
-    def _add(self, table: NgramTable, rows: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first: int) -> None:
+    def _add(
+        self, table: NgramTable, rows: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
+    ) -> None:
+        """Add the n-grams of the next order to the table, in the order of their keys."""
         parents = rows[:, 0].astype("int64")
         for n in range(2, rows.shape[1]):
             parents = table.find(n, parents, rows[:, n - 1])
         if len(orphans := np.flatnonzero(parents < 0)):
             text = " ".join(self.words[token] for token in rows[orphans[0]][:-1])
-            raise ValueError(f"{self.path}, line {first + orphans[0]}: {text!r} is not among the shorter n-grams.")
+            raise ValueError(f"{self.path}, line {first_line + orphans[0]}: {text!r} is not among the shorter n-grams.")
         keys = parents * table.vocabulary_size + rows[:, -1]
         order = np.argsort(keys, kind="stable")
-        self._check_unique(keys, order, first)
+        self._check_unique(keys, order, first_line)
         table.keys.append(keys[order])
         table.log10.append(log10[order])
         table.backoff.append(backoff[order])
 
-    def _check_unique(self, keys: np.ndarray, order: np.ndarray, first: int) -> None:
+    def _check_unique(self, keys: np.ndarray, order: np.ndarray, first_line: int) -> None:
+        """Raise a ValueError if a key occurs twice; `order` sorts the keys."""
         if len(repeated := np.flatnonzero(np.diff(keys[order]) == 0)):
-            raise ValueError(f"{self.path}, line {first + order[repeated + 1].min()} repeats an n-gram.")
+            raise ValueError(f"{self.path}, line {first_line + order[repeated + 1].min()} repeats an n-gram.")
 
     def _next(self) -> bytes:
-        """Return the next line, without spaces around it; only at the end of the file there is none."""
+        """Read the next line, and return it without surrounding spaces; it is empty at the end of the file."""
         self.line = self.file.readline()
         self.number += 1
         return self.line.strip()
 
     def _next_filled(self) -> bytes:
-        """Return the next line that is not blank."""
+        """Read up to the next line that is not blank, and return it without surrounding spaces."""
         while not self._next() and self.line:
             pass
         return self.line.strip()
 
     def _expect(self, text: str) -> None:
+        """Raise a ValueError if the current line is not `text`."""
         if self.line.strip() != text.encode():
             raise self._error(f"expected {text}")
 
-    def _decoded(self, word: bytes) -> str:
+    def _decode(self, word: bytes) -> str:
+        """Decode a word; raise a ValueError if it is not UTF-8."""
         try:
             return word.decode()
         except UnicodeDecodeError:
             raise self._error(f"{word!r} is not UTF-8") from None
 
     def _error(self, message: str) -> ValueError:
-        found = repr(self.line.strip().decode(errors="replace"))[:60] if self.line else "the end of the file"
-        return ValueError(f"{self.path}, line {self.number} ({found}): {message}.")
+        """Return an error with the path, number and content of the current line."""
+        content = repr(self.line.strip().decode(errors="replace"))[:60] if self.line else "the end of the file"
+        return ValueError(f"{self.path}, line {self.number} ({content}): {message}.")

@@ -1,4 +1,4 @@
-"""N-gram language models with the methods of the other language models."""
+"""N-gram language models."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from lmzoo.text import Tokenizer, TokenSpan, WordTokenizer
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_texts, is_text
 
-_BATCH = 4096  # sentences tokenized at once
+_BATCH_SIZE = 4096  # sentences tokenized at once
 
 
 class NgramLM:
-    r"""An n-gram model with interpolated modified Kneser-Ney smoothing (Chen and Goodman, 1999).
+    r"""N-gram language model with interpolated modified Kneser-Ney smoothing (Chen and Goodman, 1999).
 
-    Its estimates are those of KenLM; `lmzoo.ngrams.kneser_ney` states the formulas. A sentence is predicted by itself,
-    from its beginning to its end, which is a token, too. Documents are lists of sentences, strings or lists of words;
-    a string in place of a document is one sentence.
+    Its estimates agree with KenLM's; `lmzoo.ngrams.kneser_ney` gives the formulas. Sentences are predicted
+    independently, including their end, which is a token. A document is a list of sentences, each a string or a list of
+    words; a string in place of a document is one sentence.
 
     Args:
-        order: int, n; 3 are trigrams.
-        tokenizer: any tokenizer of `lmzoo.text` that has a vocabulary. That of `lmzoo.data.corpora.train_words` limits
-            the words, so that the perplexity can be compared with that of a `BidirectionalLM` of the same vocabulary.
-            None for words: `fit` learns the vocabulary then. What it lacks is `<unk>`.
+        order: int, n, length of the longest n-grams; 3 for trigrams.
+        tokenizer: tokenizer of `lmzoo.text` with a vocabulary, or None for words, whose vocabulary `fit` learns. With
+            the tokenizer of `lmzoo.data.corpora.train_words`, the perplexity can be compared with the perplexity of a
+            `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary are `<unk>`.
 
     Attributes:
-        discounts: three for each order, if the model was fitted.
+        discounts: three discounts for each order after `fit`, otherwise empty.
 
     Raises:
-        ValueError: for an order below 1, or a tokenizer without a vocabulary.
+        ValueError: For an order below 1, or a tokenizer without a vocabulary.
 
     Example:
 
@@ -53,7 +53,7 @@ class NgramLM:
     import numpy as np
     import lmzoo
 
-    documents = [str(thing.__doc__).split("\n\n") for thing in vars(np).values()]  # English text that is at hand
+    documents = [str(thing.__doc__).split("\n\n") for thing in vars(np).values()]  # any English text
     model = lmzoo.models.NgramLM(order=3)
     model.fit(documents[20:])
     model.perplexity(documents[:20])
@@ -68,7 +68,8 @@ class NgramLM:
 
     def __init__(self, order: int = 3, tokenizer: Tokenizer | None = None) -> None:
         require(is_integer(order, 1), "order", "an integer of at least 1", order)
-        self.order, self.discounts = int(order), list[Discounts]()
+        self.order = int(order)
+        self.discounts = list[Discounts]()
         self._learns_words = tokenizer is None
         if tokenizer is not None:
             if not isinstance(tokenizer, Tokenizer) or not tokenizer.vocabulary:
@@ -78,40 +79,41 @@ class NgramLM:
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
     def _set_vocabulary(self, tokenizer: Tokenizer, words: list[str]) -> None:
-        """Set the tokens of the n-grams by name, and assigns them to those of a tokenizer."""
-        self.tokenizer, self._words = tokenizer, words
+        """Set the words of the n-grams' tokens, and map the tokenizer's ids to tokens."""
+        self.tokenizer = tokenizer
+        self._words = words
         tokens = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
         names = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
-        # The last two mark the ends of sentences, which no tokenizer returns.
+        # START and END come last; tokenizers do not return them.
         self._tokens = np.array([*(tokens.get(name, UNKNOWN) for name in names), START, END], "int32")
 
     @property
     def vocabulary(self) -> list[str]:
-        """The tokens, as files name them: `<unk>`, `<s>`, `</s>`, then the others."""
+        """Tokens of the n-grams: `<unk>`, `<s>`, `</s>`, then all words."""
         self._check_fitted()
         return list(self._words)
 
     @property
     def num_ngrams(self) -> list[int]:
-        """How many n-grams of each order the model holds."""
+        """Number of n-grams of each order."""
         self._check_fitted()
         return [len(keys) for keys in self._table.keys]
 
     def fit(self, documents: Iterable[str | Document], min_frequency: int = 1, verbose: bool = True) -> None:
-        """Count the n-grams of documents, in place of those of any earlier `fit`.
+        """Estimate the model from documents, replacing any earlier estimate.
 
-        If the discounts of an order cannot be estimated, as from a very small text, they are 0.5, 1 and 1.5. A warning
-        says so, unless these are the unigrams below others, which may all be frequent.
+        If the discounts of an order cannot be estimated, for example from a very small text, they are 0.5, 1 and 1.5,
+        with a warning except for unigrams of a model with longer n-grams.
 
         Args:
             documents: documents, each a list of sentences: strings, or lists of words if tokens are words. A string in
                 place of a document is one sentence. They are read once.
-            min_frequency: int, words that are rarer are `<unk>`, if the model learns the words.
+            min_frequency: int, rarer words become `<unk>` if the model learns its vocabulary.
             verbose: whether to show progress.
 
         Raises:
-            TypeError: naming the position of a document that is not a list of sentences.
-            ValueError: if there are no words, or for a `min_frequency` below 1.
+            TypeError: If a document is not a list of sentences; the message gives its position.
+            ValueError: If there are no words, or `min_frequency` is below 1.
         """
         require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
         if self._learns_words:
@@ -124,57 +126,62 @@ class NgramLM:
         table, discounts = estimate(tokens, len(words), self.order)
         if self._learns_words:
             self._set_vocabulary(_word_tokenizer(words), words)
-        self._table, self.discounts = table, discounts
+        self._table = table
+        self.discounts = discounts
 
     def perplexity(self, documents: Iterable[str | Document], verbose: bool = True) -> float:
-        """Return the exponential of the mean negative log-likelihood of all tokens and ends of sentences.
+        """Return the perplexity of documents, including the ends of sentences.
+
+        It is the exponential of the mean negative log-likelihood per token.
 
         Args:
-            documents: as for `fit`.
+            documents: documents in the form that `fit` takes.
             verbose: whether to show progress.
 
         Raises:
-            TypeError: naming the position of a document that is not a list of sentences.
-            ValueError: if there are no words, or no n-grams yet.
+            TypeError: If a document is not a list of sentences; the message gives its position.
+            ValueError: If there are no words, or the model is not fitted.
         """
         self._check_fitted()
-        total, count = 0.0, 0
+        total = 0.0
+        count = 0
         for tokens in self._encoded(documents, "Evaluating", verbose):
-            found = self._table.log_probabilities(tokens)[tokens != START]
-            total, count = total + found.sum(), count + len(found)
+            log_probabilities = self._table.log_probabilities(tokens)[tokens != START]
+            total += log_probabilities.sum()
+            count += len(log_probabilities)
         if not count:
             raise ValueError("The documents hold no words.")
         return math.exp(-total / count)
 
     def score(self, texts: Iterable[Text]) -> list[list[TokenScore]]:
-        """Return the log-probability of each token of texts, each of which is one sentence.
+        """Return the log-probability of each token of texts; each text is one sentence.
 
         Args:
             texts: strings, or lists of words if tokens are words.
 
         Returns:
             One list per text: `{"token": str, "start": int, "end": int, "log_probability": float}` for each token,
-            `text[start:end]`, and for `</s>`, the end. Logarithms are natural ones. A token that the vocabulary lacks
-            has the probability of `<unk>`.
+            `text[start:end]`, and for `</s>`, the end of the sentence. Logarithms are natural. A token outside of the
+            vocabulary has the probability of `<unk>`.
 
         Raises:
-            TypeError: naming the position of a text that is not a string.
-            ValueError: if there are no n-grams yet.
+            TypeError: If a text is not a string; the message gives its position.
+            ValueError: If the model is not fitted.
         """
         self._check_fitted()
-        answers: list[list[TokenScore]] = []
+        results: list[list[TokenScore]] = []
         for spans in self.tokenizer.tokenize_with_offsets(texts):  # type: ignore[arg-type]
             tokens = self._tokens[[-2, *(span.id for span in spans), -1]]
-            found = self._table.log_probabilities(tokens)[1:].tolist()
-            last = spans[-1].end if spans else 0
-            spans.append(TokenSpan(-1, SPECIAL[END], last, last))
-            answers.append(
+            log_probabilities = self._table.log_probabilities(tokens)[1:].tolist()
+            text_end = spans[-1].end if spans else 0
+            spans.append(TokenSpan(-1, SPECIAL[END], text_end, text_end))
+            results.append(
                 [
                     {"token": span.token, "start": span.start, "end": span.end, "log_probability": log_probability}
-                    for span, log_probability in zip(spans, found, strict=True)
+                    for span, log_probability in zip(spans, log_probabilities, strict=True)
                 ]
             )
-        return answers
+        return results
 
     def generate(
         self,
@@ -187,78 +194,85 @@ class NgramLM:
         top_k: int = 10,
         top_p: float = 0.9,
     ) -> list[str] | Any:
-        """Continue texts, the beginnings of sentences.
+        """Generate continuations of prompts, which are beginnings of sentences.
 
         Args:
-            prompts: strings, or one string. The empty one stands for the beginning of a sentence.
-            max_new_tokens: int, the most tokens that are added to each prompt.
-            sampler: how a token is chosen: `"greedy"`, the most probable; `"random"`, any by its probability;
-                `"top_k"`, one of the `top_k` most probable ones; `"top_p"`, one of the fewest that together have the
-                probability `top_p`. `<unk>` is never chosen.
-            temperature: float, what logarithms of probabilities are divided by before any of these but `"greedy"`:
-                below 1 probable tokens become more probable.
-            stop: a string, or several. A text ends before the first of them, and at the end of the sentence. None to
-                ignore that, too: then every text gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for different ones in each call.
-            top_k: int, for `"top_k"`.
-            top_p: float in (0, 1], for `"top_p"`.
+            prompts: strings, or one string. An empty string is the beginning of a sentence.
+            max_new_tokens: int, maximum number of tokens to add to each prompt.
+            sampler: how tokens are chosen: `"greedy"`, the most probable token; `"random"`, a random token;
+                `"top_k"`, a random token among the `top_k` most probable tokens; `"top_p"`, a random token among the
+                smallest set of tokens with total probability `top_p`. `<unk>` is never chosen.
+            temperature: float, divisor of log-probabilities for all samplers except `"greedy"`; below 1, probable
+                tokens become more probable.
+            stop: string or strings. A text ends before the first of them, or at the end of the sentence. With None, it
+                does not end at the end of the sentence either, and always gets `max_new_tokens` tokens.
+            seed: int, makes samples reproducible; None for different samples in each call.
+            top_k: int, number of tokens for `"top_k"`.
+            top_p: float in (0, 1], total probability for `"top_p"`.
 
         Returns:
-            For each prompt the text that follows it, or for one string its text; words are separated by spaces.
+            The continuation of each prompt, or of the single prompt; words are separated by spaces.
 
         Raises:
-            TypeError: naming the position of a prompt that is not a string.
-            ValueError: for an unknown sampler or a number that is out of range; if there are no n-grams yet.
+            TypeError: If a prompt is not a string; the message gives its position.
+            ValueError: For an unknown sampler or a number out of range, or if the model is not fitted.
         """
         self._check_fitted()
         require(is_integer(max_new_tokens, 1), "max_new_tokens", "a positive integer", max_new_tokens)
         require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
         stops = stop_strings(stop)
         choose_token = make_sampler(sampler, temperature, top_k, top_p, np.random.default_rng(seed))
-        never = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
+        excluded = [UNKNOWN, START] if stop is not None else [UNKNOWN, START, END]
 
         def choose(context: list[int]) -> int:
-            found = self._table.next_token(context)
-            found[never] = -np.inf
-            return choose_token(found)
+            log_probabilities = self._table.next_token(context)
+            log_probabilities[excluded] = -np.inf
+            return choose_token(log_probabilities)
 
         single = is_text(prompts)
         cleaned = clean_texts([prompts] if single else prompts, "prompts")
-        continued = [self._continue(ids, choose, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned)]
-        spaced = [prompt.endswith(" ") for prompt in cleaned]  # words come with a space before them
-        texts = [text.removeprefix(" ") if space else text for text, space in zip(continued, spaced, strict=True)]
+        continuations = [self._continue(ids, choose, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned)]
+        # Continuations begin with a space, except after a prompt that ends with one.
+        texts = [
+            text.removeprefix(" ") if prompt.endswith(" ") else text
+            for text, prompt in zip(continuations, cleaned, strict=True)
+        ]
         return texts[0] if single else texts
 
     def _continue(
         self, ids: list[int], choose: Callable[[list[int]], int], max_new_tokens: int, stops: list[str]
     ) -> str:
-        context, all_ids, text = [START, *self._tokens[ids].tolist()], list(ids), ""
-        before = len(self.tokenizer.detokenize(ids))
+        """Return the continuation of one prompt, given its ids."""
+        context = [START, *self._tokens[ids].tolist()]
+        all_ids = list(ids)
+        text = ""
+        prompt_length = len(self.tokenizer.detokenize(ids))
         while len(all_ids) < len(ids) + max_new_tokens and not any(stop in text for stop in stops):
             if (token := choose(context)) == END:
                 break
             context.append(token)
             all_ids.append(self.tokenizer.token_to_id(self._words[token]))
-            text = self.tokenizer.detokenize(all_ids)[before:]
+            text = self.tokenizer.detokenize(all_ids)[prompt_length:]
         return text[: min((text.index(stop) for stop in stops if stop in text), default=len(text))]
 
     # === Documents ===
 
     def _sentences(self, documents: Iterable[Any], words: bool, title: str, verbose: bool) -> Iterator[Any]:
-        """Iterate over the sentences of documents, as lists of words if tokens are `words`."""
+        """Iterate over the sentences of documents, as lists of words if `words`, and show progress."""
         check_documents(documents)
-        with progress_over(documents, title, "documents", verbose) as read:
+        with progress_over(documents, title, "documents", verbose) as tracked_documents:
             if words:
-                yield from sentences_of(sentences_in(document) for document in read)
+                yield from sentences_of(sentences_in(document) for document in tracked_documents)
             else:
-                reader = DocumentReader(read)
+                reader = DocumentReader(tracked_documents)
                 yield from itertools.chain.from_iterable(reader)
                 reader.report(reader.count)
 
     def _encoded(self, documents: Iterable[str | Document], title: str, verbose: bool) -> Iterator[np.ndarray]:
-        """Yield the tokens of documents, int32 (T,), many sentences at a time."""
-        start, end = len(self._tokens) - 2, len(self._tokens) - 1
-        for group in groups_of(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH):
+        """Yield the tokens of documents, int32 (T,), in groups of sentences."""
+        start = len(self._tokens) - 2
+        end = len(self._tokens) - 1
+        for group in groups_of(self._sentences(documents, self.tokenizer.takes_words, title, verbose), _BATCH_SIZE):
             stream = array("i")
             for ids in filter(None, self.tokenizer.tokenize(group)):
                 stream.append(start)
@@ -269,61 +283,66 @@ class NgramLM:
     # === Files ===
 
     def save(self, path: str | Path, verbose: bool = True) -> None:
-        """Write the model as an ARPA file, which SRILM and KenLM read; compressed if the name ends in ".gz".
+        """Write the model to an ARPA file, which SRILM and KenLM read, compressed if the name ends in ".gz".
 
-        An existing file is replaced when the new one is complete. A tokenizer other than words is not in the file.
+        The file does not include the tokenizer.
+
+        Args:
+            path: file to write; an existing file is replaced once the new file is complete.
+            verbose: whether to show progress.
 
         Raises:
-            OSError: if the file cannot be written.
-            ValueError: if there are no n-grams yet.
+            OSError: If the file cannot be written.
+            ValueError: If the model is not fitted.
         """
         self._check_fitted()
         write_arpa(path, self._table, self._words, verbose)
 
     @classmethod
     def load(cls, path: str | Path, tokenizer: Tokenizer | None = None, verbose: bool = True) -> Self:
-        """Read an ARPA file: of `save`, KenLM, SRILM or others; plain, or compressed by gzip or xz.
+        """Load a model from an ARPA file, written by `save`, KenLM, SRILM or other software.
 
         Args:
-            path: the file, or a URL that fsspec reads.
-            tokenizer: the tokenizer whose tokens the file holds; None if they are words. If the text of the file was
-                split into words in another way than by lmzoo, pass texts as lists of words.
+            path: path or URL (read by fsspec) of the file, which may be compressed by gzip or xz.
+            tokenizer: tokenizer of the tokens in the file, or None if they are words. If the model was estimated from
+                text that was split into words by other rules than lmzoo's, pass texts as lists of words.
             verbose: whether to show progress.
 
         Raises:
-            FileNotFoundError: if there is no such file.
-            ValueError: for a file that is damaged or not an ARPA file, naming the line; for a tokenizer that lacks
+            FileNotFoundError: If the file does not exist.
+            ValueError: If the file is damaged or not an ARPA file (the message gives the line), or the tokenizer lacks
                 words of the file.
         """
         table, words = read_arpa(path, verbose)
         model = cls(table.order, tokenizer)
-        if tokenizer is not None and (lacking := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
-            raise ValueError(f"The tokenizer lacks {len(lacking):,} words of {path}, such as {min(lacking)!r}.")
+        if tokenizer is not None and (missing := {*words[len(SPECIAL) :]} - {*tokenizer.vocabulary}):
+            raise ValueError(f"The tokenizer lacks {len(missing):,} words of {path}, such as {min(missing)!r}.")
         model._set_vocabulary(tokenizer or _word_tokenizer(words), words)
         model._table = table
         return model
 
     def _check_fitted(self) -> None:
+        """Raise a ValueError if the model has no n-grams."""
         if not hasattr(self, "_table"):
             raise ValueError("The model holds no n-grams yet: call `fit`, or read a file with `NgramLM.load`.")
 
 
 def _learn(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list[str], np.ndarray]:
-    """Return the vocabulary of sentences of words, by falling frequency, and their tokens."""
-    numbers = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
+    """Return the vocabulary of sentences, the most frequent words first, and the tokens of the sentences."""
+    ids = defaultdict(itertools.count(len(SPECIAL)).__next__, dict.fromkeys(SPECIAL, UNKNOWN))
     stream = array("i")
     for sentence in sentences:
         stream.append(START)
-        stream.extend(map(numbers.__getitem__, sentence))
+        stream.extend(map(ids.__getitem__, sentence))
         stream.append(END)
     tokens = np.array(stream)
-    counts = np.bincount(tokens, minlength=len(SPECIAL) + len(numbers))
-    kept = [word for word, i in numbers.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
-    kept.sort(key=lambda word: (-counts[numbers[word]], word))
-    places = np.full(len(counts), UNKNOWN, "int32")
-    places[[START, END]] = START, END
-    places[[numbers[word] for word in kept]] = np.arange(len(kept)) + len(SPECIAL)
-    return [*SPECIAL, *kept], places[tokens]
+    counts = np.bincount(tokens, minlength=len(SPECIAL) + len(ids))
+    frequent = [word for word, i in ids.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
+    frequent.sort(key=lambda word: (-counts[ids[word]], word))
+    new_ids = np.full(len(counts), UNKNOWN, "int32")
+    new_ids[[START, END]] = START, END
+    new_ids[[ids[word] for word in frequent]] = np.arange(len(frequent)) + len(SPECIAL)
+    return [*SPECIAL, *frequent], new_ids[tokens]
 
 
 def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:
@@ -332,5 +351,5 @@ def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:
 
 
 def _fits_a_file(word: str) -> bool:
-    """Return whether files can hold a word: they separate words by spaces."""
+    """Return whether an ARPA file can hold the word, which must not contain spaces."""
     return word == word.strip() != "" and not any(space in word for space in SPACES)

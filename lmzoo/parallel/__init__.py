@@ -1,4 +1,4 @@
-"""Several devices, processes and hosts: how they are connected, and how work and weights are split between them."""
+"""Distributed computation: connecting processes and hosts, and splitting work and weights between devices."""
 
 from lmzoo.parallel.initialization import initialize
 from lmzoo.parallel.layouts import layout_map

@@ -1,4 +1,4 @@
-"""Several processes that train one model, brought together."""
+"""Connecting the processes that train one model together."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from lmzoo.errors import ProcessesError
 from lmzoo.parallel.processes import compare_by_jax, end_at_once, gathered_by_jax, lost_process
 from lmzoo.version import __version__
 
-_FOREVER = 10**6  # seconds
-_HEARTBEAT = 30  # seconds without a sign of life after which a process counts as dead
+_NO_TIMEOUT = 10**6  # seconds
+_HEARTBEAT_SECONDS = 30  # a process without a sign of life for this long counts as dead
 
 
 def initialize(
@@ -29,25 +29,25 @@ def initialize(
     process_id: int | None = None,
     timeout: float = 60,
 ) -> None:
-    """Connect the processes of a run, as `keras.distribution.initialize` does, and check that they match.
+    """Connect the processes of a run, and check that their library versions match.
 
-    Call it in every process before anything is computed. The devices of `keras.distribution.list_devices()` are then
-    those of all processes. In addition to Keras' function, it gives up when the others cannot be reached, notices
-    within a minute when one of them dies, and compares their versions of lmzoo, Keras, JAX and numpy.
+    Call it in every process before any computation. `keras.distribution.list_devices()` then lists the devices of all
+    processes. Compared with `keras.distribution.initialize`, it also stops waiting for unreachable processes, detects a
+    dead process within a minute, and compares the versions of lmzoo, Keras, JAX and numpy.
 
-    Without arguments, it reads what Keras reads: the environment variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
-    `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`; what they do not say, JAX learns from Slurm,
-    Open MPI, or a TPU.
+    Arguments that are None are read from the environment variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
+    `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`, like in Keras; if a variable is not set, JAX
+    asks Slurm, Open MPI or the TPU.
 
     Args:
-        job_addresses: address and port of process 0, such as "10.0.0.1:1234".
+        job_addresses: str, address and port of process 0, such as "10.0.0.1:1234".
         num_processes: int, number of processes.
-        process_id: int, number of this process, from 0.
+        process_id: int, index of this process, from 0.
         timeout: float, seconds to wait for the other processes.
 
     Raises:
-        ProcessesError: if the others were not there in time, or have other versions.
-        ValueError: on another backend than JAX; for numbers that are too small or too large.
+        ProcessesError: if another process does not connect in time, or has other versions.
+        ValueError: if the backend is not JAX, or a number is out of range.
 
     Example:
 
@@ -68,8 +68,8 @@ def initialize(
 
     addresses = job_addresses or os.environ.get("KERAS_DISTRIBUTION_JOB_ADDRESSES")
     address = addresses and addresses.split(",")[0]
-    count = _number_in_environment("NUM_PROCESSES") if num_processes is None else num_processes
-    index = _number_in_environment("PROCESS_ID") if process_id is None else process_id
+    count = _read_environment("NUM_PROCESSES") if num_processes is None else num_processes
+    index = _read_environment("PROCESS_ID") if process_id is None else process_id
     last = math.inf if count is None else count - 1
     require(count is None or is_integer(count, 1), "num_processes", "an integer of at least 1", count)
     require(index is None or is_integer(index, 0, last), "process_id", f"an integer from 0 to {last}", index)
@@ -80,12 +80,12 @@ def initialize(
     def start() -> None:
         try:
             jax.distributed.initialize(
-                address, count, index, initialization_timeout=_FOREVER, heartbeat_timeout_seconds=_HEARTBEAT
+                address, count, index, initialization_timeout=_NO_TIMEOUT, heartbeat_timeout_seconds=_HEARTBEAT_SECONDS
             )
         except Exception as error:
             failures.append(error)
 
-    # JAX would end the process with a dump of C++ functions when its own time is up, and no line of Python could run.
+    # In a thread with its own timeout: at JAX's timeout, the process would crash in C++ without a Python error.
     starting = threading.Thread(target=start, daemon=True)
     starting.start()
     starting.join(timeout)
@@ -98,15 +98,16 @@ def initialize(
     if failures:
         raise failures[0]
     if threading.current_thread() is threading.main_thread():
-        # JAX catches SIGTERM to tell the others, and the process would go on. `ResumableCheckpoint` tells them, too.
+        # JAX would catch SIGTERM and let the process go on; `ResumableCheckpoint` also informs the other processes.
         signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGTERM) or signal.SIG_DFL)
     versions = {"lmzoo": __version__, "Keras": keras.__version__, "JAX": jax.__version__, "numpy": np.__version__}
     compare_by_jax({f"version of {name}": version for name, version in versions.items()})
-    # Other processes would draw other weights.
+    # All processes must draw the same random weights.
     keras.utils.set_random_seed(int(gathered_by_jax(np.random.randint(2**31, dtype="int64"))[0]))
 
 
-def _number_in_environment(name: str) -> int | None:
+def _read_environment(name: str) -> int | None:
+    """Return the integer in the environment variable `KERAS_DISTRIBUTION_<name>`, or None if it is not set."""
     value = os.environ.get(f"KERAS_DISTRIBUTION_{name}")
     try:
         return None if value is None else int(value)
@@ -115,29 +116,31 @@ def _number_in_environment(name: str) -> int | None:
 
 
 def _end_at_once_after_errors() -> None:
-    """Let an error that nobody catches, or `sys.exit` with one, end this process, so that others notice.
+    """Make this process end at once after an uncaught error or a failing `sys.exit`.
 
-    JAX would wait for them first, for minutes, while they wait for this one.
+    Otherwise JAX would wait for the other processes at exit, for minutes, while they wait for this one.
     """
-    show, leave = sys.excepthook, sys.exit
-    last: list[str | int | None] = []  # the status of the last `sys.exit`, which is not told to what runs at exit
+    show_error = sys.excepthook
+    original_exit = sys.exit
+    last_status: list[str | int | None] = []  # of `sys.exit`, since functions called at exit do not get it
 
     def end_by_error(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
         error = lost_process(error) or error
         if isinstance(error, ProcessesError):
             print(error, file=sys.stderr)
             end_at_once(os.EX_TEMPFAIL)
-        show(kind, error, traceback)
+        show_error(kind, error, traceback)
         end_at_once(1)
 
-    def note(status: str | int | None = None, /) -> NoReturn:
-        last[:] = [status]
-        leave(status)
+    def exit_with(status: str | int | None = None, /) -> NoReturn:
+        last_status[:] = [status]
+        original_exit(status)
 
     def end_by_status() -> None:
-        for status in last:
+        for status in last_status:
             if status not in (None, 0):
                 end_at_once(status)
 
-    sys.excepthook, sys.exit = end_by_error, note
-    atexit.register(end_by_status)  # called before what JAX has registered
+    sys.excepthook = end_by_error
+    sys.exit = exit_with
+    atexit.register(end_by_status)  # runs before JAX's own exit handlers, which were registered earlier

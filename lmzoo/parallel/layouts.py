@@ -6,26 +6,27 @@ import re
 
 import keras
 
-SPLIT = "split"  # an axis of a weight that is split between devices, in the layouts of a family's record
+SPLIT = "split"  # in the layouts of a family's record: an axis of a weight that is split between devices
 
 
 def layout_map(
     model: keras.Model, device_mesh: keras.distribution.DeviceMesh, axis: str = "model"
 ) -> keras.distribution.LayoutMap:
-    """Say which weights of a model are split between devices, and along which axis.
+    """Return the layout map that splits the weights of a model between devices.
 
-    Embeddings are split over the vocabulary; query, key, value and the first dense layer of a block over their columns;
-    its output and its second dense layer over their rows; LSTMs over their cells (Shoeybi et al., 2019,
-    https://arxiv.org/abs/1909.08053). A weight that the devices cannot split evenly is on every device. The state
+    Embeddings are split along the vocabulary; query, key, value and the first dense layer of a block along their
+    columns; the attention output and the second dense layer along their rows; LSTMs along their cells (Shoeybi et al.,
+    2019, https://arxiv.org/abs/1909.08053). A weight that cannot be split evenly is copied to every device. The state
     of the optimizer is split like the weights.
 
-    JAX alone computes with them: see `keras.distribution`.
+    Only the JAX backend supports such layouts; see `keras.distribution`.
 
     Args:
-        model: a backbone or a task of the same configuration as the model to train, which is built once the
-            distribution is set: weights are split as they are made. Of a task, the head's vocabulary is split, too.
-        device_mesh: the devices.
-        axis: the mesh's axis that weights are split along.
+        model: a backbone or task with the configuration of the model to train. Build the model to train after setting
+            the distribution, since weights are split when they are created. For a task, the vocabulary of the head is
+            split as well.
+        device_mesh: `keras.distribution.DeviceMesh`, the devices.
+        axis: str, name of the mesh axis to split weights along.
 
     Raises:
         ValueError: if the mesh has no such axis.
@@ -50,8 +51,8 @@ def layout_map(
         raise ValueError(f"The mesh has the axes {', '.join(sizes)}: pass one of them as `axis`, not {axis!r}.")
     layouts = keras.distribution.LayoutMap(device_mesh)
     for pattern, axes in getattr(model, "backbone", model).layouts.items():
-        split = axes.index(SPLIT)
-        lengths = [weight.shape[split] for weight in model.weights if re.fullmatch(pattern, weight.path)]
+        split_axis = axes.index(SPLIT)
+        lengths = [weight.shape[split_axis] for weight in model.weights if re.fullmatch(pattern, weight.path)]
         if lengths and not any(length % sizes[axis] for length in lengths):
             layouts[pattern] = tuple(axis if kind == SPLIT else None for kind in axes)
     return layouts

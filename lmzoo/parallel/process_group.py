@@ -1,4 +1,4 @@
-"""A command in several processes that train one model: Ray Train starts them, and again if one dies."""
+"""Running a command in several processes that train one model, with restarts, on Ray Train."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from typing import Any
 
 from lmzoo.parallel.workers import connected, worker_options
 
-_RESTARTS = 3  # of all processes, after one has died
+_MAX_RESTARTS = 3  # of all processes, after one has died
 _POLL_SECONDS = 0.2
-_GRACE_SECONDS = 2.0  # in which process 0 may fail before another process is blamed: usually all say the same
+_GRACE_SECONDS = 2.0  # delay before another process is reported as failed: if all fail alike, process 0 reports it
 _MAX_MESSAGE_BYTES = 1 << 16  # of the last messages of a process
-_LOST = "A worker was lost, with its host or its Ray process"
+_LOST_WORKER = "A worker was lost, with its host or its Ray process"
 
-# What each process runs: a module, as `python -m` does. Ray blocks SIGINT in what it starts. The end of a worker of Ray
-# closes the input of its process and so ends it. File 1 is left to C++: JAX's network would write between the results.
+# Program of each process, which runs a module like `python -m`. Ray blocks SIGINT in its workers. When a worker of Ray
+# ends, the standard input of its process closes, which ends the process. Python writes to a copy of file descriptor 1,
+# so that messages of JAX's C++ network library do not mix with results.
 _PROGRAM = """
 import os, runpy, signal, socket, sys, threading
 signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT, signal.SIGTERM])
@@ -45,27 +46,27 @@ runpy.run_module(sys.argv.pop(1), run_name="__main__", alter_sys=True)
 def run_together(
     module: str, arguments: Sequence[str], workers: int, address: str | None = None, min_workers: int | None = None
 ) -> int:
-    """Run a module of Python in several processes at the same time, until all have ended.
+    """Run a Python module in several processes that train one model, until all have ended.
 
-    Each process is a child of a worker of Ray Train. It reads the address of process 0, the number of processes and its
-    own index from the environment variables of `lmzoo.parallel.initialize`, and has a GPU to itself if there are
-    any. What Python writes in process 0 is written here, and signals to this process are passed on to process 0, which
-    tells the others. If a process dies (from a signal, or with its host), all start again, at most three times; they
-    should continue from a state that they have saved. With `min_workers`, fewer start where a host is gone, and more
-    when there is another one. After an error of a process all end.
+    Each process is a child of a worker of Ray Train. It gets the address of process 0, the number of processes and its
+    own index in the environment variables of `lmzoo.parallel.initialize`, and a GPU of its own if there are any. The
+    output of process 0 is written to this process, and signals to this process are passed on to process 0, which
+    informs the others. If a process dies (from a signal, or with its host), all are restarted, at most three times, and
+    should continue from a saved state. With `min_workers`, fewer processes start after the loss of a host, and more
+    when a host is added. If a process fails with an error, all end.
 
     Args:
-        module: what each process runs, as `python -m` does, in this working directory.
-        arguments: of the module.
+        module: str, name of the module, which runs as with `python -m` in this working directory.
+        arguments: list of str, command-line arguments of the module.
         workers: int, number of processes.
-        address: of a Ray cluster, see `lmzoo.parallel.workers.run_jobs`.
-        min_workers: int, number of processes that are enough after a loss; by default all.
+        address: str, address of a Ray cluster, as in `lmzoo.parallel.workers.run_jobs`.
+        min_workers: int, minimum number of processes after a loss; by default `workers`.
 
     Returns:
-        The exit code of process 0, or of the process that failed, whose messages are then also written here.
+        The exit code of process 0, or of the process that failed, whose error messages are then also written.
 
     Raises:
-        ImportError: if Ray, or what Ray Train needs, is not installed.
+        ImportError: if Ray or a dependency of Ray Train is not installed.
         ConnectionError: if no cluster answers at the address.
         ValueError: if there are fewer processors or GPUs than workers.
         ChildProcessError: if a process dies after the last restart.
@@ -83,40 +84,40 @@ def run_together(
         from ray.util.queue import Queue
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # workers of Ray need not import Keras
+        ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that Ray's workers need not import Keras
         options = worker_options(ray, workers, accelerated=True)
         node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        here = {"num_cpus": 0, "scheduling_strategy": node}  # where no loss of another host ends it
+        local_options = {"num_cpus": 0, "scheduling_strategy": node}  # survives the loss of other hosts
         config = {
             "command": [os.getcwd(), module, *arguments],
             "variables": {**options["runtime_env"]["env_vars"], "COLUMNS": str(shutil.get_terminal_size().columns)},
             "terminals": [sys.stdout.isatty(), sys.stderr.isatty()],
-            "events": Queue(actor_options=here),
-            "signals": Queue(actor_options=here),
+            "events": Queue(actor_options=local_options),
+            "signals": Queue(actor_options=local_options),
         }
-        # Not in this process: Ray Train would answer Ctrl-C by killing the workers.
-        training = ray.remote(**here)(_train).remote(
+        # In another process, since Ray Train would kill the workers at Ctrl-C.
+        training = ray.remote(**local_options)(_run_workers).remote(
             config, (min_workers or workers, workers), bool(options["num_gpus"])
         )
         try:
-            return _follow(ray, training, config, signals)
+            return _wait_for_exit_code(ray, training, config, signals)
         finally:
             ray.cancel(training)  # Ray Train then ends all workers
 
 
-def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
-    """Pass on signals and output until the result is known, and return the exit code."""
-    size = 0  # of the group that runs, before it starts
+def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
+    """Pass on signals and output until the processes end, and return the exit code."""
+    size = 0  # number of running processes; 0 before they start
     restarts = 0
-    passed_on = False
+    signal_sent = False
     death: str | None = None
-    messages: dict[int, bytes] = collections.defaultdict(bytes)  # of the processes whose output is not shown
+    messages: dict[int, bytes] = collections.defaultdict(bytes)  # errors of processes whose output is not shown
     while True:
         if signals and not size:
             return 128 + signals[0]
-        if signals and not passed_on:
+        if signals and not signal_sent:
             config["signals"].put(signals[0])
-            passed_on = True
+            signal_sent = True
         try:
             kind, index, content = config["events"].get(timeout=_POLL_SECONDS)
         except queue.Empty:
@@ -149,37 +150,37 @@ def _follow(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequenc
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     raise ChildProcessError(
-        f"{death or _LOST}, and all workers have been started again {_RESTARTS} times. Too little memory is the usual "
-        "reason: try smaller batches, or a larger host."
+        f"{death or _LOST_WORKER}, and all workers have been started again {_MAX_RESTARTS} times. Too little memory is "
+        "the usual reason: try smaller batches, or a larger host."
     )
 
 
 def describe_restart(death: str | None, before: int, now: int, restarts: int) -> str:
-    """Say why a group of processes starts again, with how many, and from where."""
+    """Return the message about a restart: its reason, the number of workers and their starting point."""
     start = "All workers start again from the last saved state, or from scratch if there is none"
     if now > before:
         return f"There is room for {now} workers now, instead of {before}. {start}."
     fewer = f" Now there are {now}." if now < before else ""
-    return f"{death or _LOST}.{fewer} {start}: restart {restarts} of at most {_RESTARTS}."
+    return f"{death or _LOST_WORKER}.{fewer} {start}: restart {restarts} of at most {_MAX_RESTARTS}."
 
 
 def _write(kind: str, content: bytes) -> None:
-    """Write to the stream "stdout" or "stderr" of this process."""
+    """Write bytes to the stream "stdout" or "stderr" of this process."""
     file = (sys.stdout if kind == "stdout" else sys.stderr).buffer
     file.write(content)
     file.flush()
 
 
-def _train(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool) -> bool:
-    """Run the command in workers of Ray Train and return whether no process has died in the last attempt."""
+def _run_workers(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool) -> bool:
+    """Run the command in workers of Ray Train, and return whether all processes survived the last attempt."""
     from ray.train import FailureConfig, RunConfig, ScalingConfig, WorkerGroupError
     from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
     with tempfile.TemporaryDirectory() as folder:
-        # No checkpoints of Ray's: states of `ResumableCheckpoint` can also be continued without Ray.
-        run_config = RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=_RESTARTS))
-        fixed = workers[0] == workers[1]
-        scaling_config = ScalingConfig(num_workers=workers[0] if fixed else workers, use_gpu=use_gpu)
+        # Without Ray's checkpoints: states of `ResumableCheckpoint` can also be continued without Ray.
+        run_config = RunConfig(storage_path=folder, failure_config=FailureConfig(max_failures=_MAX_RESTARTS))
+        is_fixed = workers[0] == workers[1]
+        scaling_config = ScalingConfig(num_workers=workers[0] if is_fixed else workers, use_gpu=use_gpu)
         trainer = DataParallelTrainer(
             _run_command, train_loop_config=config, run_config=run_config, scaling_config=scaling_config
         )
@@ -191,10 +192,12 @@ def _train(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool) -> b
 
 
 def _run_command(config: Mapping[str, Any]) -> None:
-    """Run the command in a child process of a worker of Ray Train, which runs this in a thread that hears no signals.
+    """Run the command in a child process of a Ray Train worker.
+
+    Ray calls this in a thread, which receives no signals.
 
     Raises:
-        ChildProcessError: if the process dies. Ray Train then starts all workers again.
+        ChildProcessError: if the process dies, so that Ray Train restarts all workers.
     """
     import ray.train
     from ray.train.collective import broadcast_from_rank_zero
@@ -217,7 +220,7 @@ def _run_command(config: Mapping[str, Any]) -> None:
         stdout=pipes[0][1],
         stderr=pipes[1][1],
         env={**os.environ, **config["variables"], **variables},
-        start_new_session=True,  # Ctrl-C reaches it once: passed on by the process that started all
+        start_new_session=True,  # so that Ctrl-C arrives only once, passed on by the main process
     )
     readers = []
     for kind, (source, target) in zip(("stdout", "stderr"), pipes, strict=True):
@@ -226,10 +229,10 @@ def _run_command(config: Mapping[str, Any]) -> None:
         readers[-1].start()
     while process.poll() is None:
         time.sleep(_POLL_SECONDS)
-        if index == 0 and not config["signals"].empty():  # process 0 tells the others
+        if index == 0 and not config["signals"].empty():  # process 0 informs the others
             process.send_signal(config["signals"].get())
     for reader in readers:
-        reader.join(1)  # what the process has started may still hold the other end
+        reader.join(1)  # children of the process may keep the pipe open
     if index != 0 and process.returncode > 0:
         time.sleep(_GRACE_SECONDS)
     events.put(("end", index, process.returncode))
@@ -238,15 +241,15 @@ def _run_command(config: Mapping[str, Any]) -> None:
 
 
 def _forward(source: int, events: Any, kind: str, index: int) -> None:
-    """Pass on all that a process writes."""
-    with contextlib.suppress(OSError):  # how a terminal says that its other end is closed
+    """Put all output of a process into the queue `events`."""
+    with contextlib.suppress(OSError):  # raised by a terminal whose other end is closed
         while content := os.read(source, 1 << 16):
             events.put((kind, index, content))
 
 
 @contextlib.contextmanager
 def _catch_signals() -> Iterator[list[int]]:
-    """Yield a list to which SIGINT and SIGTERM are added during the block; the same signal again interrupts it."""
+    """Collect SIGINT and SIGTERM in the list that is yielded; a repeated signal interrupts the block."""
     signals: list[int] = []
 
     def catch(number: int, frame: object) -> None:

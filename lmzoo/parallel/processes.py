@@ -1,4 +1,4 @@
-"""Several processes that train one model with JAX: which one this is, and what all of them agree on."""
+"""Communication between the processes that train one model with JAX."""
 
 from __future__ import annotations
 
@@ -16,9 +16,12 @@ import numpy as np
 
 from lmzoo.errors import ProcessesError
 
-_LISTED, _SHOWN = 3, 60  # differences, and characters of each, in a message
-# What the libraries say by which processes compute together, on CPUs and on GPUs of NVIDIA and AMD.
-_LOST = re.compile("gloo|nccl|rccl|coordination service|connection reset|connection closed", re.IGNORECASE)
+_MAX_DIFFERENCES = 3  # in a message
+_MAX_CHARACTERS = 60  # of each value in a message
+# Errors of the communication libraries, on CPUs and on GPUs of NVIDIA and AMD, when another process has ended.
+_LOST_PROCESS_ERROR = re.compile(
+    "gloo|nccl|rccl|coordination service|connection reset|connection closed", re.IGNORECASE
+)
 
 
 def several_processes() -> bool:
@@ -28,7 +31,7 @@ def several_processes() -> bool:
 
 
 def process_index() -> int:
-    """Return the number of this process; 0 if it is the only one, or the one that writes files."""
+    """Return the index of this process, 0 for a single process; process 0 writes the files."""
     if not several_processes():
         return 0
     import jax
@@ -37,14 +40,30 @@ def process_index() -> int:
 
 
 def gathered(values: Any) -> np.ndarray:
-    """Return the numbers of all processes, which call this together: (P, ...) from arrays of one shape (...)."""
+    """Gather an array from each process.
+
+    All processes must call this together.
+
+    Args:
+        values: number or array (...), of the same shape in all processes.
+
+    Returns:
+        Array (P, ...), the values of the P processes in the order of their indices.
+    """
     if not several_processes():
         return np.asarray(values)[None]
     return gathered_by_jax(values)
 
 
 def gathered_by_jax(values: Any) -> np.ndarray:
-    """See `gathered`; also before a `keras.distribution` is set."""
+    """Gather an array from each process, even before a `keras.distribution` is set.
+
+    Args:
+        values: number or array (...), of the same shape in all processes.
+
+    Returns:
+        Array (P, ...), the values of the P processes in the order of their indices.
+    """
     from jax.experimental import multihost_utils
 
     with naming_lost_processes():
@@ -53,26 +72,27 @@ def gathered_by_jax(values: Any) -> np.ndarray:
 
 @contextlib.contextmanager
 def naming_lost_processes() -> Iterator[None]:
-    """Turn what JAX says in the body of a `with` block when another process has ended into a `ProcessesError`.
+    """Convert JAX's errors in the block into a `ProcessesError` if another process has ended.
 
-    After a `SystemExit`, the end of this process does not wait for the others, which wait for it.
+    After a `SystemExit`, this process ends without waiting for other processes, which wait for it.
     """
     try:
         yield
-    except SystemExit as leaving:
+    except SystemExit as exit_error:
         if several_processes():
-            atexit.register(end_at_once, leaving.code)
+            atexit.register(end_at_once, exit_error.code)
         raise
     except (RuntimeError, ValueError) as error:
-        if lost := lost_process(error):
-            raise lost from error
+        if lost_error := lost_process(error):
+            raise lost_error from error
         raise
 
 
 def lost_process(error: BaseException) -> ProcessesError | None:
-    """Return what to say instead of an error of JAX's; None if it does not come from the end of another process."""
-    ours, by_jax = isinstance(error, ProcessesError), isinstance(error, (RuntimeError, ValueError))
-    if ours or not by_jax or not _LOST.search(str(error)):  # it is a ValueError where a result is read
+    """Return a `ProcessesError` if an error of JAX was caused by the end of another process, else None."""
+    converted = isinstance(error, ProcessesError)
+    may_be_from_jax = isinstance(error, (RuntimeError, ValueError))  # reading a result raises a ValueError
+    if converted or not may_be_from_jax or not _LOST_PROCESS_ERROR.search(str(error)):
         return None
     import jax
 
@@ -83,65 +103,75 @@ def lost_process(error: BaseException) -> ProcessesError | None:
 
 
 def end_at_once(status: object) -> NoReturn:
-    """End this process as `sys.exit` does, but without what Python does at exit: JAX would wait for the others."""
+    """End this process with a status like `sys.exit`, without exit handlers: JAX's waits for other processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 def check_same(**facts: Any) -> None:
-    """Check that some facts, which JSON can hold, are those of all other processes, if there are any.
+    """Check that all processes pass the same values.
+
+    Args:
+        **facts: JSON values by name.
 
     Raises:
-        ProcessesError: in all processes, naming the first one that differs from process 0, and the difference.
+        ProcessesError: in all processes, if one differs from process 0; the message names the process and the values.
     """
     if several_processes():
         compare_by_jax(facts)
 
 
 def compare_by_jax(facts: Mapping[str, Any]) -> None:
-    """See `check_same`; also before a `keras.distribution` is set."""
+    """Check that all processes pass the same values, even before a `keras.distribution` is set.
+
+    Args:
+        facts: JSON values by name.
+
+    Raises:
+        ProcessesError: as for `check_same`.
+    """
     text = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
     longest = gathered_by_jax(np.int32(len(text))).max()
     all_texts = gathered_by_jax(np.pad(text, (0, longest - len(text)), constant_values=ord(" ")))  # (P, longest)
-    first, *others = [json.loads(row.astype("uint8").tobytes()) for row in all_texts]
-    for index, other in enumerate(others, 1):
+    main_facts, *other_facts = [json.loads(row.astype("uint8").tobytes()) for row in all_texts]
+    for index, process_facts in enumerate(other_facts, 1):
         differences = [
-            f"{name} ({other.get(name)!s:.{_SHOWN}}, not {first.get(name)!s:.{_SHOWN}})"
-            for name in {**first, **other}
-            if first.get(name) != other.get(name)
+            f"{name} ({process_facts.get(name)!s:.{_MAX_CHARACTERS}}, not {main_facts.get(name)!s:.{_MAX_CHARACTERS}})"
+            for name in {**main_facts, **process_facts}
+            if main_facts.get(name) != process_facts.get(name)
         ]
         if differences:
-            more = f" and {len(differences) - _LISTED} more" if len(differences) > _LISTED else ""
+            more = f" and {len(differences) - _MAX_DIFFERENCES} more" if len(differences) > _MAX_DIFFERENCES else ""
             raise ProcessesError(
-                f"Process {index} differs from process 0 in {', '.join(differences[:_LISTED])}{more}. All processes of "
-                "a run need the same."
+                f"Process {index} differs from process 0 in {', '.join(differences[:_MAX_DIFFERENCES])}{more}. All "
+                "processes of a run need the same."
             )
 
 
 @contextlib.contextmanager
 def first_process_first() -> Iterator[None]:
-    """Let process 0 finish the body of a `with` block before the others begin it, which find what it has written.
+    """Run the block in process 0 first, then in the other processes, which can use the files it wrote.
 
     Raises:
-        ProcessesError: in the others, if process 0 has failed.
+        ProcessesError: in the other processes, if process 0 failed.
     """
-    first = process_index() == 0
-    if not first and gathered(0).any():
+    is_main = process_index() == 0
+    if not is_main and gathered(0).any():
         raise ProcessesError("Process 0 has failed, and says why.")
     try:
         yield
     except BaseException:
-        if first:
+        if is_main:
             gathered(1)
         raise
-    if first:
+    if is_main:
         gathered(0)
 
 
 @contextlib.contextmanager
 def alone() -> Iterator[None]:
-    """In a `with` block, what this one of several processes computes does not wait for the others to do the same."""
+    """Compute in this process only, without waiting for other processes."""
     if not several_processes():
         yield
         return

@@ -1,4 +1,4 @@
-"""Models that train and predict on several devices of JAX with batches of any size."""
+"""Data-parallel training and prediction on JAX with batches of any size."""
 
 from __future__ import annotations
 
@@ -14,39 +14,43 @@ from lmzoo.parallel.processes import naming_lost_processes, process_index, sever
 
 
 class SeveralDevicesModel(keras.Model):
-    """A model whose batches need not divide by the devices of a `keras.distribution`, which JAX computes with.
+    """A Keras model that accepts batches of any size under a `keras.distribution` on JAX.
 
-    Keras splits all batches as it splits the first one, and JAX refuses a batch that cannot be split evenly, such as
-    the last one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled
-    step takes the device's part of them. A batch that does not divide is computed by every device, so that its loss and
-    metrics are those of one device. If the devices belong to several processes, each of these makes all batches, and
-    gets all predictions.
+    Keras splits all batches like the first one, and JAX rejects a batch that cannot be split evenly, such as the last
+    one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled step
+    takes the device's part of them. A batch that cannot be split evenly is computed by every device, with the same loss
+    and metrics as on one device. If the devices belong to several processes, each process makes all batches and gets
+    all predictions.
     """
 
     def fit(self, *args: Any, **kwargs: Any) -> keras.callbacks.History:
         with whole_batches(), kept_weights(self):
-            return super().fit(*args, **_shown_once(kwargs))
+            return super().fit(*args, **_silence_other_processes(kwargs))
 
     def evaluate(self, *args: Any, **kwargs: Any) -> Any:
         with one_thread(), whole_batches(), kept_weights(self):
-            return super().evaluate(*args, **_shown_once(kwargs))
+            return super().evaluate(*args, **_silence_other_processes(kwargs))
 
     def predict(self, *args: Any, **kwargs: Any) -> Any:
         with one_thread(), whole_batches(), kept_weights(self):
-            return super().predict(*args, **_shown_once(kwargs))
+            return super().predict(*args, **_silence_other_processes(kwargs))
 
-    # On JAX, steps also take the state of the training, before the batch.
+    def predict_on_batch(self, x: Any) -> Any:
+        with one_thread():
+            return super().predict_on_batch(x)
+
+    # The batch is the last argument: on JAX, the state of the training precedes it.
 
     def train_step(self, *args: Any) -> Any:
-        """Train on a batch, of which each device computes a part."""
+        """Train on a batch, split between the devices."""
         return super().train_step(*args[:-1], split_evenly(args[-1]))
 
     def test_step(self, *args: Any) -> Any:
-        """Evaluate a batch, of which each device computes a part."""
+        """Evaluate a batch, split between the devices."""
         return super().test_step(*args[:-1], split_evenly(args[-1]))
 
     def predict_step(self, *args: Any) -> Any:
-        """Predict for a batch, of which each device computes a part; every process gets the whole."""
+        """Predict for a batch, split between the devices, and return the whole outputs in every process."""
         predicted = super().predict_step(*args[:-1], split_evenly(args[-1]))
         if not several_processes():
             return predicted
@@ -54,40 +58,40 @@ class SeveralDevicesModel(keras.Model):
         return keras.tree.map_structure(on_every_process, outputs), *state
 
 
-def _shown_once(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments of `fit` with which only one of several processes shows progress."""
+def _silence_other_processes(arguments: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of `fit`, with `verbose=0` in all processes except process 0."""
     return {**arguments, "verbose": 0} if process_index() else arguments
 
 
 class WholeBatches(keras.distribution.ModelParallel):
-    """A distribution that gives every device whole batches, and splits weights as another one does.
+    """A distribution that gives every device whole batches, with the weight layouts of another distribution.
 
     Args:
-        distribution: the other one.
+        distribution: the distribution that defines the devices and the layouts of weights.
     """
 
     def __init__(self, distribution: keras.distribution.DataParallel | keras.distribution.ModelParallel) -> None:
         super().__init__(
             layout_map=keras.distribution.LayoutMap(distribution.device_mesh),
             batch_dim_name=distribution.batch_dim_name,
-            auto_shard_dataset=False,  # which would leave each process a part of a batch that it should have whole
+            auto_shard_dataset=False,  # it would give each process a part of a batch
         )
         self.distribution = distribution
 
     def get_data_layout(self, data_shape: Sequence[int]) -> keras.distribution.TensorLayout:
-        """Return the layout of an array of a batch: the whole of it on every device."""
+        """Return the layout of an array of a batch: a whole copy on every device."""
         return _whole_layout(data_shape)
 
     def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
-        """Return the other distribution's layout of a variable."""
+        """Return the layout of a variable in the wrapped distribution."""
         return self.distribution.get_variable_layout(variable)
 
     def get_tensor_layout(self, path: str) -> keras.distribution.TensorLayout | None:
-        """Return the other distribution's layout of a tensor inside the model."""
+        """Return the layout of a tensor inside the model, from the wrapped distribution."""
         return self.distribution.get_tensor_layout(path)
 
     def split(self, array: Tensor | None) -> Tensor | None:
-        """Split an array of a whole batch between the devices, if it can be split evenly."""
+        """Split an array of a batch between the devices, or return it unchanged if it cannot be split evenly."""
         mesh = self.device_mesh
         if array is None or array.shape[0] % mesh.shape[mesh.axis_names.index(self.batch_dim_name)]:
             return array
@@ -96,7 +100,7 @@ class WholeBatches(keras.distribution.ModelParallel):
 
 @contextlib.contextmanager
 def whole_batches() -> Iterator[None]:
-    """Within it, the current distribution gives every device whole batches, which `split_evenly` splits."""
+    """Give every device whole batches while the block runs, for `split_evenly` to split."""
     distribution = keras.distribution.distribution()
     if distribution is None or isinstance(distribution, WholeBatches):
         yield
@@ -106,7 +110,7 @@ def whole_batches() -> Iterator[None]:
 
 
 def split_evenly(batch: Tensors) -> Tensors:
-    """Split the arrays of a whole batch between the devices, if they can be split evenly."""
+    """Split the arrays of a batch between the devices, where they can be split evenly."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, WholeBatches):
         return batch
@@ -114,7 +118,7 @@ def split_evenly(batch: Tensors) -> Tensors:
 
 
 def on_every_process(array: Tensor) -> Tensor:
-    """Return the array; if several processes have parts of it, the whole array on every device, which all can read."""
+    """Return an array that every process can read: the whole array is copied to every device if processes share it."""
     if not several_processes():
         return array
     return keras.distribution.distribute_tensor(array, _whole_layout(array.shape))

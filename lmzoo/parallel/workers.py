@@ -1,4 +1,4 @@
-"""A function called for each of many jobs, in this process or in worker processes that Ray starts."""
+"""Running a function on many jobs, in this process or in worker processes of Ray."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
-_SECONDS = 10.0  # until a cluster must have answered
-_RETRIES = 3  # times that a job is done again after its worker has died
-_OBJECTS = 100 << 20  # bytes of Ray's shared memory: jobs and results are small, their data is in files
-# What a worker on another host must have as here, and what else would let each worker use all cores.
-_SAME = ("JAX_PLATFORMS", "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")
-_THREADS = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
+_CONNECT_SECONDS = 10.0  # timeout for a cluster to answer
+_MAX_RETRIES = 3  # of a job whose worker died
+_OBJECT_STORE_BYTES = 100 << 20  # Ray's shared memory; jobs and results are small, since their data is in files
+# Environment variables that workers on other hosts get from this process.
+_SHARED_VARIABLES = ("JAX_PLATFORMS", "KERAS_BACKEND", "TF_CPP_MIN_LOG_LEVEL", "TF_ENABLE_ONEDNN_OPTS", "XLA_FLAGS")
+# Environment variables that limit the threads of a worker, which would otherwise use all cores.
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "RAYON_NUM_THREADS", "TF_NUM_INTRAOP_THREADS")
 
 _Job = TypeVar("_Job")
 _Result = TypeVar("_Result")
@@ -28,25 +29,25 @@ def run_jobs(
     address: str | None = None,
     accelerated: bool = False,
 ) -> Iterator[tuple[_Job, _Result]]:
-    """Call a function for each job, and yield the jobs and their results in the order in which they are done.
+    """Run a function on every job and yield each `(job, result)` as it finishes.
 
-    A job is done again, at most three times, if its worker dies: a job must not leave anything unfinished behind, as a
-    file that is written under a temporary name does not. Results are small; what is large belongs into files.
+    If the worker of a job dies, the job is retried at most three times. An interrupted job must leave no partial
+    output: write files under temporary names, for example. Write large results to files.
 
     Args:
-        jobs: arguments of the function.
-        start: called once in each process, returns the function. It is pickled, as jobs and results are.
-        workers: int, number of worker processes; None to do all jobs in this process, one after another.
-        address: of a Ray cluster, such as "10.0.0.5:6379" or "auto"; None for this machine. If this process is already
-            connected to a cluster, that is used.
-        accelerated: whether each worker has a GPU to itself, if there are any.
+        jobs: arguments of the function, one per call.
+        start: callable that returns the function, called once in each process. It is pickled, like jobs and results.
+        workers: int, number of worker processes; None to run all jobs in this process, one after another.
+        address: str, address of a Ray cluster, such as "10.0.0.5:6379" or "auto"; None for this machine. An existing
+            connection of this process takes precedence.
+        accelerated: bool, whether each worker gets a GPU of its own, if there are any.
 
     Raises:
-        ImportError: if there are workers, but Ray is not installed.
+        ImportError: if `workers` is given, but Ray is not installed.
         ConnectionError: if no cluster answers at the address.
-        ValueError: if there are fewer processors or GPUs than workers.
-        ChildProcessError: naming a job whose workers died one after another.
-        Exception: the first that a call of the function raises.
+        ValueError: if there are fewer processors or GPUs than workers, or an address without `workers`.
+        ChildProcessError: if all retries of a job failed; the message names the job.
+        Exception: the first error that the function raises.
 
     Example:
 
@@ -63,49 +64,55 @@ def run_jobs(
         yield from ((job, function(job)) for job in jobs)
         return
     with connected(workers, address) as ray:
-        yield from _on_actors(ray, list(jobs), start, workers, accelerated)
+        yield from _run_on_actors(ray, list(jobs), start, workers, accelerated)
 
 
-def _on_actors(
+def _run_on_actors(
     ray: Any, jobs: list[_Job], start: Callable[[], Callable[[_Job], _Result]], workers: int, accelerated: bool
 ) -> Iterator[tuple[_Job, _Result]]:
+    """Run the jobs in actors of Ray and yield each `(job, result)` as it finishes."""
     options = worker_options(ray, workers, accelerated)
-    options |= {"max_restarts": -1, "max_task_retries": _RETRIES, "scheduling_strategy": "SPREAD"}
+    options |= {"max_restarts": -1, "max_task_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
     actor_class = ray.remote(**options)(_Worker)
-    waiting = iter(jobs)
-    shared = [ray.put(start)]  # it travels once to each host, and in a list is unpacked only where it is needed
+    pending = iter(jobs)
+    shared = [ray.put(start)]  # sent once to each host; in a list, Ray passes the reference instead of the object
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
-    running = {actor.do.remote(shared, job): (actor, job) for actor, job in zip(actors, waiting, strict=False)}
+    running = {actor.do.remote(shared, job): (actor, job) for actor, job in zip(actors, pending, strict=False)}
     while running:
-        (done,), _ = ray.wait(list(running), num_returns=1)
-        actor, job = running.pop(done)
-        result = _result(ray, done, job)
-        for following in itertools.islice(waiting, 1):
-            running[actor.do.remote(shared, following)] = (actor, following)
+        (finished,), _ = ray.wait(list(running), num_returns=1)
+        actor, job = running.pop(finished)
+        result = _get_result(ray, finished, job)
+        for next_job in itertools.islice(pending, 1):
+            running[actor.do.remote(shared, next_job)] = (actor, next_job)
         yield job, result
 
 
-def _result(ray: Any, done: Any, job: object) -> Any:
-    """Return the result of a job; an error of the function is raised as if it had been called here."""
+def _get_result(ray: Any, reference: Any, job: object) -> Any:
+    """Return the result of a job.
+
+    Raises:
+        ChildProcessError: if all workers that ran the job died.
+        Exception: the error that the function raised.
+    """
     try:
-        return ray.get(done)
+        return ray.get(reference)
     except ray.exceptions.RayTaskError as error:
         raise error.cause from None
     except ray.exceptions.RayActorError:
         raise ChildProcessError(
-            f"{_RETRIES + 1} workers died one after another at {job}. Too little memory is the usual reason: try fewer "
-            "workers or smaller batches."
+            f"{_MAX_RETRIES + 1} workers died one after another at {job}. Too little memory is the usual reason: try "
+            "fewer workers or smaller batches."
         ) from None
 
 
 class _Worker:
-    """A process that does one job after another."""
+    """An actor of Ray that runs one job after another."""
 
     def __init__(self) -> None:
         self._function: Callable[[Any], Any] | None = None
 
     def do(self, start: list[Any], job: Any) -> Any:
-        """Call the function that `start[0]`, a reference of Ray's, starts; it is started once."""
+        """Run the function on `job`; `start[0]` is a Ray reference to the callable that returns the function."""
         if self._function is None:
             import ray
 
@@ -114,31 +121,36 @@ class _Worker:
 
 
 def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
-    """Return what Ray is told of each of some workers; see `run_jobs`.
+    """Return the Ray options for each of `workers` workers: CPUs, GPUs and environment variables.
 
     Raises:
         ValueError: if there are fewer processors or GPUs than workers.
     """
-    there = ray.cluster_resources()
-    gpus = accelerated and "GPU" in there
-    kind = "GPU" if gpus else "CPU"
-    if workers > there.get(kind, 0):
-        raise ValueError(f"{workers} workers need a {kind} each, and there are {there.get(kind, 0):g}.")
-    threads = str(max(1, int(there["CPU"]) // workers))
-    variables = {**dict.fromkeys(_THREADS, threads), **{name: os.environ[name] for name in _SAME if name in os.environ}}
-    return {"num_cpus": 1, "num_gpus": int(gpus), "runtime_env": {"env_vars": variables}}
+    resources = ray.cluster_resources()
+    needs_gpu = accelerated and "GPU" in resources
+    kind = "GPU" if needs_gpu else "CPU"
+    if workers > resources.get(kind, 0):
+        raise ValueError(f"{workers} workers need a {kind} each, and there are {resources.get(kind, 0):g}.")
+    threads = str(max(1, int(resources["CPU"]) // workers))
+    variables = {
+        **dict.fromkeys(_THREAD_VARIABLES, threads),
+        **{name: os.environ[name] for name in _SHARED_VARIABLES if name in os.environ},
+    }
+    return {"num_cpus": 1, "num_gpus": int(needs_gpu), "runtime_env": {"env_vars": variables}}
 
 
 @contextlib.contextmanager
 def connected(workers: int, address: str | None) -> Iterator[Any]:
-    """Yield Ray, connected to a cluster: the one that this process already uses, or that at an address, or its own.
+    """Connect to a Ray cluster, or start one on this machine, and yield the `ray` module.
+
+    An existing connection of this process is used and kept.
 
     Raises:
         ImportError: if Ray is not installed.
         ConnectionError: if no cluster answers at the address.
     """
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is reported to anybody
-    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # as Ray will do, and warns of
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # no telemetry
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # Ray's future default; without it, Ray warns
     try:
         import ray
     except ImportError:
@@ -146,9 +158,13 @@ def connected(workers: int, address: str | None) -> Iterator[Any]:
     if ray.is_initialized():
         yield ray
         return
-    processors = max(workers, os.cpu_count() or 1)  # a user may want more workers than there are
-    own: dict[str, Any] = {"num_cpus": processors, "object_store_memory": _OBJECTS, "include_dashboard": False}
-    options = own if address is None else {}
+    processors = max(workers, os.cpu_count() or 1)  # users may ask for more workers than cores
+    local_options: dict[str, Any] = {
+        "num_cpus": processors,
+        "object_store_memory": _OBJECT_STORE_BYTES,
+        "include_dashboard": False,
+    }
+    options = local_options if address is None else {}
     try:
         _check_reachable(address)
         ray.init(address or "local", logging_level=logging.ERROR, log_to_driver=False, **options)
@@ -165,7 +181,11 @@ def connected(workers: int, address: str | None) -> Iterator[Any]:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Check that something listens at an address with a port: Ray itself would try for minutes."""
+    """Check that a server listens at an address with a port, since Ray would retry for minutes.
+
+    Raises:
+        OSError: if no server answers within ten seconds.
+    """
     host, _, port = (address or "").rpartition("://")[2].rpartition(":")
     if host and port.isdecimal():
-        socket.create_connection((host.strip("[]"), int(port)), _SECONDS).close()
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS).close()

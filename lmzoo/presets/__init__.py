@@ -1,4 +1,4 @@
-"""Presets: finding, fetching, checking and listing them."""
+"""Presets of lmzoo: listing, downloading and verification."""
 
 from lmzoo.errors import PresetError
 from lmzoo.files.manifest import verify_manifest, write_manifest

@@ -1,4 +1,4 @@
-"""The list of presets, and the directory behind each name or handle."""
+"""The list of presets, and the directories of their files."""
 
 from __future__ import annotations
 
@@ -19,27 +19,25 @@ from lmzoo.files.preset_files import MANIFEST_FILE, METADATA_FILE, read_json, re
 from lmzoo.presets.hubs import PublishedPreset, fetch
 
 _PACKAGE = Path(__file__).parent
-_VERSION = re.compile(r".+@[1-9]\d*")  # of the name of a preset
+_VERSION = re.compile(r".+@[1-9]\d*")  # a preset name with a version
 
 
 @dataclass(frozen=True)
 class PresetInfo:
-    """What is known about a preset before it is loaded.
+    """The metadata of a preset; `list_presets` returns one for each preset.
 
     Attributes:
-        name: what to pass to `from_preset`.
-        family: name of the family, such as "bert".
-        parameters: number of parameters of the backbone.
-        languages: language codes.
-        size_bytes: size of its files.
-        license: license of the weights.
-        shipped: whether it came with the library.
-        description: one sentence.
-        handle: the source of its files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if they are
-            on this machine.
-        version: its version, which rises when a preset is replaced by a better one of the same name.
-
-    Example: see `list_presets`.
+        name: Name to pass to `from_preset`.
+        family: Name of the family, such as "bert".
+        parameters: Number of parameters of the backbone.
+        languages: Language codes, such as "en".
+        size_bytes: Total size of the files, in bytes.
+        license: License of the weights.
+        shipped: Whether the preset is shipped with the library.
+        description: Description in one sentence.
+        handle: Location of the files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if the files
+            are on this machine.
+        version: Version number, which increases when a better preset replaces one with the same name.
     """
 
     name: str
@@ -55,13 +53,14 @@ class PresetInfo:
 
 
 def list_presets() -> dict[str, PresetInfo]:
-    """List the presets that `from_preset` knows by name: shipped ones, those in LMZOO_PRESETS, and published ones.
+    """Return the presets that `from_preset` loads by name: shipped, local and published ones.
 
-    The environment variable LMZOO_PRESETS names directories with the layout `<family>/<name>/`, separated as in PATH. A
-    shipped preset takes precedence over one of the same name there. An unreadable preset is left out with a warning.
+    Local presets are in the directories of the environment variable LMZOO_PRESETS, which are separated as in PATH and
+    have the layout `<family>/<name>/`. Shipped presets take precedence over local ones with the same name. Unreadable
+    presets are omitted with a warning.
 
-    Of a preset that has been replaced by a better one, only the newest version is listed. `from_preset` also loads
-    older ones that are still there, as `name@version`: those in `<family>/<name>@<version>/`.
+    Only the newest version of a preset is listed. `from_preset` also loads older versions as `name@version` from
+    directories `<family>/<name>@<version>/`.
 
     Example:
 
@@ -73,27 +72,30 @@ def list_presets() -> dict[str, PresetInfo]:
     ```
     """
     presets = {}
-    directories = _directories()
-    for name in _newest(directories):
+    directories = _find_directories()
+    for name in _drop_older_versions(directories):
         directory = directories[name]
         shipped = directory.is_relative_to(_shipped_root())
         try:
             size = sum(entry["size"] for entry in read_manifest(directory).values())
             metadata = {**read_metadata(directory), "size_bytes": size, "handle": name}
-            presets[name] = _info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
+            presets[name] = _make_info(name, cast(PublishedPreset, metadata), shipped, read_version(directory))
         except PresetError as error:
             warnings.warn(f"Preset {name!r} is left out of the list. {error}", stacklevel=2)
     for name, entry in _published().items():
-        presets.setdefault(name, _info(name, entry, shipped=False))
+        presets.setdefault(name, _make_info(name, entry, shipped=False))
     return presets
 
 
 def resolve(preset: str | os.PathLike[str]) -> Path:
-    """Find the directory of a preset as `open_preset` does, downloaded if necessary, but does not check it.
+    """Return the directory of a preset, after downloading it if necessary, without checking its files.
+
+    Args:
+        preset: Name, handle or path, as for `open_preset`.
 
     Raises:
-        PresetError: for an unknown name (similar ones are suggested), a missing directory, or a failed download.
-        TypeError: for anything but a string or a path.
+        PresetError: If the name is unknown (similar names are suggested), the directory is missing or a download fails.
+        TypeError: If `preset` is neither a string nor a path.
 
     Example:
 
@@ -103,56 +105,56 @@ def resolve(preset: str | os.PathLike[str]) -> Path:
     (resolve("bert_nano_en_uncased") / "config.json").is_file()  # True
     ```
     """
-    found = _find(preset)
-    return found if isinstance(found, Path) else fetch(*found)
+    location = _locate(preset)
+    return location if isinstance(location, Path) else fetch(*location)
 
 
 def local_directory(preset: str | os.PathLike[str]) -> Path | None:
-    """Find the directory of a preset on this machine; None if it would first have to be downloaded.
+    """Return the directory of a preset on this machine, or None if the preset requires a download.
 
     Args:
-        preset: as for `open_preset`.
+        preset: Name, handle or path, as for `open_preset`.
 
     Raises:
-        PresetError: for an unknown name (similar ones are suggested) or a missing directory.
-        TypeError: for anything but a string or a path.
+        PresetError: If the name is unknown (similar names are suggested) or the directory is missing.
+        TypeError: If `preset` is neither a string nor a path.
     """
-    found = _find(preset)
-    return found if isinstance(found, Path) else None
+    location = _locate(preset)
+    return location if isinstance(location, Path) else None
 
 
-def _find(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset | None]:
-    """Return the directory of a preset, or what to `fetch`."""
+def _locate(preset: str | os.PathLike[str]) -> Path | tuple[str, PublishedPreset | None]:
+    """Return the directory of a preset, or the arguments of `fetch` to download it."""
     if not isinstance(preset, (str, os.PathLike)):
         raise TypeError(f"A preset is a name, a handle or a path, got {preset!r:.60} ({type(preset).__name__}).")
     if isinstance(preset, str):
         if "://" in preset:
             return preset, None
-        if directory := _versions(preset).get(preset):
+        if directory := _find_versions(preset).get(preset):
             return directory
         if entry := _published().get(preset):
             return entry["handle"], entry
     path = Path(preset).expanduser()
     if str(preset) and os.path.isdir(path):
         return path.resolve()
-    raise PresetError(_unknown(os.fspath(preset), path))
+    raise PresetError(_describe_unknown(os.fspath(preset), path))
 
 
 def open_preset(preset: str | os.PathLike[str]) -> Path:
-    """Return the directory of a preset, downloaded if necessary and checked against its manifest.
+    """Return the directory of a preset, after downloading it if necessary and checking its files.
 
-    The check is made once per process, and again if a file has changed. Without a manifest, the logger of this module
-    says so once, at the level INFO: that is usual for checkpoints, and no fault. The command line shows it.
+    The files are compared with the manifest once per process, and again after a file has changed. If there is no
+    manifest, as in most checkpoints, this module's logger reports it once at level INFO.
 
     Args:
-        preset: a name in `list_presets()`, or `name@version` for a version of it; `hf://org/name[@revision]`;
+        preset: A name in `list_presets()`, or `name@version` for one of its versions; `hf://org/name[@revision]`;
             `kaggle://owner/model/framework/variation[/version]`; `https://host/path/name.zip` (.tar.gz, .tgz); or the
-            path of a directory. A known name takes precedence over a directory: write `./name` for the directory.
+            path of a directory. Names take precedence over directories: write `./name` for a directory.
 
     Raises:
-        PresetError: for an unknown name (similar ones are suggested), a failed download, or a file that is missing,
+        PresetError: If the name is unknown (similar names are suggested), a download fails, or a file is missing,
             truncated or altered.
-        TypeError: for anything but a string or a path.
+        TypeError: If `preset` is neither a string nor a path.
 
     Example:
 
@@ -163,13 +165,13 @@ def open_preset(preset: str | os.PathLike[str]) -> Path:
     ```
     """
     directory = resolve(preset)
-    if not verify_once(directory) and preset not in _published():  # whose downloads are checked
-        _say_unchecked(directory)
+    if not verify_once(directory) and preset not in _published():  # downloads of published presets are checked
+        _log_unchecked(directory)
     return directory
 
 
 @functools.cache
-def _say_unchecked(directory: Path) -> None:
+def _log_unchecked(directory: Path) -> None:
     logging.getLogger(__name__).info(
         "%s has no %s, so damage to its files may go unnoticed. `lmzoo verify --write-manifest` writes one, with which "
         "they are compared from then on.",
@@ -179,48 +181,52 @@ def _say_unchecked(directory: Path) -> None:
 
 
 def _shipped_root() -> Path:
-    """Return the directory of shipped presets: inside the package in a wheel, at the repository's top in a clone."""
-    inside, repository = _PACKAGE / "shipped", _PACKAGE.parents[1]
-    # Without the second condition an installed package would look at site-packages/presets, which is not ours.
-    return repository / "presets" if not inside.is_dir() and (repository / "pyproject.toml").is_file() else inside
+    """Return the directory of shipped presets: inside an installed package, at the top level of a clone."""
+    packaged = _PACKAGE / "shipped"
+    repository = _PACKAGE.parents[1]
+    # Without the second condition an installed package would use site-packages/presets, which belongs to others.
+    return repository / "presets" if not packaged.is_dir() and (repository / "pyproject.toml").is_file() else packaged
 
 
-def _directories() -> dict[str, Path]:
-    """Return the directories of the presets on this machine, by name; hidden ones are unfinished."""
-    more = [Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root]
-    found: dict[str, Path] = {}
-    for root in [_shipped_root(), *more]:
+def _find_directories() -> dict[str, Path]:
+    """Return the directories of the presets on this machine, by name, without hidden ones, which are unfinished."""
+    extra_roots = [
+        Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root
+    ]
+    directories: dict[str, Path] = {}
+    for root in [_shipped_root(), *extra_roots]:
         for metadata in sorted(root.glob(f"*/*/{METADATA_FILE}")):
             if not any(part.startswith(".") for part in metadata.relative_to(root).parts):
-                found.setdefault(metadata.parent.name, metadata.parent)
-    return found
+                directories.setdefault(metadata.parent.name, metadata.parent)
+    return directories
 
 
-def _newest(names: Collection[str]) -> list[str]:
-    """Return the names without those of older versions."""
-    known = set(names)
-    return [name for name in names if not (_VERSION.fullmatch(name) and name.rpartition("@")[0] in known)]
+def _drop_older_versions(names: Collection[str]) -> list[str]:
+    """Return the names without older versions, `name@version`, of presets that are also listed without version."""
+    all_names = set(names)
+    return [name for name in names if not (_VERSION.fullmatch(name) and name.rpartition("@")[0] in all_names)]
 
 
-def _versions(preset: str) -> dict[str, Path]:
-    """Return the directories on this machine of a preset and its versions, by name: `name`, and `name@1` and so on.
+def _find_versions(preset: str) -> dict[str, Path]:
+    """Return the local directories of a preset's versions, by name: `name`, `name@1` and so on.
 
-    `preset` is a name with or without a version.
+    Args:
+        preset: Name of the preset, with or without a version.
     """
-    known = _directories()
-    name = preset.rpartition("@")[0] if _VERSION.fullmatch(preset) and preset not in known else preset
-    found = {other: path for other, path in known.items() if other == name or other.rpartition("@")[0] == name}
-    if name in found and name != preset:
-        found.setdefault(f"{name}@{read_version(found[name])}", found[name])
-    return found
+    directories = _find_directories()
+    name = preset.rpartition("@")[0] if _VERSION.fullmatch(preset) and preset not in directories else preset
+    versions = {key: path for key, path in directories.items() if key == name or key.rpartition("@")[0] == name}
+    if name in versions and name != preset:
+        versions.setdefault(f"{name}@{read_version(versions[name])}", versions[name])
+    return versions
 
 
 def _published() -> dict[str, PublishedPreset]:
-    """Return the presets that can be downloaded by name, from published.json."""
+    """Return the presets in published.json, which can be downloaded by name."""
     return cast(dict[str, PublishedPreset], read_json(_PACKAGE, "published.json"))
 
 
-def _info(name: str, metadata: PublishedPreset, shipped: bool, version: int = 1) -> PresetInfo:
+def _make_info(name: str, metadata: PublishedPreset, shipped: bool, version: int = 1) -> PresetInfo:
     return PresetInfo(
         name=name,
         family=metadata.get("family", "unknown"),
@@ -235,13 +241,14 @@ def _info(name: str, metadata: PublishedPreset, shipped: bool, version: int = 1)
     )
 
 
-def _unknown(preset: str, path: Path) -> str:
-    here = _newest(_directories())
-    names = [*here, *_published()]
-    if versions := sorted(name for name in _versions(preset) if "@" in name):
+def _describe_unknown(preset: str, path: Path) -> str:
+    local_names = _drop_older_versions(_find_directories())
+    names = [*local_names, *_published()]
+    if versions := sorted(name for name in _find_versions(preset) if "@" in name):
         return f"There is no {preset}. Its versions on this machine are {', '.join(versions)}."
-    start = preset.lower()
-    near = [name for name in names if start and name.startswith(start)][:3] or difflib.get_close_matches(start, names)
+    prefix = preset.lower()
+    similar = [name for name in names if prefix and name.startswith(prefix)][:3]
+    similar = similar or difflib.get_close_matches(prefix, names)
     message = f"Unknown preset {preset!r:.200}."
     if os.path.isfile(path):
         message += " It is a file, and a preset is a directory (`keras.saving.load_model` reads .keras files)."
@@ -249,9 +256,9 @@ def _unknown(preset: str, path: Path) -> str:
         message += f" There is no directory {path.absolute()}."
         if preset.count("/") == 1 and preset[0] not in "~./":
             message += f" Write 'hf://{preset}' for the Hugging Face repository."
-    if near:
-        message += f" Did you mean {' or '.join(map(repr, near))}?"
+    if similar:
+        message += f" Did you mean {' or '.join(map(repr, similar))}?"
     return (
-        f"{message} Expected one of {', '.join(here) or '(none)'}, one of the {len(_published())} published ones that "
-        "`lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."
+        f"{message} Expected one of {', '.join(local_names) or '(none)'}, one of the {len(_published())} published "
+        "ones that `lmzoo presets` lists, the path of a directory, hf://org/name, kaggle://... or https://..."
     )

@@ -1,4 +1,4 @@
-"""Writing of models in any format, and conversion from one to another."""
+"""Writing and conversion of models in any supported format."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ def save_checkpoint(
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
 ) -> None:
-    """Write a model in another library's format, tokenizer included.
+    """Write a model and its tokenizer in the format of another library.
 
     Args:
-        model: A backbone or a task.
-        directory: The directory to write. If writing fails, an existing one stays untouched.
-        to: `"hf"` for Hugging Face's transformers and, of a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for
-            KerasHub (backbones, and embedders of BERT); `"tf1"` for the original code of BERT, ALBERT and XLNet;
-            `"bilm"` for AllenNLP's and bilm-tf's ELMo; `"keras"` for a preset of lmzoo.
-        overwrite: Whether an existing directory may be replaced.
-        preprocessor: The tokenizer to write, by default the task's.
+        model: Backbone or task.
+        directory: Directory to write. An existing one stays unchanged if writing fails.
+        to: `"hf"` for transformers and, for a `TextEmbedder`, Sentence Transformers; `"keras_hub"` for KerasHub
+            (backbones, and embedders of BERT); `"tf1"` for the original code of BERT, ALBERT and XLNet; `"bilm"` for
+            ELMo in AllenNLP and bilm-tf; `"keras"` for a preset of lmzoo.
+        overwrite: Whether to replace an existing directory.
+        preprocessor: Preprocessor whose tokenizer to write, by default the task's.
 
-    A model with the exact GELU can be written in a format that stands for the tanh approximation, KerasHub's of BERT
-    and ALBERT and Google's of ALBERT. A warning then says how much its results change.
+    Some formats always use the tanh approximation of GELU: KerasHub's of BERT and ALBERT, and Google's of ALBERT. A
+    warning states how much the results of a model with the exact GELU change.
 
     Raises:
-        ValueError: For an unknown format, or a model that the format cannot hold.
+        ValueError: If the format is unknown or cannot hold the model.
 
     Example:
 
@@ -60,17 +60,17 @@ def save_checkpoint(
 def convert(
     source: str | Path, target: str | Path, to: str = "keras", overwrite: bool = False, family: str | None = None
 ) -> None:
-    """Load a checkpoint or preset and write it in another format: weights, head, labels and tokenizer.
+    """Convert a preset or checkpoint to another format, with its head, labels and tokenizer.
 
     Args:
-        source: Whatever `from_preset` takes.
-        target: The directory to write.
-        to: The format; see `lmzoo.save_checkpoint`.
-        overwrite: Whether an existing directory may be replaced.
-        family: Name of the family, such as "bert", for a checkpoint that does not tell it.
+        source: Name, handle or path, as for `from_preset`.
+        target: Directory to write.
+        to: Name of the format, as for `lmzoo.save_checkpoint`.
+        overwrite: Whether to replace an existing directory.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        ValueError: For a source that cannot be loaded, or a format that cannot hold the model.
+        ValueError: If the source cannot be loaded, or the format cannot hold the model.
 
     Example:
 
@@ -90,11 +90,11 @@ def convert(
 
 
 def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
-    """Build the model in a source, without reading the values of its weights.
+    """Build the stored model, without loading its weights, and its preprocessor.
 
     Returns:
-        The task whose head is stored, or the backbone if there is no head that can be loaded; and the preprocessor, or
-        None without tokenizer files.
+        The stored task, or the backbone without a supported head; and the preprocessor, or None without tokenizer
+        files.
     """
     try:
         preprocessor = opened.preprocessor()

@@ -1,4 +1,4 @@
-"""Downloads presets: from Hugging Face and Kaggle with their own clients, from web servers into our cache."""
+"""Download of presets: from Hugging Face and Kaggle with their clients, from web servers into lmzoo's cache."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from lmzoo.files.manifest import mismatch
 
 _Result = TypeVar("_Result")
 
-_PATIENCE = 1.0  # seconds until we check whether a client's server can be reached
+_REACHABILITY_DELAY_SECONDS = 1.0  # until the server of a slow client is checked
 KAGGLE = "https://www.kaggle.com"
 
-# Copies of the weights for other frameworks, which would multiply the download, and files left over from training.
-_NOT_READ = [
+# Copies of the weights for other frameworks, which would multiply the download, and training state.
+_UNUSED_FILES = [
     "*.bin", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.gguf", "*.tflite", "*.mlmodel", "tf_model*.h5",
     "coreml/*", "onnx/*", "openvino/*", "optimizer.pt", "scaler.pt", "scheduler.pt", "*.pth", "checkpoint-*/*",
     "runs/*", ".gitattributes",
 ]  # fmt: skip
-# Weights of repositories and of modules of Sentence Transformers. PyTorch's are fetched only without any of the first
-# kinds, TensorFlow's only without any others.
-_FIRST = ("*.safetensors", "*.weights.h5")
+# Weight files, of models and of Sentence Transformers modules. PyTorch's pickled files are downloaded only if there are
+# no preferred ones, TensorFlow's only if there are neither.
+_PREFERRED = ("*.safetensors", "*.weights.h5")
 _PICKLED = "pytorch_model*.bin"
 _TENSORFLOW = "tf_model*.h5"
 
 
 class PublishedFile(TypedDict, total=False):
-    """What is known about a file of a published preset: its size, its digest, and its address if it has its own."""
+    """The size and SHA-256 digest of a file in a published preset, and its URL if it is downloaded separately."""
 
     url: str
     size: int
@@ -52,9 +52,9 @@ class PublishedFile(TypedDict, total=False):
 class PublishedPreset(TypedDict, total=False):
     """An entry of published.json.
 
-    The fields from `family` to `description` are those of a preset's metadata.json. `revision` is for Hugging Face
-    repositories, `size` and `sha256` are for archives. `files` holds files by name: those with a `url` are downloaded
-    from there instead of an archive; the others are verified.
+    `family` to `description` are as in a preset's metadata.json. `revision` is for Hugging Face repositories; `size`
+    and `sha256` are for archives. `files` holds entries by file name. Files with a `url` are downloaded from there
+    instead of an archive; files without one are verified.
     """
 
     family: str
@@ -71,15 +71,15 @@ class PublishedPreset(TypedDict, total=False):
 
 
 def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
-    """Return the directory with the files of a preset, downloaded unless they are in a cache.
+    """Download a preset if it is not cached, and return the directory of its files.
 
     Args:
-        handle: `hf://org/name[@revision]`, `kaggle://owner/model/framework/variation[/version]`, or the address of an
+        handle: `hf://org/name[@revision]`, `kaggle://owner/model/framework/variation[/version]`, or the URL of an
             archive, `https://host/path/name.zip`, `.tar.gz` or `.tgz`.
-        published: what is known about the preset; any field may be missing.
+        published: Entry of published.json, with any fields missing, or None.
 
     Raises:
-        PresetError: for any failure; says what was tried, why it failed and what to do.
+        PresetError: If the download fails; the message says where from, why, and what to do.
     """
     scheme, _, name = handle.partition("://")
     entry = published or {}
@@ -87,22 +87,23 @@ def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
         name += f"@{entry['revision']}"
     if scheme in ("https", "http"):
         download: Callable[[str], str | Path] = functools.partial(_download_web, entry=entry)
-        name, where = handle, f"the server and {cache_directory()}"
+        name = handle
+        places = f"the server and {cache_directory()}"
         advice = "Check the address and the connection, and unset HF_HUB_OFFLINE if it is set."
     elif scheme in _HUBS:
-        download, where, advice = _HUBS[scheme]
+        download, places, advice = _HUBS[scheme]
     else:
         schemes = ", ".join(f"{scheme}://" for scheme in (*_HUBS, "https"))
         raise PresetError(f"{handle!r} begins with an unknown scheme; known are {schemes}.")
     try:
-        folder = Path(download(name))
-        for file, known in entry.get("files", {}).items():
-            if "url" not in known:
-                _verify_once(folder / file, **known)
-        return folder
+        directory = Path(download(name))
+        for file, file_entry in entry.get("files", {}).items():
+            if "url" not in file_entry:
+                _verify_once(directory / file, **file_entry)
+        return directory
     except Exception as error:
         raise PresetError(
-            f"Cannot fetch {handle!r}. Tried {where}.\n{type(error).__name__}: {error}\n{advice} "
+            f"Cannot fetch {handle!r}. Tried {places}.\n{type(error).__name__}: {error}\n{advice} "
             "Or download it elsewhere and pass the path of its directory."
         ) from error
 
@@ -116,28 +117,28 @@ def _verify_once(path: Path, size: int | None = None, sha256: str | None = None)
 def _download_web(url: str, entry: PublishedPreset) -> Path:
     name = PurePosixPath(urlsplit(url).path).name
     if "files" in entry:
-        return fetch_files(name, {file: RemoteFile(**known) for file, known in entry["files"].items()})
+        return fetch_files(name, {file: RemoteFile(**file_entry) for file, file_entry in entry["files"].items()})
     if not name.endswith(ARCHIVES):
         raise ValueError(f"{url} is not an archive: its path must end in one of {', '.join(ARCHIVES)}.")
     return fetch_files(name, {name: RemoteFile(url, entry.get("size"), entry.get("sha256"))})
 
 
 def _download_hf(handle: str) -> str:
-    repository, at, revision = handle.partition("@")
-    if at and not revision:
+    repository, separator, revision = handle.partition("@")
+    if separator and not revision:
         raise ValueError("No revision follows the @.")
 
     def download(local_files_only: bool = False) -> str:
         snapshot = functools.partial(
             huggingface_hub.snapshot_download, repository, etag_timeout=_TIMEOUT, local_files_only=local_files_only
         )
-        folder = Path(snapshot(ignore_patterns=_NOT_READ, revision=revision or None))
-        for pattern, earlier in ((_PICKLED, _FIRST), (_TENSORFLOW, (*_FIRST, _PICKLED))):
-            if parts := _parts_without(earlier, folder):
-                # The folder is named after the snapshot's commit. The same patterns find it offline, too.
-                patterns = [(part / pattern).as_posix() for part in parts]
-                snapshot(allow_patterns=patterns, revision=folder.name)
-        return str(folder)
+        directory = Path(snapshot(ignore_patterns=_UNUSED_FILES, revision=revision or None))
+        for pattern, preferred in ((_PICKLED, _PREFERRED), (_TENSORFLOW, (*_PREFERRED, _PICKLED))):
+            if directories := _find_parts_without(preferred, directory):
+                # The directory is named after the snapshot's commit. The same patterns also work offline.
+                patterns = [(path / pattern).as_posix() for path in directories]
+                snapshot(allow_patterns=patterns, revision=directory.name)
+        return str(directory)
 
     try:
         return while_reachable(download, constants.ENDPOINT)
@@ -148,18 +149,18 @@ def _download_hf(handle: str) -> str:
             raise failure from None
 
 
-def _parts_without(patterns: Iterable[str], folder: Path) -> list[Path]:
-    """Return the parts of a downloaded repository that need weights but have no such file, relative to its folder."""
-    parts = [folder]
-    if (folder / "modules.json").exists():
-        from lmzoo.checkpoints.sentence_transformers.modules import read_modules  # which imports Keras
+def _find_parts_without(patterns: Iterable[str], directory: Path) -> list[Path]:
+    """Return the relative directories of a download that need weights but have no file matching `patterns`."""
+    candidates = [directory]
+    if (directory / "modules.json").exists():
+        from lmzoo.checkpoints.sentence_transformers.modules import read_modules  # imports Keras
 
-        with contextlib.suppress(PresetError):  # which is raised again when the folder is read
-            parts = [module.directory for module in read_modules(folder) if module.has_weights]
+        with contextlib.suppress(PresetError):  # reading the directory raises it again
+            candidates = [module.directory for module in read_modules(directory) if module.has_weights]
     return [
-        part.relative_to(folder)
-        for part in parts
-        if (part / "config.json").exists() and not any(any(part.glob(pattern)) for pattern in patterns)
+        candidate.relative_to(directory)
+        for candidate in candidates
+        if (candidate / "config.json").exists() and not any(any(candidate.glob(pattern)) for pattern in patterns)
     ]
 
 
@@ -186,30 +187,34 @@ _HUBS: dict[str, tuple[Callable[[str], str], str, str]] = {
 
 
 def while_reachable(transfer: Callable[[], _Result], server: str) -> _Result:
-    """Run a hub's client, for as long as it takes, provided that its server can be reached.
+    """Run a hub's client without a time limit, but fail early if its server cannot be reached.
 
-    The clients send some requests without a time limit and repeat others for half a minute. Without a network, or
-    behind a firewall that drops packets, they would take minutes or never return.
+    The clients send some requests without a timeout and retry others for half a minute. Without a network, or behind a
+    firewall that drops packets, they take minutes or never return.
+
+    Args:
+        transfer: Function that runs the client.
+        server: URL of the server.
 
     Raises:
-        ConnectionError: if the client does not finish soon and the server does not answer a request of ours.
+        ConnectionError: If the client is still running after a second and the server does not answer a request.
     """
-    done: Future[_Result] = Future()
+    result: Future[_Result] = Future()
 
     def run() -> None:
         try:
-            done.set_result(transfer())
+            result.set_result(transfer())
         except BaseException as error:
-            done.set_exception(error)
+            result.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()  # an executor's thread would keep the process alive
-    if not wait([done], _PATIENCE).done:
+    threading.Thread(target=run, daemon=True).start()  # threads of an executor keep the process alive
+    if not wait([result], _REACHABILITY_DELAY_SECONDS).done:
         try:
             requests.head(server, timeout=_TIMEOUT)
         except requests.exceptions.SSLError:
-            pass  # the server is there, and the client may know its certificate
+            pass  # the server answers, and the client may know its certificate
         except (requests.ConnectionError, requests.Timeout) as error:
-            answered = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # a server cut the connection
-            if not answered and not done.done():
+            was_reached = isinstance(error.args[0], urllib3.exceptions.ProtocolError)  # a server closed the connection
+            if not was_reached and not result.done():
                 raise ConnectionError(f"{server} cannot be reached ({type(error).__name__}).") from error
-    return done.result()
+    return result.result()

@@ -1,4 +1,4 @@
-"""`.keras` files from sources that are not trusted."""
+"""Loading of untrusted `.keras` files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,15 @@ from lmzoo.files.atomic import check_path
 
 
 def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
-    """Return any model in a `.keras` file; see `Task.load`."""
+    """Load a model from a `.keras` file, which may be untrusted.
+
+    Args:
+        filepath: Path of the file.
+        compile: Whether to compile the model as it was when saved.
+
+    Raises:
+        ValueError: If the file is not a Keras model, is damaged, or needs classes that are not imported.
+    """
     check_path(filepath)
     path = Path(filepath).expanduser()
     if path.is_dir():
@@ -24,8 +32,8 @@ def load_keras_file(filepath: str | Path, compile: bool = True) -> keras.Model:
         try:
             model = keras.saving.load_model(folder, compile=compile)
             if (preprocessor := getattr(model, "preprocessor", None)) is not None:
-                _ = preprocessor.tokenizer.vocabulary  # an error if there is none
-        except UnboundLocalError as error:  # Keras closes weights that it could not open
+                _ = preprocessor.tokenizer.vocabulary  # raises an error without a vocabulary
+        except UnboundLocalError as error:  # Keras tries to close weights that it failed to open
             raise ValueError(f"The weights in {path} cannot be read: {error.__context__}") from None
         except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             reason = " ".join(str(error).split())

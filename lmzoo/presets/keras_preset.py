@@ -1,4 +1,4 @@
-"""The files of a preset of lmzoo, in KerasHub's layout, read and written."""
+"""Reading and writing of lmzoo's presets, directories in KerasHub's layout."""
 
 from __future__ import annotations
 
@@ -53,10 +53,10 @@ _Part = TypeVar("_Part", Preprocessor, Tokenizer)
 
 
 class KerasPreset:
-    """A preset of lmzoo, a directory in KerasHub's layout, as a `lmzoo.presets.source.Source`.
+    """A preset of lmzoo in a directory; implements `lmzoo.presets.source.Source`.
 
     Args:
-        files: The JSON files of the directory.
+        files: JSON files of the directory.
     """
 
     def __init__(self, files: JsonFiles) -> None:
@@ -65,10 +65,10 @@ class KerasPreset:
 
     @property
     def backbone_class(self) -> type[keras.Model]:
-        """The class of the stored backbone.
+        """Class of the stored backbone.
 
         Raises:
-            PresetError: If the preset names no backbone of lmzoo.
+            PresetError: If the preset does not name a backbone class of lmzoo.
         """
         name = self._files.read(CONFIG_FILE).get("registered_name")
         if name is None:
@@ -76,14 +76,14 @@ class KerasPreset:
                 f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: it has neither `model_type`, as in "
                 "Hugging Face's checkpoints, nor `registered_name`, as in KerasHub's and lmzoo's presets."
             )
-        backbone_class = _registered(name, keras.Model)
+        backbone_class = _find_registered(name, keras.Model)
         if backbone_class is None or not hasattr(backbone_class, "config_class"):
             raise PresetError(f"{self.directory / CONFIG_FILE} names no backbone of lmzoo: {name!r}.")
         return backbone_class
 
     @functools.cached_property
     def _stored_shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shapes of the backbone's weights by their paths in the file."""
+        """Shapes of the backbone's weights, by their paths in the file."""
         import h5py
 
         path = self.directory / MODEL_WEIGHTS_FILE
@@ -97,37 +97,38 @@ class KerasPreset:
         """Build the backbone with random weights.
 
         Args:
-            overrides: Arguments of its constructor in place of the stored ones.
-            load_weights: Whether the stored weights are going to be loaded.
+            overrides: Constructor arguments that replace the stored ones.
+            load_weights: Whether the stored weights will be loaded into the backbone. If so, their sizes are compared
+                with the configuration first.
 
         Raises:
-            PresetError: If the stored weights are those of a far smaller model.
+            PresetError: If the configuration describes a far larger model than the stored weights.
         """
         file = self.directory / CONFIG_FILE
         with add_file_to_errors(file):
-            # Without the name, since Keras numbers the copies of a preset in one model.
+            # Without a name, Keras gives each copy of a preset in one model a number.
             stored = {**self._files.read(CONFIG_FILE)["config"], "name": None}
         if load_weights:
             path = self.directory / MODEL_WEIGHTS_FILE
             check_axes(self.backbone_class.config_class, stored, self._stored_shapes.values(), path, {})
-        wanted = keras.config.dtype_policy()
-        with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may be what is wrong
-            if "dtype" not in overrides and wanted.name != "float32" and _is_float32(stored.get("dtype")):
-                overrides = {**overrides, "dtype": wanted}
+        policy = keras.config.dtype_policy()
+        with contextlib.nullcontext() if overrides else add_file_to_errors(file):  # an override may cause the error
+            if "dtype" not in overrides and policy.name != "float32" and _is_float32(stored.get("dtype")):
+                overrides = {**overrides, "dtype": policy}
             return self.backbone_class.from_config({**stored, **overrides})
 
     def load(self, model: keras.Model, with_head: bool = True) -> None:
-        """Load the stored weights into a backbone or a task.
+        """Load the stored weights into a backbone or task.
 
         Args:
-            model: The backbone or the task.
-            with_head: Whether the head of a task is stored; otherwise only its backbone is loaded.
+            model: Backbone or task.
+            with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If the stored weights are not those of such a model, or a file is damaged.
+            PresetError: If the stored weights do not match the model's, or a file is damaged.
         """
         path = self.directory / MODEL_WEIGHTS_FILE
-        backbone = _backbone_of(model)
+        backbone = _get_backbone(model)
         self._check_weight_count(backbone)
         try:
             backbone.load_weights(path)
@@ -138,8 +139,12 @@ class KerasPreset:
             _read_head(model, self.directory / TASK_WEIGHTS_FILE, in_part=self.head in model.reads_heads)
 
     def _check_weight_count(self, backbone: keras.Model) -> None:
-        """Compare the number of weights: Keras would load a part of them, or fail without a clear message."""
-        count = sum("seed_generator" not in name for name in self._stored_shapes)  # dropout has none if its rate is 0
+        """Check the number of stored weights, since Keras might load only some, or fail without a clear message.
+
+        Raises:
+            PresetError: If the number differs from the backbone's.
+        """
+        count = sum("seed_generator" not in name for name in self._stored_shapes)  # depends on dropout
         if count != len(backbone.weights):
             raise PresetError(
                 f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but a {type(backbone).__name__} as "
@@ -148,16 +153,16 @@ class KerasPreset:
             )
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Load all weights and return a description of each part by name."""
+        """Load all weights into `model` and return a description of each part of the preset, by name."""
         self.load(model)
         return {"format": "lmzoo", "tensors": f"{len(model.weights)}, all assigned"}
 
     def close(self) -> None:
-        """Do nothing: no file stays open."""
+        """Do nothing, since no file stays open."""
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
+        """Kind of the stored head, or None; the name of its task class if that class is not registered."""
         if not (stored := self._task):
             return None
         if self.task_class is None:
@@ -166,12 +171,12 @@ class KerasPreset:
 
     @property
     def task_class(self) -> type[HasHead] | None:
-        """The class of the stored task, or None if there is none or it is not registered."""
-        return _registered(self._task.get("registered_name"), HasHead)
+        """Class of the stored task, or None without a task or if the class is not registered."""
+        return _find_registered(self._task.get("registered_name"), HasHead)
 
     @property
     def _task(self) -> JsonObject:
-        """The content of the task's file, or an empty object without one."""
+        """Content of the task's JSON file, or an empty dict without the file."""
         file = self.directory / TASK_FILE
         if not file.exists():
             return {}
@@ -185,16 +190,16 @@ class KerasPreset:
         stored = self._task
         if stored.get("registered_name") == keras.saving.get_registered_name(cls):
             return {key: value for key, value in stored["config"].items() if key != "name"}
-        if self.head in (cls.head_kind, *cls.reads_heads):  # of another class
-            taken = inspect.signature(cls).parameters.keys() - {"name"}
-            return {key: value for key, value in stored["config"].items() if key in taken}
+        if self.head in (cls.head_kind, *cls.reads_heads):  # a task of another class with a compatible head
+            parameters = inspect.signature(cls).parameters.keys() - {"name"}
+            return {key: value for key, value in stored["config"].items() if key in parameters}
         return None
 
     def preprocessor(self) -> Preprocessor:
-        """Return the stored tokenizer and packing rule.
+        """Return the stored preprocessor.
 
         Raises:
-            PresetError: If files are missing, or describe what lmzoo does not support.
+            PresetError: If a file is missing or invalid, or a class is not registered.
         """
         return self._read_part(Preprocessor, PREPROCESSOR_FILE, " Pass `preprocessor=`.")
 
@@ -202,18 +207,24 @@ class KerasPreset:
         """Return the stored tokenizer.
 
         Raises:
-            PresetError: If files are missing, or describe what lmzoo does not support.
+            PresetError: If a file is missing or invalid, or a class is not registered.
         """
         return self._read_part(Tokenizer, TOKENIZER_FILE)  # type: ignore[type-abstract]
 
     def _read_part(self, base: type[_Part], name: str, advice: str = "") -> _Part:
-        """Build a part from the file `name`, and load its assets."""
+        """Build a preprocessor or a tokenizer from its JSON file and load its assets.
+
+        Args:
+            base: `Preprocessor` or `Tokenizer`.
+            name: Name of the JSON file.
+            advice: Sentence to append to the error about a missing file.
+        """
         file = self.directory / name
         kind = base.__name__.lower()
         if not file.exists():
             raise MissingTokenizerError(f"{self.directory} holds no {kind} ({name} is missing).{advice}")
         try:
-            part = _build(self._files.read(name), base, file)
+            part = _build_text_part(self._files.read(name), base, file)
         except (AttributeError, KeyError, TypeError) as error:
             raise PresetError(f"{file} does not describe a {kind} of lmzoo: {error!r:.200}.") from error
         assets = self.directory / TOKENIZER_ASSETS_DIR
@@ -222,13 +233,13 @@ class KerasPreset:
         return part
 
 
-def _build(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
-    """Build a preprocessor or a tokenizer of a registered class, whatever the file names.
+def _build_text_part(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
+    """Build a preprocessor or a tokenizer from its configuration, only of a registered class.
 
-    Keras might call a function that it names.
+    Keras' own deserialization is not used, since it may call any function that the file names.
     """
     name = stored.get("registered_name")
-    cls = _registered(name, base)
+    cls = _find_registered(name, base)
     if cls is None:
         raise PresetError(
             f"{file} names no {base.__name__.lower()} of lmzoo: {name!r:.60}. If the class is yours, first import the "
@@ -236,17 +247,17 @@ def _build(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
         )
     config = stored["config"]
     if base is Preprocessor:
-        config = {**config, "tokenizer": _build(config["tokenizer"], Tokenizer, file)}  # type: ignore[type-abstract]
+        config = {**config, "tokenizer": _build_text_part(config["tokenizer"], Tokenizer, file)}  # type: ignore[type-abstract]
     return cls.from_config(config)
 
 
-def _registered(name: object, base: type[T]) -> type[T] | None:
-    """Return the subclass of `base` that is registered with Keras under a name, or None if there is none."""
-    found = keras.saving.get_registered_object(name) if isinstance(name, str) else None
-    return found if isinstance(found, type) and issubclass(found, base) else None
+def _find_registered(name: object, base: type[T]) -> type[T] | None:
+    """Return the subclass of `base` registered with Keras under a name, or None if no such class is registered."""
+    registered = keras.saving.get_registered_object(name) if isinstance(name, str) else None
+    return registered if isinstance(registered, type) and issubclass(registered, base) else None
 
 
-def _backbone_of(model: keras.Model) -> keras.Model:
+def _get_backbone(model: keras.Model) -> keras.Model:
     return getattr(model, "backbone", model)
 
 
@@ -263,25 +274,34 @@ def save_preset(
     half_precision: bool = False,
     **metadata: object,
 ) -> None:
-    """Write a backbone or a task as a preset; see their `save_to_preset`.
+    """Write a backbone or a task as a preset.
 
-    `add_files` is called with the folder of the preset's files before it replaces `directory`, to write others there.
-    With `half_precision` weights are stored as float16, in half as many bytes, except for tensors with values beyond
-    its range; they are read into variables of the model's own dtype. `metadata` are additional entries of
-    `metadata.json`, such as `languages` and `license`.
+    Args:
+        model: Backbone or task.
+        directory: Directory to write.
+        overwrite: Whether to replace an existing preset.
+        preprocessor: Preprocessor to write, or None.
+        add_files: Function that writes additional files into the directory it is given, before the manifest is written.
+        half_precision: Whether to store weights as float16, except for tensors with values beyond its range. Loading
+            converts them to the model's dtype.
+        **metadata: Additional entries of `metadata.json`, such as `languages` and `license`.
+
+    Raises:
+        FileExistsError: If the directory may not be replaced.
+        ValueError: If a class is not registered with Keras.
     """
     if preprocessor is not None:
         check_is_registered(preprocessor)
     if isinstance(model, HasHead):
         check_head_kind(type(model))
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
-        backbone = _backbone_of(model)
+        backbone = _get_backbone(model)
         write_json(target, CONFIG_FILE, keras.saving.serialize_keras_object(backbone))
         sizes = (math.prod(weight.shape) * np.dtype(weight.dtype).itemsize for weight in backbone.weights)
         check_room(target, sum(sizes) + (len(backbone.weights) + 1) * BYTES_OF_METADATA)
         backbone.save_weights(target / MODEL_WEIGHTS_FILE)
-        own = {"family": family_of(backbone).name, "parameter_count": backbone.count_params()}
-        write_json(target, METADATA_FILE, {**own, **versions(), **metadata})
+        model_metadata = {"family": family_of(backbone).name, "parameter_count": backbone.count_params()}
+        write_json(target, METADATA_FILE, {**model_metadata, **versions(), **metadata})
         if half_precision:
             rewrite_in_half_precision(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
@@ -305,7 +325,7 @@ def save_preset(
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of the libraries and the date, for `metadata.json`."""
+    """Return the versions of Keras and lmzoo and the current date (UTC), for `metadata.json`."""
     return {
         "keras_version": keras.__version__,
         "lmzoo_version": __version__,
@@ -314,7 +334,7 @@ def versions() -> dict[str, str]:
 
 
 def write_text_part(part: Preprocessor | Tokenizer, target: Path) -> None:
-    """Write a preprocessor with its tokenizer, or a tokenizer alone, into the directory of a preset."""
+    """Write a preprocessor with its tokenizer, or only a tokenizer, into the directory of a preset."""
     tokenizer = part
     if isinstance(part, Preprocessor):
         tokenizer = part.tokenizer
@@ -325,10 +345,10 @@ def write_text_part(part: Preprocessor | Tokenizer, target: Path) -> None:
 
 
 def check_is_registered(part: Preprocessor | Tokenizer) -> None:
-    """Check that the classes of a preprocessor and its tokenizer, or of a tokenizer, can be found by their names.
+    """Check that the classes of a preprocessor and its tokenizer, or of a tokenizer, are registered with Keras.
 
     Raises:
-        ValueError: If a class is not registered with Keras, so that nothing could load it.
+        ValueError: If a class is not registered, so that the preset could not be loaded.
     """
     parts = [part, part.tokenizer] if isinstance(part, Preprocessor) else [part]
     for cls in map(type, parts):
@@ -340,18 +360,27 @@ def check_is_registered(part: Preprocessor | Tokenizer) -> None:
 
 
 def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:
-    """Return the head's weights by path: all weights but the backbone's."""
+    """Return the weights of a task's head by path: all weights except the backbone's."""
     backbone = {id(v) for v in task.backbone.variables}
     return {v.path: v for v in task.weights if id(v) not in backbone}
 
 
 def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
-    """Read the head's weights; with `in_part` the file may hold more."""
+    """Load the weights of a task's head.
+
+    Args:
+        task: Task to load the weights into.
+        path: Path of the HDF5 file.
+        in_part: Whether the file may hold additional weights, since the stored head includes the task's.
+
+    Raises:
+        PresetError: If the stored weights do not match the head's.
+    """
     weights = _head_weights(task)
     with contextlib.closing(Hdf5File(path)) as file:
-        stored = {name for name in file.names() if name in weights or not in_part}
-        if stored != weights.keys():
-            raise PresetError(f"{path} holds {sorted(stored)}, the task needs {sorted(weights)}.")
+        stored_names = {name for name in file.names() if name in weights or not in_part}
+        if stored_names != weights.keys():
+            raise PresetError(f"{path} holds {sorted(stored_names)}, the task needs {sorted(weights)}.")
         for name, weight in weights.items():
             if file.shape(name) != tuple(weight.shape):
                 raise PresetError(f"{path}: {name} has shape {file.shape(name)}, expected {tuple(weight.shape)}.")

@@ -26,12 +26,12 @@ from lmzoo.text import Preprocessor
 
 
 class _Head(NamedTuple):
-    """The head of a task that is about to be loaded.
+    """The head of a task to load.
 
     Attributes:
-        arguments: Arguments of the task's constructor, in place of which the caller may pass others.
-        is_stored: Whether its weights are read from the preset.
-        warning: A warning that it starts from scratch, or "".
+        arguments: Constructor arguments of the task, which the caller's arguments override.
+        is_stored: Whether the weights of the head are loaded from the preset.
+        warning: Warning that the head starts with random weights, or "".
     """
 
     arguments: Arguments
@@ -42,15 +42,26 @@ class _Head(NamedTuple):
 def load_backbone(
     preset: str | Path, cls: type[keras.Model], load_weights: bool = True, family: str | None = None, **overrides: Any
 ) -> keras.Model:
-    """Load the backbone of a preset; see `Backbone.from_preset`."""
+    """Load the backbone of a preset or checkpoint.
+
+    Args:
+        preset: Name, handle or path, as for `from_preset`.
+        cls: Expected class of the backbone, or a base class of it.
+        load_weights: Whether to load the weights; if False, they are random.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        **overrides: Constructor arguments that replace the stored ones.
+
+    Raises:
+        ValueError: If the preset cannot be loaded or holds a backbone of another class.
+    """
     with contextlib.closing(open_source(preset, family)) as source:
-        backbone = _build(source, preset, cls, load_weights, overrides)
+        backbone = _build_backbone(source, preset, cls, load_weights, overrides)
         if load_weights:
             source.load(backbone)
     return backbone
 
 
-def _build(
+def _build_backbone(
     source: Source, preset: str | Path, cls: type[keras.Model], load_weights: bool, overrides: Arguments
 ) -> keras.Model:
     if several_processes():
@@ -76,12 +87,27 @@ def load_task(
     family: str | None = None,
     **task_kwargs: Any,
 ) -> keras.Model:
-    """Load a task, with the stored head if it is the task's; see `Task.from_preset`."""
+    """Load a task with the stored head if it matches, else with a new one.
+
+    Args:
+        preset: Name, handle or path, as for `from_preset`.
+        cls: Class of the task; the base class `Task` stands for the stored task's class.
+        backbone_class: Expected class of the backbone, or a base class of it.
+        load_weights: Whether to load the weights; if False, they are random.
+        backbone_overrides: Constructor arguments of the backbone that replace the stored ones.
+        sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
+        preprocessor: Preprocessor of the task, or None for the stored one.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        **task_kwargs: Constructor arguments of the task.
+
+    Raises:
+        ValueError: If the preset cannot be loaded or does not fit the classes.
+    """
     with contextlib.closing(open_source(preset, family)) as source:
-        if HasHead in cls.__bases__:  # the base of all tasks
+        if HasHead in cls.__bases__:  # the base class of all tasks
             cls = _find_stored_task(source, preset)
         check_head_kind(cls)
-        backbone = _build(source, preset, backbone_class, load_weights, backbone_overrides)
+        backbone = _build_backbone(source, preset, backbone_class, load_weights, backbone_overrides)
         if preprocessor is None:
             preprocessor = source.preprocessor()
         if sequence_length is not None:
@@ -90,13 +116,13 @@ def load_task(
         head = _choose_head(source, cls, preset, backbone, task_kwargs, load_weights)
         arguments = dict(head.arguments)
         if "dropout" in backbone_overrides:
-            arguments.pop("dropout", None)  # the head follows the backbone
+            arguments.pop("dropout", None)  # the head uses the backbone's dropout by default
         blame_files = head.is_stored and not task_kwargs  # otherwise an argument of the caller may be wrong
         errors = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
         with errors, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():
             task = cls(backbone, preprocessor, **{**arguments, **task_kwargs})
-        # After the constructor has accepted the arguments. A language model without weights of its own has nothing to
-        # learn from scratch.
+        # Warn only after the constructor has accepted the arguments, and only of heads with weights, which some
+        # language models lack.
         if head.warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
             warnings.warn(head.warning, stacklevel=3)
         if load_weights:
@@ -107,21 +133,30 @@ def load_task(
 def _choose_head(
     source: Source, cls: type[HasHead], preset: str | Path, backbone: keras.Model, passed: Arguments, load_weights: bool
 ) -> _Head:
-    """Decide whether a task gets the stored head or a new one.
+    """Return the stored head if it matches a task and the caller's arguments, else a new one.
+
+    Args:
+        source: Opened preset.
+        cls: Class of the task.
+        preset: Name, handle or path, for messages.
+        backbone: Backbone of the task.
+        passed: The caller's constructor arguments of the task.
+        load_weights: Whether the weights will be loaded.
 
     Raises:
-        PresetError: If the stored head is easily confused with the task's, and the caller does not ask for a new one.
+        PresetError: If the stored head is of a kind that is easily confused with the task's, such as regression and
+            classification, and the caller's arguments do not request a new head.
     """
     arguments = source.head_of(cls)
     kind = source.head
     if load_weights and kind and share_a_class(kind, cls.head_kind) and not _changes_classes({}, passed):
-        own = task_name(kind)
-        wanted = cls.__name__
-        classes = "num_classes" in inspect.signature(cls).parameters
-        new = " Or pass `num_classes` or `labels` for a new head." if classes else ""
+        stored_task = task_name(kind)
+        task = cls.__name__
+        has_classes = "num_classes" in inspect.signature(cls).parameters
+        advice = " Or pass `num_classes` or `labels` for a new head." if has_classes else ""
         raise PresetError(
-            f"{str(preset)!r} holds the head of a {own}, not of a {wanted}. Call `{own}.from_preset`; with its "
-            f"`backbone` and `preprocessor` you can build a {wanted} that starts from scratch.{new}"
+            f"{str(preset)!r} holds the head of a {stored_task}, not of a {task}. Call `{stored_task}.from_preset`; "
+            f"with its `backbone` and `preprocessor` you can build a {task} that starts from scratch.{advice}"
         )
     if arguments is None:
         return _Head(_read_recipe(backbone, cls), warning=_describe_new_head(kind, cls, preset) if load_weights else "")
@@ -139,10 +174,10 @@ def _choose_head(
 
 
 def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
-    """Return the class of the task whose head is stored.
+    """Return the class of the stored task.
 
     Raises:
-        PresetError: If there is no head, or its task is unknown.
+        PresetError: If no task is stored, or its class is not registered.
     """
     own_class = source.task_class if isinstance(source, KerasPreset) else None
     task_class = own_class or task_of(source.head)
@@ -159,7 +194,7 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
 
 
 def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Path) -> str:
-    """Return the warning that a task's head starts from scratch, or "" if that needs none."""
+    """Return a warning that the new head of a task starts from scratch, or "" if that is expected."""
     name = cls.__name__
     if cls.predicts_tokens:
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
@@ -174,27 +209,27 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
 
 
 def _read_recipe(backbone: keras.Model, cls: type[HasHead]) -> Arguments:
-    """Return the arguments of the task's constructor that the backbone's recipe for fine-tuning names."""
+    """Return the task constructor arguments in the backbone's fine-tuning recipe."""
     recipe = backbone.fine_tuning.get(cls.head_kind)
     takes_pooling = "pooling" in inspect.signature(cls).parameters
     return {"pooling": recipe.pooling} if recipe and recipe.pooling and takes_pooling else {}
 
 
 def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
-    """Return the argument by which the caller asks for other layers than the stored head has, or None."""
+    """Return the name of a passed argument that changes the layers of the stored head, or None."""
     defaults: Arguments = {"encoder": None, "crf": False, "projection": []}
     return next((name for name in defaults.keys() & passed if passed[name] != stored.get(name, defaults[name])), None)
 
 
 def _changes_classes(stored: Arguments, passed: Arguments) -> bool:
-    """Return whether the caller asks for other classes than the stored head's."""
+    """Return whether the passed arguments request other classes than the stored head has."""
     labels = passed.get("labels")
     if labels is not None and not isinstance(labels, Collection):
-        return True  # which the constructor refuses
+        return True  # invalid, which the constructor reports
     renamed = labels is not None and (
         len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
     )
     words = passed.get("vocabulary")
-    words = getattr(words, "vocabulary", words)  # of a tokenizer
+    words = getattr(words, "vocabulary", words)  # the argument may be a tokenizer
     has_new_words = words is not None and list(words) != stored.get("vocabulary")
     return passed.get("num_classes") is not None or renamed or has_new_words

@@ -1,4 +1,4 @@
-"""The source of a model: a preset of lmzoo, or a checkpoint of another library."""
+"""Model sources: lmzoo's own presets and checkpoints of other libraries."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from lmzoo.text import Preprocessor
 
 
 class Source(Protocol):
-    """A directory with a model, whose weights have not been read yet: a `KerasPreset` or a `Checkpoint`.
+    """A model directory whose weights are not read yet: a `KerasPreset`, `Checkpoint` or `SentenceCheckpoint`.
 
-    Each of its files is opened once, when it is first needed.
+    Each file is opened once, on first use.
     """
 
     @property
@@ -32,66 +32,69 @@ class Source(Protocol):
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None; if its task is unknown, the name of the task's class."""
+        """Kind of the stored head, or None; the name of its task class if that class is not registered."""
 
     @property
     def backbone_class(self) -> type[keras.Model]:
-        """The class of the stored backbone."""
+        """Class of the stored backbone."""
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """Build the backbone with random weights.
 
         Args:
-            overrides: Arguments of its constructor in place of the stored ones.
-            load_weights: Whether the stored weights are going to be loaded.
+            overrides: Constructor arguments that replace the stored ones.
+            load_weights: Whether the stored weights will be loaded into the backbone. If so, their sizes are compared
+                with the configuration first.
 
         Raises:
-            PresetError: If the stored weights are those of a far smaller model.
+            PresetError: If the configuration describes a far larger model than the stored weights.
         """
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
         """Return the constructor arguments for task `cls` if its head is stored, else None.
 
-        A head that is a part of the stored one counts as stored.
+        A head that is part of the stored head counts as stored.
         """
 
     def preprocessor(self) -> Preprocessor:
-        """Return the stored tokenizer and packing rule.
+        """Return a preprocessor with the stored tokenizer, packing and sequence length.
 
         Raises:
-            PresetError: If files are missing, or describe what lmzoo does not support.
+            PresetError: If a file is missing, or describes an unsupported tokenizer or packing.
         """
 
     def load(self, model: keras.Model, with_head: bool = True) -> object:
-        """Load the stored weights into a backbone or a task.
+        """Load the stored weights into a backbone or task.
 
         Args:
-            model: The backbone or the task.
-            with_head: Whether the head of a task is stored; otherwise only its backbone is loaded.
+            model: Backbone or task.
+            with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: Naming the first weight that is missing, left over, or of another shape.
+            PresetError: If the stored weights do not match the model's.
         """
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Check all weights as `load` does, for a model of the same kind; return a description of each part by name."""
+        """Load all weights into `model` and return a description of each part of the source, by name."""
 
     def close(self) -> None:
-        """Close the weights' files, after which nothing can be loaded."""
+        """Close the files of the weights; nothing can be loaded afterwards."""
 
 
 def open_source(preset: str | Path, family: str | None = None) -> Source:
     """Open a preset of lmzoo or a checkpoint of another library, without reading its weights.
 
-    `family` names the family of a checkpoint that does not tell it.
+    Args:
+        preset: Name, handle or path, as for `from_preset`.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        ValueError: If there is no such family, or the preset is of another one.
+        ValueError: If the family is unknown, or the model is of another family.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))
     source: Source = find_checkpoint(files, family) or KerasPreset(files)
-    if family is not None and (stored := family_of(source.backbone_class).name) != family:
-        message = f"The preset {str(preset)!r} is of the family {stored!r}, but `family` is {family!r}."
+    if family is not None and (stored_family := family_of(source.backbone_class).name) != family:
+        message = f"The preset {str(preset)!r} is of the family {stored_family!r}, but `family` is {family!r}."
         raise ArgumentError(message, "family")
     return source

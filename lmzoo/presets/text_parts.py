@@ -25,29 +25,48 @@ from lmzoo.text import Preprocessor, Tokenizer
 from lmzoo.text.preset_storage import PRESET_STORAGE
 
 _Part = TypeVar("_Part", Preprocessor, Tokenizer)
-_OF_MODELS = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE)
+_MODEL_FILES = (CONFIG_FILE, METADATA_FILE, MODEL_WEIGHTS_FILE, TASK_FILE, TASK_WEIGHTS_FILE)
 
 
 def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None = None) -> Tokenizer:
-    """Load the tokenizer of a preset; see `Tokenizer.from_preset`."""
+    """Load the tokenizer of a preset or checkpoint.
+
+    Args:
+        preset: Name, handle or path, as for `from_preset`.
+        cls: Expected class of the tokenizer, or a base class of it.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+
+    Raises:
+        ValueError: If there is no supported tokenizer, or it is of another class.
+    """
     with contextlib.closing(open_source(preset, family)) as source:
         tokenizer = source.tokenizer() if isinstance(source, KerasPreset) else source.preprocessor().tokenizer
-    return _checked(tokenizer, cls, preset)
+    return _check_class(tokenizer, cls, preset)
 
 
 def load_preprocessor(
     preset: str | Path, cls: type[Preprocessor], family: str | None = None, sequence_length: int | None = None
 ) -> Preprocessor:
-    """Load the preprocessor of a preset; see `Preprocessor.from_preset`."""
+    """Load the preprocessor of a preset or checkpoint.
+
+    Args:
+        preset: Name, handle or path, as for `from_preset`.
+        cls: Expected class of the preprocessor, or a base class of it.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
+        sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
+
+    Raises:
+        ValueError: If there is no supported preprocessor, it is of another class, or `sequence_length` is invalid.
+    """
     with contextlib.closing(open_source(preset, family)) as source:
-        preprocessor = _checked(source.preprocessor(), cls, preset)
+        preprocessor = _check_class(source.preprocessor(), cls, preset)
     if sequence_length is not None:
         require(is_integer(sequence_length, 1), "sequence_length", "a positive integer", sequence_length)
         preprocessor.sequence_length = sequence_length
     return preprocessor
 
 
-def _checked(part: _Part, cls: type[_Part], preset: str | Path) -> _Part:
+def _check_class(part: _Part, cls: type[_Part], preset: str | Path) -> _Part:
     if not isinstance(part, cls):
         kind = "Tokenizer" if isinstance(part, Tokenizer) else "Preprocessor"
         raise ValueError(
@@ -58,11 +77,16 @@ def _checked(part: _Part, cls: type[_Part], preset: str | Path) -> _Part:
 
 
 def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwrite: bool = True) -> None:
-    """Write a tokenizer or a preprocessor as a preset, or into the preset of a model, which stays as it is.
+    """Write a tokenizer or a preprocessor as a preset, or add it to the preset of a model.
+
+    Args:
+        part: Tokenizer or preprocessor.
+        directory: Directory to write. The files of a model in it are unchanged.
+        overwrite: Whether to replace an existing preset.
 
     Raises:
         FileExistsError: If the directory may not be replaced.
-        ValueError: If a class is not registered with Keras, or a tokenizer would replace a preprocessor's.
+        ValueError: If a class is not registered with Keras, or a tokenizer would replace a preprocessor's tokenizer.
     """
     check_is_registered(part)
     existing = Path(directory).expanduser()
@@ -72,7 +96,7 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
             "tokenizer, or choose another directory."
         )
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
-        for name in _OF_MODELS:
+        for name in _MODEL_FILES:
             if (existing / name).exists():
                 link_or_copy(existing / name, target / name)
         if not (target / METADATA_FILE).exists():

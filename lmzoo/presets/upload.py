@@ -1,4 +1,4 @@
-"""Uploads presets to Hugging Face and Kaggle with their own clients."""
+"""Upload of presets to Hugging Face and Kaggle with their clients."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, TASK_FILE, r
 from lmzoo.presets.hubs import KAGGLE, while_reachable
 
 _CARD = "README.md"
-# Those of Hugging Face's names of licenses that presets have had; it refuses a card with a name that it does not know.
+# Hugging Face's names of the licenses of presets. It rejects a card with any other name.
 _LICENSES = ("apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit")
 _ADVICE = {
     "hf": "Check the name (hf://name/preset), run `hf auth login` with a token that may write, and unset "
@@ -27,21 +27,21 @@ _ADVICE = {
 
 
 def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
-    """Upload a preset, which `from_preset(uri)` then loads.
+    """Upload a preset to Hugging Face or Kaggle, from where `from_preset(uri)` loads it.
 
-    The files are checked against the manifest first, and only they and the model card, README.md, are uploaded. If the
-    folder has no card, a short one is made from the preset's metadata. Files that are there already stay in the hub's
-    history.
+    The files are compared with the manifest first. Only the files in the manifest and the model card, README.md, are
+    uploaded. Without a card in the directory, a short one is created from the preset's metadata. Replaced files stay in
+    the hub's history.
 
     Args:
         uri: `hf://name/preset` or `kaggle://owner/model/framework/variation`.
-        preset: the folder that `save_to_preset` or `lmzoo pretrain` has written.
-        private: whether a new Hugging Face repository is visible only to its owners; one that exists stays as it is.
-            New models on Kaggle are always private, until they are published there.
+        preset: Directory written by `save_to_preset` or `lmzoo pretrain`.
+        private: Whether a new Hugging Face repository is visible only to its owners; existing ones keep their setting.
+            New models on Kaggle are private until they are published there.
 
     Raises:
-        ValueError: for another kind of address, `private=False` with Kaggle, a folder that is not a complete preset, or
-            a failed upload: with the reason and what to do.
+        ValueError: If the URI is not supported, `private` is False for Kaggle, the directory is not a complete preset,
+            or the upload fails; the message says why and what to do.
 
     Example:
 
@@ -61,18 +61,18 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
     folder = Path(preset).expanduser().resolve()
     if not folder.is_dir() or not verify_manifest(folder):
         raise PresetError(f"{folder} is not a preset of lmzoo (it has no manifest). Write one with `save_to_preset`.")
-    with tempfile.TemporaryDirectory() as staged:
-        for file in {*read_manifest(folder), MANIFEST_FILE, _CARD}:  # without what else is in the folder
+    with tempfile.TemporaryDirectory() as staging:
+        for file in {*read_manifest(folder), MANIFEST_FILE, _CARD}:  # only the preset's own files
             if (folder / file).is_file():
-                link = Path(staged, file)
+                link = Path(staging, file)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(folder / file)
         if not (folder / _CARD).is_file():
-            Path(staged, _CARD).write_text(_card(folder, uri), "utf-8")
+            Path(staging, _CARD).write_text(_make_card(folder, uri), "utf-8")
         upload = _upload_hf if scheme == "hf" else _upload_kaggle
         server = constants.ENDPOINT if scheme == "hf" else KAGGLE
         try:
-            while_reachable(functools.partial(upload, name, staged, private), server)
+            while_reachable(functools.partial(upload, name, staging, private), server)
         except Exception as error:
             raise PresetError(
                 f"Cannot upload {folder} to {uri!r}.\n{type(error).__name__}: {error}\n{_ADVICE[scheme]}"
@@ -81,11 +81,13 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
 
 def _upload_hf(name: str, folder: str, private: bool) -> None:
     client = huggingface_hub.HfApi()
-    repository = client.create_repo(name, private=private, exist_ok=True).repo_id  # with the user's name if it has none
-    # Files of an earlier preset would not be listed in the manifest of this one, which refuses to be loaded then.
-    earlier = [pattern for entry in PRESET_ENTRIES for pattern in (entry, f"{entry}/*")]
+    repository = client.create_repo(
+        name, private=private, exist_ok=True
+    ).repo_id  # adds the user's name if it is missing
+    # Delete files of an earlier preset: files that the manifest does not list make loading fail.
+    patterns = [pattern for entry in PRESET_ENTRIES for pattern in (entry, f"{entry}/*")]
     message = "Upload a preset of lmzoo"
-    client.upload_folder(repo_id=repository, folder_path=folder, commit_message=message, delete_patterns=earlier)
+    client.upload_folder(repo_id=repository, folder_path=folder, commit_message=message, delete_patterns=patterns)
 
 
 def _upload_kaggle(name: str, folder: str, private: bool) -> None:
@@ -94,8 +96,8 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
     kagglehub.model_upload(name, folder)
 
 
-def _card(folder: Path, uri: str) -> str:
-    """Return a model card with the metadata, and a block that loads the preset."""
+def _make_card(folder: Path, uri: str) -> str:
+    """Return a model card with the preset's metadata and the code to load it."""
     metadata = read_metadata(folder)
     family = metadata.get("family", "unknown")
     license = metadata.get("license", "not stated")

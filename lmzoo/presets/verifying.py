@@ -1,4 +1,4 @@
-"""Reports about checkpoints and presets, and checks of all their parts."""
+"""Verification of presets and checkpoints."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from lmzoo.registry.head_kinds import task_name
 
 
 def verify(source: str | Path, write_manifest: bool = False, family: str | None = None) -> dict[str, str]:
-    """Report what is in a checkpoint or preset, and check every part as loading does, values included.
+    """Check all parts of a preset or checkpoint by loading them, and return a report.
 
-    If there is a `manifest.json`, all files are compared with it. Without one, values can only be compared with the
-    checksums that some formats hold: PyTorch's zip files and TensorFlow's checkpoints do, safetensors and HDF5 do not.
+    All files are compared with `manifest.json`. Without a manifest, damage to values is found only in formats with
+    checksums: PyTorch's zip files and TensorFlow's checkpoints, but not safetensors and HDF5.
 
     Args:
-        source: Whatever `from_preset` takes.
-        write_manifest: Whether to write a `manifest.json` with the checksums of all files, if nothing is wrong with
-            them. From then on, loading and `verify` compare the files with it.
-        family: Name of the family, such as "bert", for a checkpoint that does not tell it.
+        source: Name, handle or path, as for `from_preset`.
+        write_manifest: Whether to write a `manifest.json` with the checksums of all files after a successful check.
+            Loading and `verify` then compare the files with it.
+        family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Returns:
-        Name of a part -> what was found.
+        A description of each part, by name.
 
     Raises:
-        ValueError: Naming the first thing that is wrong.
+        ValueError: If a part is invalid; the message describes the first problem.
         OSError: If the manifest cannot be written.
 
     Example:

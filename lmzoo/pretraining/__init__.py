@@ -1,4 +1,4 @@
-"""Pre-training from text files to a preset, for every family; `lmzoo pretrain` on the command line."""
+"""Pre-training of all families from text files to a preset; `lmzoo pretrain` on the command line."""
 
 from lmzoo.pretraining.pretrain import pretrain
 from lmzoo.pretraining.recipe import Recipe

@@ -1,4 +1,4 @@
-"""The model card of a pre-trained preset, with a plot of its training."""
+"""Model cards of pre-trained presets, with a plot of the training loss."""
 
 from __future__ import annotations
 
@@ -19,19 +19,26 @@ from lmzoo.registry.head_kinds import task_name, task_that_reads
 from lmzoo.tasks import Task
 from lmzoo.training import FineTuningRecipe
 
-_PICTURE = "loss.png"
+_PLOT_FILE = "loss.png"
 
 
 def write_card(
     task: Task, folder: Path, name: str, recipe: Recipe, facts: Facts, metadata: Mapping[str, Any], log: Path
 ) -> None:
-    """Write README.md and, if matplotlib is installed, a plot of the loss next to it.
+    """Write a model card and, if matplotlib is installed, a plot of the loss.
 
-    `facts` are the results of the training, `metadata` is that of the preset with its `description`, and `log` the
-    run's log.csv.
+    Args:
+        task: the pre-trained model.
+        folder: folder of the preset.
+        name: str, name of the preset.
+        recipe: settings of the training.
+        facts: results of the training.
+        metadata: metadata of the preset, including `description`.
+        log: path of the run's log.csv.
     """
     scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
-    cores, devices = os.cpu_count(), ", ".join(keras.distribution.list_devices())
+    cores = os.cpu_count()
+    devices = ", ".join(keras.distribution.list_devices())
     settings = {
         "text": facts["text"],
         **{name: value for name, value in dataclasses.asdict(recipe).items() if name not in recipe.method.unused},
@@ -43,11 +50,11 @@ def write_card(
     table = "\n".join(
         f"| {name.replace('_', ' ')} | {value} |" for name, value in settings.items() if value is not None
     )
-    picture = ""
-    if importlib.util.find_spec("matplotlib") and _rows(log):
-        plot_loss(log, folder / _PICTURE, facts["tokens"], name)
-        picture = f"\n![Loss over tokens seen]({_PICTURE})\n"
-    user = task_that_reads(task.head_kind) or type(task)
+    plot = ""
+    if importlib.util.find_spec("matplotlib") and _read_log(log):
+        plot_loss(log, folder / _PLOT_FILE, facts["tokens"], name)
+        plot = f"\n![Loss over tokens seen]({_PLOT_FILE})\n"
+    task_class = task_that_reads(task.head_kind) or type(task)
     languages = ", ".join(metadata.get("languages", ())) or "not stated"
     card = f"""# {name}
 
@@ -56,7 +63,7 @@ def write_card(
 ```python
 import lmzoo
 
-model = lmzoo.models.{user.__name__}.from_preset("{name}")
+model = lmzoo.models.{task_class.__name__}.from_preset("{name}")
 ```
 
 where "{name}" is the path of this folder.
@@ -68,7 +75,7 @@ where "{name}" is the path of this folder.
 | recipe | |
 |---|---|
 {table}
-{picture}
+{plot}
 ## Fine-tuning recipes
 
 {recipe_table(task.backbone.fine_tuning)}
@@ -89,7 +96,7 @@ Written by `lmzoo pretrain`.
 
 
 def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a table with a row for each text of a mixture; nothing for one text."""
+    """Return a Markdown table with the scores on each text of a mixture, or "" for one text."""
     if not texts:
         return ""
     names = next(iter(texts.values()))
@@ -102,7 +109,7 @@ def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
-    """Return a table of fine-tuning recipes, by kind of head, in Markdown."""
+    """Return a Markdown table of fine-tuning recipes, with one row per kind of head."""
     lines = ["| task | peak learning rate | epochs | batch size | pooling |", "|---|---|---|---|---|"]
     for head, recipe in recipes.items():
         settings = (f"{recipe.learning_rate:g}", recipe.epochs, recipe.batch_size, recipe.pooling or "-")
@@ -111,15 +118,19 @@ def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
-    """Plot each loss of a run's log.csv; for a language model, the perplexity over a sample of words.
+    """Plot the losses of a run, or its perplexity over a sample of words, over the number of tokens seen.
 
-    The axis is that of the tokens seen, of which the whole training has `tokens`.
+    Args:
+        log: path of the run's log.csv.
+        target: path of the image to write.
+        tokens: float, number of tokens of the whole training.
+        title: str, title of the plot.
     """
-    from matplotlib.figure import Figure  # optional; not `pyplot`, which would open a window's backend
+    from matplotlib.figure import Figure  # optional; `pyplot` would initialize a GUI backend
 
-    rows = [*{row["epoch"]: row for row in _rows(log)}.values()]  # a round that was stopped has several rows
+    rows = [*{row["epoch"]: row for row in _read_log(log)}.values()]  # an epoch that was stopped has several rows
     names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
-    names, unit = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
+    names, axis_label = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
     for name in names:
@@ -127,12 +138,13 @@ def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
         axes.plot(
             seen, [float(row[name]) for row in rows], label=name.replace("_", " "), marker="." if len(rows) < 10 else ""
         )
-    axes.set(xlabel="tokens seen (millions)", ylabel=unit, title=title)
+    axes.set(xlabel="tokens seen (millions)", ylabel=axis_label, title=title)
     axes.legend()
     axes.grid(alpha=0.3)
     figure.savefig(target, dpi=110)
 
 
-def _rows(log: Path) -> list[dict[str, str]]:
+def _read_log(log: Path) -> list[dict[str, str]]:
+    """Read the rows of a log.csv, without repeated headers."""
     with open(log, newline="") as file:
         return [row for row in csv.DictReader(file) if row["epoch"] != "epoch"]

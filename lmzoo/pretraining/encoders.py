@@ -1,4 +1,4 @@
-"""Pre-training Transformers: encoders on masked tokens, with or without pairs of segments, decoders on next tokens."""
+"""Pre-training of Transformers: encoders on masked tokens and pairs of segments, decoders on next tokens."""
 
 from __future__ import annotations
 
@@ -35,18 +35,23 @@ from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokeni
 from lmzoo.text.batching import compiles_shapes
 from lmzoo.training import LateDecay, WarmUp
 
-_LONG = 0.1  # share of the tokens in sequences of full length, as in BERT's own recipe
-_DECAY = 0.2  # share of a training with the schedule "wsd" in which the rate falls
+_LONG_FRACTION = 0.1  # of the tokens, in sequences of full length, as in BERT's own recipe
+_DECAY_FRACTION = 0.2  # of a training with the schedule "wsd"
 _WINDOW = 5  # words that a feed-forward language model sees
-_PASSES = 10  # in which pairs are drawn if the length of the training may change, as in BERT's own code
-_NAMELESS = ("plm", "rtd")  # objectives without which a head is of no use
-_TESTED = 1024  # largest number of sequences to evaluate on
+_WSD_PASSES = 10  # over the corpus to draw pairs, as in BERT's own code, since a "wsd" run may be extended
+_REQUIRED_OBJECTIVES = ("plm", "rtd")  # heads of these objectives cannot be used for others
+_MAX_HELD_OUT = 1024  # number of sequences to evaluate on
 
 
 def train_encoder(
     run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
-    """Train a Transformer on the documents of some texts, and evaluate it on held-out ones.
+    """Train a Transformer on the documents of one or more texts, and evaluate it on held-out documents.
+
+    Args:
+        run: settings and files of the run.
+        train: documents to train on, one object per text.
+        held: held-out documents of the same texts.
 
     Returns:
         The model, and the results for its model card.
@@ -57,65 +62,74 @@ def train_encoder(
     """
     recipe = run.recipe
     with first_process_first():
-        tokenizer = _tokenizer(run, train)
+        tokenizer = _load_or_train_tokenizer(run, train)
         run.say("tokenizing the text")
-        # The held-out text first: it may be too little.
-        held_out = _corpora(run, "held_out", held, tokenizer)
-        corpora = _corpora(run, "train", train, tokenizer)
+        # Held-out text first, to fail early if there is too little.
+        held_out = _tokenize_texts(run, "held_out", held, tokenizer)
+        corpora = _tokenize_texts(run, "train", train, tokenizer)
     run.say("building the model and the sequences")
-    model, full, causal = _build(recipe, tokenizer), recipe.positions, recipe.method.causal
+    model = _build_model(recipe, tokenizer)
+    max_length = recipe.positions
+    causal = recipe.method.causal
     sequence_length, batch_size, _ = recipe.batch_settings
-    short = min(sequence_length, full)
+    short_length = min(sequence_length, max_length)
     parts = []
-    for length, share in [(full, 1.0)] if short == full else [(short, 1 - _LONG), (full, _LONG)]:
-        size = max(1, batch_size * short // length)
-        batches, tokens = _batches(run, model, train, corpora, length, share, size)
+    length_shares = [(short_length, 1 - _LONG_FRACTION), (max_length, _LONG_FRACTION)]
+    if short_length == max_length:
+        length_shares = [(max_length, 1.0)]
+    for length, share in length_shares:
+        size = max(1, batch_size * short_length // length)
+        batches, tokens = _make_batches(run, model, train, corpora, length, share, size)
         parts.append(_Part(length, batches, size, share / tokens))
-    rate = sum(part.rate for part in parts)
-    total = run.batches(recipe.tokens, 1 / rate)
-    model.compile(_optimizer(recipe, total))
+    batches_per_token = sum(part.rate for part in parts)
+    total = run.batches(recipe.tokens, 1 / batches_per_token)
+    model.compile(_make_optimizer(recipe, total))
     for part in parts:
-        count = round(total * part.rate / rate)
+        count = round(total * part.rate / batches_per_token)
         texts = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
         run.say(f"{texts}: {count:,} batches of {part.size}")
-    tested = [
-        [_held_out(model, text, documents, part.length, run) for part in parts]
+    held_out_sequences = [
+        [_held_out_sequences(model, text, documents, part.length, run) for part in parts]
         for text, documents in zip(held, held_out, strict=True)
     ]
-    # Interleaved: positions seen only at the end, when the learning rate is low, would not be learned.
+    # Interleaved: at the end, the learning rate would be too low to learn the later positions.
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
-    seconds = run.fit(model, interleaved, total, 1 / rate, decay_begin(recipe, total))
-    found = []
-    for text, of_text in zip(held, tested, strict=True):
+    seconds = run.fit(model, interleaved, total, 1 / batches_per_token, decay_begin(recipe, total))
+    text_scores = []
+    for text, text_sequences in zip(held, held_out_sequences, strict=True):
         scores: dict[str, float] = {}
-        for part, sequences in zip(parts, of_text, strict=True):  # short sequences lack the later positions
-            size, count = part.size, max(1, _TESTED * short // part.length)
-            if compiles_shapes():  # full batches only, small ones for a text that has few sequences
+        # Separately for each length, since short sequences lack the later positions.
+        for part, sequences in zip(parts, text_sequences, strict=True):
+            size = part.size
+            count = max(1, _MAX_HELD_OUT * short_length // part.length)
+            if compiles_shapes():  # only full batches; smaller ones for few sequences
                 size = min(size, 64, 1 << (min(count, len(sequences)).bit_length() - 1))
                 count = min(count, len(sequences)) // size * size
-            chosen = sample_sequences(sequences, count)
+            sample = sample_sequences(sequences, count)
             name = f" of {text.name}" if text.name else ""
-            run.say(f"evaluating on {len(chosen):,} sequences{name} of up to {part.length} tokens")
-            options = BatchOptions(size, buckets=_buckets(model, chosen.lengths))
-            measured = model.evaluate(model.batches(read_inputs(chosen), options)[0], verbose=0, return_dict=True)
-            measured |= {"perplexity": math.exp(measured["loss"])} if causal else {}
-            of_length = "" if part.length == short else f"_at_{part.length}"
-            scores |= {f"{name}{of_length}": float(value) for name, value in measured.items()}
-        found.append(scores)
-    others = sum(map(len, held_out))
-    scores = {name: sum(t.share * s[name] for t, s in zip(held, found, strict=True)) for name in found[0]}
+            run.say(f"evaluating on {len(sample):,} sequences{name} of up to {part.length} tokens")
+            options = BatchOptions(size, buckets=_buckets(model, sample.lengths))
+            metrics = model.evaluate(model.batches(read_inputs(sample), options)[0], verbose=0, return_dict=True)
+            metrics |= {"perplexity": math.exp(metrics["loss"])} if causal else {}
+            length_suffix = "" if part.length == short_length else f"_at_{part.length}"
+            scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
+        text_scores.append(scores)
+    num_held_out = sum(map(len, held_out))
+    scores = {name: sum(t.share * s[name] for t, s in zip(held, text_scores, strict=True)) for name in text_scores[0]}
     for name in scores if causal else ():
-        if name.startswith("perplexity"):  # the mean of perplexities is that of their logarithms
+        if name.startswith("perplexity"):  # geometric mean of the texts' perplexities
             scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
-    read = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
+    corpus_size = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
     return model, {
         "scores": scores,
-        "of_texts": {text.name: scores for text, scores in zip(held, found, strict=True)} if len(held) > 1 else {},
-        "text": read + describe_shares(train),
-        "held_out": f"up to {_TESTED:,} sequences of {short} tokens"
-        f"{', of each text' if len(held) > 1 else ''}, drawn from {others:,} other documents",
-        "tokens": total / rate,
+        "of_texts": {text.name: scores for text, scores in zip(held, text_scores, strict=True)}
+        if len(held) > 1
+        else {},
+        "text": corpus_size + describe_shares(train),
+        "held_out": f"up to {_MAX_HELD_OUT:,} sequences of {short_length} tokens"
+        f"{', of each text' if len(held) > 1 else ''}, drawn from {num_held_out:,} other documents",
+        "tokens": total / batches_per_token,
         "steps": total // recipe.accumulate,
         "seconds": seconds,
         "fixed": {
@@ -127,7 +141,14 @@ def train_encoder(
 
 @dataclass(frozen=True)
 class _Part:
-    """The sequences of up to `length` tokens: batches of `size`, and how many of them for a token of the training."""
+    """The part of the training on sequences of up to `length` tokens.
+
+    Attributes:
+        length: int, maximum number of tokens of a sequence.
+        batches: the batches of these sequences.
+        size: int, number of sequences in a batch.
+        rate: float, number of these batches per token of the whole training.
+    """
 
     length: int
     batches: LengthBatches
@@ -135,8 +156,8 @@ class _Part:
     rate: float
 
 
-def _corpora(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer: Tokenizer) -> list[TokenCorpus]:
-    """Return the tokenized texts to train on, or those that are held out."""
+def _tokenize_texts(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer: Tokenizer) -> list[TokenCorpus]:
+    """Tokenize texts, and return them as corpora; `kind` is "train" or "held_out"."""
     corpora = []
     for text in texts:
         name = "_".join(filter(None, (kind, text.name)))
@@ -146,7 +167,7 @@ def _corpora(run: Run, kind: str, texts: Sequence[TrainingDocuments], tokenizer:
     return corpora
 
 
-def _batches(
+def _make_batches(
     run: Run,
     model: Task,
     texts: Sequence[TrainingDocuments],
@@ -155,90 +176,111 @@ def _batches(
     share: float,
     size: int,
 ) -> tuple[LengthBatches, float]:
-    """Return batches of sequences of up to `length` tokens, with a share of the training; and the tokens of a batch."""
-    found = []
+    """Return batches of sequences for a fraction of the training, and their mean number of tokens.
+
+    Args:
+        run: settings and files of the run.
+        model: the model to train.
+        texts: documents to train on, one object per text.
+        corpora: the tokenized texts.
+        length: int, maximum number of tokens of a sequence.
+        share: float, fraction of the tokens of the training.
+        size: int, number of sequences in a batch.
+    """
+    text_sequences = []
     for text, corpus in zip(texts, corpora, strict=True):
         passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
-        passes = _PASSES if run.recipe.schedule == "wsd" else passes  # whose tokens may become more
-        found.append(_sequences(model, corpus, length, passes, run))
-    longest = np.array([sequences.lengths.max() for sequences in found])
+        passes = _WSD_PASSES if run.recipe.schedule == "wsd" else passes  # a "wsd" run may be extended
+        text_sequences.append(_pack_corpus(model, corpus, length, passes, run))
+    longest = np.array([sequences.lengths.max() for sequences in text_sequences])
     options = BatchOptions(size, "shuffle", buckets=_buckets(model, longest))
-    tokens = [float(sequences.lengths.mean()) for sequences in found]
-    if len(found) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
-        return model.batches(read_inputs(found[0]), options)[0], size * tokens[0]
-    rates = [text.share / mean for text, mean in zip(texts, tokens, strict=True)]
-    batches = model.batches(read_inputs(join_sequences(found, run.work)), options)[0]
-    return MixedBatches(batches, list(map(len, found)), rates), size / sum(rates)
+    mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
+    if len(text_sequences) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
+        return model.batches(read_inputs(text_sequences[0]), options)[0], size * mean_lengths[0]
+    rates = [text.share / mean_length for text, mean_length in zip(texts, mean_lengths, strict=True)]
+    batches = model.batches(read_inputs(join_sequences(text_sequences, run.work)), options)[0]
+    return MixedBatches(batches, list(map(len, text_sequences)), rates), size / sum(rates)
 
 
 def _buckets(model: Task, lengths: np.ndarray) -> list[int] | None:
-    """Return one width where most sequences are full and each width would cost too much; None for those that fit."""
+    """Return a single padded length if each length would be compiled, or most sequences are full; else None."""
     return [int(lengths.max())] if isinstance(model, CausalLM) or compiles_shapes() else None
 
 
 def decay_begin(recipe: Recipe, total: int) -> int | None:
-    """Return the batch after which the rate of a schedule "wsd" falls.
+    """Return the number of batches before the decay of the schedule "wsd", or None for other schedules.
+
+    Args:
+        recipe: settings of the training.
+        total: int, number of batches of the training.
 
     Raises:
-        ValueError: if it would still be rising then.
+        ValueError: if the decay would begin before the end of the warm-up.
     """
     if recipe.schedule != "wsd":
         return None
-    begin, warmup = total - math.ceil(total * _DECAY), WSD_WARMUP * recipe.accumulate
+    begin = total - math.ceil(total * _DECAY_FRACTION)
+    warmup = WSD_WARMUP * recipe.accumulate
     if begin < warmup:
         raise ArgumentError(
             f"With the `schedule` wsd the learning rate rises for {WSD_WARMUP:,} steps and falls in the last "
-            f"{_DECAY:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose linear.",
+            f"{_DECAY_FRACTION:.0%}: {total // recipe.accumulate:,} steps are too few. Pass more `tokens`, or choose "
+            "linear.",
             "tokens",
         )
     return begin
 
 
-def _optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
+def _make_optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
     """Return the optimizer for a training of `total` batches."""
-    peak, begin, accumulate = recipe.batch_settings[-1], decay_begin(recipe, total), recipe.accumulate
+    peak = recipe.batch_settings[-1]
+    begin = decay_begin(recipe, total)
+    accumulate = recipe.accumulate
     if begin is None:
         decay = keras.optimizers.schedules.PolynomialDecay(peak, total, end_learning_rate=0.0)
         rate = WarmUp(decay, total // 10)
     else:
         rate = WarmUp(LateDecay(peak, begin, total), WSD_WARMUP * accumulate)
-    gathered = accumulate if accumulate > 1 else None
-    return OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=gathered)
+    accumulation_steps = accumulate if accumulate > 1 else None
+    return OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=accumulation_steps)
 
 
-def _tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
-    """Load the tokenizer of the preset that the run begins with, or the one that it trained before, or trains it."""
-    recipe, folder = run.recipe, run.work / "tokenizer"
+def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
+    """Return the tokenizer of the run: of its initial preset, trained earlier, or newly trained."""
+    recipe = run.recipe
+    folder = run.work / "tokenizer"
     if recipe.init is not None:
         return open_source(recipe.init).preprocessor().tokenizer
-    kind = TextWordTokenizer if recipe.words else recipe.family_record.tokenizer
+    tokenizer_class = TextWordTokenizer if recipe.words else recipe.family_record.tokenizer
     file = folder / "tokenizer.json"
-    # Another training of it might choose others of equally frequent tokens: it is kept with remote states, too.
-    kept = inside(run.states, folder.name) if is_url(run.states) else None
-    if kept and not file.exists() and exists(inside(kept, file.name)):
-        copy_folder(kept, folder, last=file.name)
+    # Stored with remote states as well: trained again, it might choose other tokens of the same frequency.
+    remote_folder = inside(run.states, folder.name) if is_url(run.states) else None
+    if remote_folder and not file.exists() and exists(inside(remote_folder, file.name)):
+        copy_folder(remote_folder, folder, last=file.name)
     if file.exists():
-        tokenizer = kind.from_config(json.loads(file.read_text("utf-8")))
+        tokenizer = tokenizer_class.from_config(json.loads(file.read_text("utf-8")))
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} {'words' if recipe.words else 'tokens'}")
-    special = {} if recipe.words else recipe.family_record.special_tokens
+    special_tokens = {} if recipe.words else recipe.family_record.special_tokens
     with run.warnings_said():
-        tokenizer = train_tokenizer(MixedDocuments(texts), kind, recipe.vocabulary_size, verbose=run.verbose, **special)
+        tokenizer = train_tokenizer(
+            MixedDocuments(texts), tokenizer_class, recipe.vocabulary_size, verbose=run.verbose, **special_tokens
+        )
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
-    with atomic_file(file) as temporary:  # written last: if it exists, the other files do
+    with atomic_file(file) as temporary:  # written last, so that it marks a complete tokenizer
         write_json(folder, temporary.name, tokenizer.get_config())
-    if kept:
-        copy_folder(folder, kept, last=file.name)
+    if remote_folder:
+        copy_folder(folder, remote_folder, last=file.name)
     return tokenizer
 
 
 def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
-    """Return the backbone of a recipe, with random weights."""
-    kept: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
+    """Build the backbone of a recipe with random weights."""
+    common_settings: dict[str, Any] = {"dtype": recipe.dtype, "remat": recipe.remat}
     if recipe.init is not None:
-        return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **kept)
+        return Backbone.from_preset(recipe.init, load_weights=False, dropout=0.0, **common_settings)
     layers, width = recipe.shape
     backbone = recipe.family_record.backbone
     settings: dict[str, Any] = {
@@ -248,52 +290,63 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
         "intermediate_dim": 4 * width,
         "window": _WINDOW,
         "max_sequence_length": recipe.positions,
-        "dropout": 0.0,  # no token is seen often enough to be memorized
+        "dropout": 0.0,  # no token is repeated often enough to be memorized
     }
     if recipe.attends:
         settings["num_heads"] = width // 64
-        settings["initializer_range"] = 0.02 * math.sqrt(768 / width)  # attention scores as wide as at a width of 768
-    known = {field.name for field in fields(backbone.config_class)}
-    settings = {name: value for name, value in settings.items() if name in known}
-    return backbone(**settings, **kept)
+        settings["initializer_range"] = 0.02 * math.sqrt(768 / width)  # attention logits as large as at a width of 768
+    field_names = {field.name for field in fields(backbone.config_class)}
+    settings = {name: value for name, value in settings.items() if name in field_names}
+    return backbone(**settings, **common_settings)
 
 
-def _continue(preset: str, recipe: Recipe) -> Task:
-    """Return the model of a preset with its heads; one that is not stored has random weights.
+def _load_model(preset: str, recipe: Recipe) -> Task:
+    """Load the model of a preset with the heads for its training; missing heads get random weights.
 
-    The objective is that of the recipe or, if this is "auto", of the stored heads.
+    With the objective "auto", the stored heads determine the objective.
     """
-    source, own = open_source(preset), recipe.family_record.objective
-    stored: str | None = (source.head_of(Pretrainer) or {}).get("objective")
-    # Files of other libraries do not name it. What fills masks is a generator.
-    usual = own if own in _NAMELESS and source.head != "masked_lm" else stored
-    objective = {"auto": usual, "none": None}.get(recipe.objective, recipe.objective)
+    source = open_source(preset)
+    family_objective = recipe.family_record.objective
+    stored_objective: str | None = (source.head_of(Pretrainer) or {}).get("objective")
+    # Checkpoints of other libraries do not name the objective. A masked-LM head belongs to a generator.
+    default = (
+        family_objective
+        if family_objective in _REQUIRED_OBJECTIVES and source.head != "masked_lm"
+        else stored_objective
+    )
+    objective = {"auto": default, "none": None}.get(recipe.objective, recipe.objective)
     settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
-    base: Task
+    task: Task
     if recipe.method.causal:
-        base = CausalLM.from_preset(preset, **settings)
+        task = CausalLM.from_preset(preset, **settings)
     else:
-        kind = Pretrainer if objective in _NAMELESS or (stored and stored == objective) else MaskedLM
-        base = kind.from_preset(preset, masking=recipe.masking, **settings)
+        task_class = (
+            Pretrainer
+            if objective in _REQUIRED_OBJECTIVES or (stored_objective and stored_objective == objective)
+            else MaskedLM
+        )
+        task = task_class.from_preset(preset, masking=recipe.masking, **settings)
     if recipe.remat:
-        base = base.copy_with(remat=True)
-    if not isinstance(base, MaskedLM):
-        return base
-    arguments = (base.masking, None, base.activation, base.layer_norm_epsilon)
-    model = Pretrainer(base.backbone, base.preprocessor, objective, *arguments)
-    model.head.set_weights(base.head.get_weights())
+        task = task.copy_with(remat=True)
+    if not isinstance(task, MaskedLM):
+        return task
+    arguments = (task.masking, None, task.activation, task.layer_norm_epsilon)
+    model = Pretrainer(task.backbone, task.preprocessor, objective, *arguments)
+    model.head.set_weights(task.head.get_weights())
     return model
 
 
-def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
+def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
+    """Build the model to train, with random weights or the weights of the initial preset."""
     if recipe.init is not None:
-        return _continue(recipe.init, recipe)
-    family, backbone = recipe.family_record, encoder_backbone(recipe, tokenizer.vocabulary_size)
+        return _load_model(recipe.init, recipe)
+    family = recipe.family_record
+    backbone = encoder_backbone(recipe, tokenizer.vocabulary_size)
     positions = backbone.embeddings.position_embedding
     if positions is not None:
         rows, size = positions.embeddings.shape
-        # With random position embeddings, a small model remains a bag of words for millions of tokens before it learns
-        # to look at neighbors. With sinusoids of the same standard deviation it does not.
+        # With random position embeddings, a small model behaves like a bag of words for millions of tokens before it
+        # learns to attend to neighbors. Sinusoids of the same standard deviation avoid this.
         scale = np.sqrt(2) * backbone.config.initializer_range
         positions.embeddings.assign(scale * sinusoids(rows, size))
     objective = None if recipe.objective == "none" else recipe.objective
@@ -303,16 +356,22 @@ def _build(recipe: Recipe, tokenizer: Tokenizer) -> Task:
     return Pretrainer(backbone, preprocessor, objective, recipe.masking)
 
 
-def _held_out(model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run) -> EncodedTexts:
-    """Return the sequences of a held-out text, made before the training, which would otherwise be in vain."""
+def _held_out_sequences(
+    model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run
+) -> EncodedTexts:
+    """Return the sequences of a held-out text; call it before the training, to fail early.
+
+    Raises:
+        ValueError: if the text is too small.
+    """
     try:
-        return _sequences(model, documents, length, 1, run)
+        return _pack_corpus(model, documents, length, 1, run)
     except ValueError as error:
         raise ValueError(f"The held-out text{f' of {text.name}' if text.name else ''}: {error}") from None
 
 
-def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
-    """Return sequences of up to `length` tokens; pairs are drawn in so many passes."""
+def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run: Run) -> EncodedTexts:
+    """Pack a corpus into sequences of up to `length` tokens; pairs are drawn in `passes` passes."""
     preprocessor = Preprocessor(corpus.tokenizer, run.recipe.family_record.packing, length)
     if isinstance(model, CausalLM):
         return pack_continuously(corpus, preprocessor)
@@ -324,5 +383,5 @@ def _sequences(model: Task, corpus: TokenCorpus, length: int, passes: int, run: 
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:
-    """Draw at most `count` sequences, the same ones in every call, in their order."""
+    """Return a random sample of at most `count` sequences in their order, the same in every call."""
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))

@@ -1,4 +1,4 @@
-"""How long a training will take, from a few steps of a model of its size on random ids."""
+"""Estimates of training time, from a few steps of a model of the same size on random ids."""
 
 from __future__ import annotations
 
@@ -13,30 +13,31 @@ from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.pretraining.language_model import language_model_backbone, sampled_words
 from lmzoo.pretraining.recipe import OPTIMIZERS, Recipe
 
-_STEPS, _SECONDS = 20, 10.0  # of the trial: it ends with the first of them
-_UNTIMED = 2  # steps that compile
+_MAX_STEPS = 20  # of the trial, which ends at the first limit
+_MAX_SECONDS = 10.0
+_UNTIMED_STEPS = 2  # they include the compilation
 
 
 def training_seconds(recipe: Recipe) -> float:
-    """Estimate the time of a training on this machine, without the preparation of the text.
+    """Estimate the time of a training on this machine, in seconds, without the preparation of the text.
 
-    The trial has the backbone, the optimizer and the batches of most steps, and a head of about the same cost. It takes
-    some seconds, mainly to compile.
+    A short trial runs the backbone, the optimizer and batches of the most frequent shape, and a head of about the same
+    cost. It takes some seconds, mainly to compile.
 
     Args:
-        recipe: how to train.
+        recipe: settings of the training.
 
     Returns:
-        Seconds.
+        The estimate in seconds, a float.
     """
     length, batch_size, rate = recipe.batch_settings
-    words = recipe.method.words
-    length = length if words else min(length, recipe.positions)
-    backbone = language_model_backbone(recipe) if words else encoder_backbone(recipe, recipe.vocabulary_size)
-    predicted = length if words or recipe.method.causal else recipe.masking.slots(length)
-    classes = max(2, sampled_words(recipe.vocabulary_size)) if words else recipe.vocabulary_size
-    tokens = backbone.output["sequence_output"][:, :predicted]  # (B, P, H)
-    model = keras.Model(backbone.input, keras.layers.Dense(classes, dtype=backbone.dtype_policy)(tokens))
+    predicts_words = recipe.method.words
+    length = length if predicts_words else min(length, recipe.positions)
+    backbone = language_model_backbone(recipe) if predicts_words else encoder_backbone(recipe, recipe.vocabulary_size)
+    num_predicted = length if predicts_words or recipe.method.causal else recipe.masking.slots(length)
+    num_classes = max(2, sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size
+    tokens = backbone.output["sequence_output"][:, :num_predicted]  # (B, P, H)
+    model = keras.Model(backbone.input, keras.layers.Dense(num_classes, dtype=backbone.dtype_policy)(tokens))
     model.compile(
         OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
@@ -46,30 +47,32 @@ def training_seconds(recipe: Recipe) -> float:
     features: dict[str, np.ndarray] = {}
     shape: tuple[int, ...]
     for name, x in backbone.input.items():
-        count, shape = backbone.id_counts[name], (batch_size, length)
+        count = backbone.id_counts[name]
+        shape = (batch_size, length)
         if len(x.shape) == 3:
             shape += (backbone.config.max_characters,)
-        # Masks and segments are all the same.
+        # Masks and segments are constant.
         features[name] = rng.integers(1, count, shape) if count > 2 else np.full(shape, count - 1)
-    batch, steps = (features, np.zeros((batch_size, predicted))), _UNTIMED + _STEPS
-    clock = _Clock()
-    model.fit((batch for _ in range(steps)), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[clock])
-    return clock.seconds() * recipe.tokens / (batch_size * length)
+    batch = (features, np.zeros((batch_size, num_predicted)))
+    steps = _UNTIMED_STEPS + _MAX_STEPS
+    timer = _StepTimer()
+    model.fit((batch for _ in range(steps)), steps_per_epoch=steps, shuffle=False, verbose=0, callbacks=[timer])
+    return timer.seconds() * recipe.tokens / (batch_size * length)
 
 
-class _Clock(keras.callbacks.Callback):
-    """A clock of steps, which ends the trial when it has taken long enough."""
+class _StepTimer(keras.callbacks.Callback):
+    """A callback that measures the time of steps, and ends the trial after some seconds."""
 
     def __init__(self) -> None:
         super().__init__()
         self._ends: list[float] = []
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Note the time."""
+        """Record the time, and stop the trial if it has taken long enough."""
         self._ends.append(time.perf_counter())
-        timed = self._ends[_UNTIMED - 1 :]
-        self.model.stop_training = len(timed) > 1 and timed[-1] - timed[0] > _SECONDS
+        timed = self._ends[_UNTIMED_STEPS - 1 :]
+        self.model.stop_training = len(timed) > 1 and timed[-1] - timed[0] > _MAX_SECONDS
 
     def seconds(self) -> float:
-        """Return the time of a step."""
-        return statistics.median(b - a for a, b in pairwise(self._ends[_UNTIMED - 1 :]))
+        """Return the median time of a step in seconds."""
+        return statistics.median(b - a for a, b in pairwise(self._ends[_UNTIMED_STEPS - 1 :]))

@@ -1,4 +1,4 @@
-"""The fine-tuning recipes of a newly pre-trained model, by its size."""
+"""Default fine-tuning recipes of newly pre-trained models, by size."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from lmzoo.registry.head_kinds import tasks
 from lmzoo.tasks import Task
 from lmzoo.training import FineTuningRecipe
 
-_POOLED = ("classification", "regression", "multiple_choice")
-_OTHERS = ("token_classification", "question_answering", "embedding", "masked_lm", "causal_lm")
-_NARROW = 512  # below this width models are trained like the shipped presets, from it on as usual
+_POOLED_HEADS = ("classification", "regression", "multiple_choice")
+_OTHER_HEADS = ("token_classification", "question_answering", "embedding", "masked_lm", "causal_lm")
+_WIDE_DIM = 512  # from this width on, epochs and pooling are as in Devlin et al.
 
 
 def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
-    """Return recipes by kind of head, for the tasks that the family supports.
+    """Return fine-tuning recipes by kind of head, for the tasks that the family supports.
 
-    The peak rate is the search's for the shipped presets at a width of 128, 1e-3, and that of Devlin et al. (2019) at a
-    width of 768, 5e-5; between and beyond them it is a power of the width. Classifiers read the mean over the tokens,
-    which was better in that search; in wider models the first token's vector, if an objective has trained it, and in
-    causal ones the last token's.
+    The peak learning rate is a power of the width: 1e-3 at a width of 128, from a search for the shipped presets, and
+    5e-5 at a width of 768 (Devlin et al., 2019). Classifiers pool the mean over tokens, which was better in the search.
+    Wider models pool the first token, if an objective has trained its vector, and wider causal models the last token.
 
     Args:
         task: the pre-trained model.
     """
-    width, objective = task.backbone.config.hidden_dim, getattr(task, "objective", None)
-    narrow = width < _NARROW
+    width = task.backbone.config.hidden_dim
+    objective = getattr(task, "objective", None)
+    is_narrow = width < _WIDE_DIM
     rate = float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
-    epochs = 6 if narrow else 3
-    trained = objective in PAIRED or task.family.backbone.causal
-    pooling = "first" if trained and not narrow else "mean"
+    epochs = 6 if is_narrow else 3
+    has_trained_vector = objective in PAIRED or task.family.backbone.causal
+    pooling = "first" if has_trained_vector and not is_narrow else "mean"
     recipe = FineTuningRecipe(rate, epochs)
-    pooled = FineTuningRecipe(rate, epochs, pooling=pooling)
-    recipes = {**dict.fromkeys(_OTHERS, recipe), **dict.fromkeys(_POOLED, pooled)}
+    pooled_recipe = FineTuningRecipe(rate, epochs, pooling=pooling)
+    recipes = {**dict.fromkeys(_OTHER_HEADS, recipe), **dict.fromkeys(_POOLED_HEADS, pooled_recipe)}
     return {kind: recipe for kind, recipe in recipes.items() if tasks()[kind].supports(task.family)}

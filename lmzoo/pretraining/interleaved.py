@@ -1,4 +1,4 @@
-"""Batches of several kinds, and sequences of several texts, interleaved."""
+"""Interleaving of batches of several kinds, and of sequences of several texts."""
 
 from __future__ import annotations
 
@@ -15,30 +15,38 @@ from lmzoo.data.corpora.tokenized_documents import splits_of
 from lmzoo.text import EncodedTexts
 from lmzoo.text.batching import Batches, LengthBatches
 
-_BATCHES = 50  # of a mixture that are drawn together
+_EPOCH_BATCHES = 50  # of a mixture, which are drawn together
 
 
 def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
-    """Whose turn is next, of parts with these rates, float (K,), that had so many turns before, int (K,).
+    """Return the index of the part that supplies the next batch.
 
-    Turn j of a part is at the time (j + 0.5) / rate, so that those of each part are evenly spread.
+    Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced.
+
+    Args:
+        rates: float (K,), relative numbers of turns of the parts.
+        done: int (K,), numbers of turns that the parts have had.
     """
     return int(np.argmin((done + 0.5) / rates))
 
 
 def turns_of_each(rates: np.ndarray, total: int) -> np.ndarray:
-    """Return how many of the first `total` turns each part has: int64 (K,)."""
-    sure = max(0, total - len(rates)) / rates.sum()  # a time that they reach
-    done = np.floor(rates * sure + 0.5).astype("int64")
+    """Count the turns of each part among the first `total` turns, int64 (K,), for rates float (K,)."""
+    time = max(0, total - len(rates)) / rates.sum()  # lower bound of the time of the last turn
+    done = np.floor(rates * time + 0.5).astype("int64")
     while done.sum() < total:
         done[next_turn(rates, done)] += 1
     return done
 
 
 class Interleaved(Batches):
-    """An endless sequence of batches of several parts, with those of each part evenly spread.
+    """An endless stream of batches from several parts, with the batches of each part evenly spaced.
 
-    The numbers of batches are in proportion to `rates`; each part has its own epochs.
+    The numbers of batches are proportional to `rates`. Each part has its own epochs.
+
+    Args:
+        parts: batches of each part.
+        rates: relative numbers of batches of the parts.
     """
 
     def __init__(self, parts: Sequence[LengthBatches], rates: Sequence[float]) -> None:
@@ -48,7 +56,7 @@ class Interleaved(Batches):
 
     @property
     def seed(self) -> tuple[int, ...]:
-        """The seed of all parts."""
+        """Seed of all parts."""
         return self.parts[0].seed
 
     @seed.setter
@@ -58,10 +66,10 @@ class Interleaved(Batches):
 
     @property
     def num_batches(self) -> None:
-        """None: there is no end."""
+        """None, since the stream is endless."""
 
     def batches(self) -> Iterator[Tensors]:
-        """Return the batches of all epochs."""
+        """Return an endless iterator over batches."""
         return self.batches_from(0)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
@@ -73,22 +81,22 @@ class Interleaved(Batches):
             yield next(streams[turn])
 
     def identity(self) -> dict[str, object]:
-        """Return the identity of each part, and their rates; see `Batches`."""
-        of_parts = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
+        """Return the values that identify the batches in a saved run: the identities and the rates of all parts."""
+        identities = [(i, part.identity()) for i, part in enumerate(self.parts, 1)]
         rates = {"share of batches": (self.rates / self.rates.sum()).round(9).tolist()}
-        return rates | {f"{name} (part {i})": value for i, found in of_parts for name, value in found.items()}
+        return rates | {f"{name} (part {i})": value for i, identity in identities for name, value in identity.items()}
 
 
 class MixedBatches(LengthBatches):
-    """Endless full batches of sequences of several texts, which are read at different rates.
+    """An endless stream of full batches with sequences of several texts in a fixed proportion.
 
-    Each text is read in a new order each time. An epoch is 50 batches: their sequences are drawn together, and those of
-    similar length share a batch.
+    Each pass over a text has a new order. An epoch is 50 batches, whose sequences are drawn together and then grouped
+    by length.
 
     Args:
-        batches: all sequences, text after text.
-        counts: number of sequences of each text.
-        rates: numbers of sequences of each text are in proportion to these.
+        batches: batches of all sequences, text after text.
+        counts: list of int, number of sequences of each text.
+        rates: list of float, relative numbers of sequences of the texts in the stream.
     """
 
     def __init__(self, batches: LengthBatches, counts: Sequence[int], rates: Sequence[float]) -> None:
@@ -100,42 +108,45 @@ class MixedBatches(LengthBatches):
         )
 
     def __len__(self) -> int:
-        """Return number of batches of an epoch."""
-        return _BATCHES
+        """Return the number of batches of an epoch."""
+        return _EPOCH_BATCHES
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
-        size, rng = self.batch_size, np.random.default_rng((*self.seed, epoch))
-        drawn = len(self) * size
-        bounds = zip(*(turns_of_each(self.rates, count * drawn) for count in (epoch, epoch + 1)), strict=True)
-        index = np.concatenate([self._stream(text, *map(int, bound)) for text, bound in enumerate(bounds)])
-        index = rng.permutation(index)
-        index = index[np.argsort(self.lengths[index], kind="stable")]
-        return [index[begin : begin + size] for begin in rng.permutation(range(0, drawn, size))]
+        """Return the indices of the sequences of each batch of an epoch."""
+        size = self.batch_size
+        rng = np.random.default_rng((*self.seed, epoch))
+        num_sequences = len(self) * size
+        bounds = zip(*(turns_of_each(self.rates, count * num_sequences) for count in (epoch, epoch + 1)), strict=True)
+        indices = np.concatenate([self._read_text(text, *map(int, bound)) for text, bound in enumerate(bounds)])
+        indices = rng.permutation(indices)
+        indices = indices[np.argsort(self.lengths[indices], kind="stable")]
+        return [indices[begin : begin + size] for begin in rng.permutation(range(0, num_sequences, size))]
 
-    def _stream(self, text: int, first: int, last: int) -> np.ndarray:
-        """Return the sequences from number `first` up to `last` of those that the repeated reading of a text yields."""
-        begin, count = self.splits[text], int(self.splits[text + 1] - self.splits[text])
-        found = [np.zeros(0, "int64")]
+    def _read_text(self, text: int, first: int, last: int) -> np.ndarray:
+        """Return the indices of sequences `first` to `last` (exclusive) in the endless reading of a text, int64."""
+        begin = self.splits[text]
+        count = int(self.splits[text + 1] - self.splits[text])
+        blocks = [np.zeros(0, "int64")]
         while first < last:
-            reading, place = divmod(first, count)
-            key = (*self.seed, text, reading, 1)
+            pass_index, position = divmod(first, count)
+            key = (*self.seed, text, pass_index, 1)
             if self._orders.get(text, ((), None))[0] != key:
                 self._orders[text] = key, np.random.default_rng(key).permutation(count)
-            found.append(begin + self._orders[text][1][place : place + last - first])
-            first += len(found[-1])
-        return np.concatenate(found)
+            blocks.append(begin + self._orders[text][1][position : position + last - first])
+            first += len(blocks[-1])
+        return np.concatenate(blocks)
 
     def identity(self) -> dict[str, object]:
-        """Return that of the sequences, and what is from each text; see `Batches`."""
+        """Return the values that identify the batches in a saved run, including the texts' proportions."""
         share = (self.rates / self.rates.sum()).round(9).tolist()
         return {**super().identity(), "number of sequences": self.splits.tolist(), "share of sequences": share}
 
 
 def join_sequences(sequences: Sequence[EncodedTexts], folder: Path) -> EncodedTexts:
-    """Join sequences, with their tokens in an unnamed file in `folder`."""
+    """Concatenate sequences; the tokens are stored in an unnamed file in `folder`."""
     flat, splits = join_blocks(((part.token_ids, part.lengths) for part in sequences), folder)
     joined: dict[str, Any] = {"token_ids": flat, "sequence_splits": splits}
     for name, value in vars(sequences[0]).items():
-        if name not in joined and isinstance(value, np.ndarray):  # one for each sequence
+        if name not in joined and isinstance(value, np.ndarray):  # arrays with one entry per sequence
             joined[name] = np.concatenate([getattr(part, name) for part in sequences])
     return dataclasses.replace(sequences[0], **joined)

@@ -1,4 +1,4 @@
-"""Pre-training a language model of words in each direction."""
+"""Pre-training of bidirectional language models on words, such as ELMo."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lmzoo.text import Preprocessor, WordTokenizer
 from lmzoo.training import Adagrad
 
 _FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
-# Width of the LSTMs and of their projection, (width, count) of the filters. "small" and larger ones were published.
+# Widths of the LSTMs and of their projections, (width, count) of the filters. "small" and larger sizes were published.
 WORD_SIZES = {
     "nano": (256, 64, ((1, 16), (2, 16), (3, 32), (4, 64))),
     "mini": (512, 128, _FILTERS[:5]),
@@ -30,7 +30,7 @@ WORD_SIZES = {
 
 
 def language_model_backbone(recipe: Recipe) -> Backbone:
-    """Return the backbone of a recipe, with random weights."""
+    """Build the backbone of a recipe with random weights."""
     lstm_dim, projection_dim, filters = WORD_SIZES[recipe.size]
     return recipe.family_record.backbone(
         lstm_dim=lstm_dim, projection_dim=projection_dim, filters=filters, dropout=0.1, dtype=recipe.dtype
@@ -38,21 +38,34 @@ def language_model_backbone(recipe: Recipe) -> Backbone:
 
 
 def sampled_words(vocabulary_size: int) -> int:
-    """Return the number of words in the softmax of a step."""
+    """Return the number of words in the sampled softmax of a training step."""
     return max(1, min(8192, vocabulary_size // 8))
 
 
 def train_language_model(
     run: Run, train: Sequence[TrainingDocuments], held: Sequence[TrainingDocuments]
 ) -> tuple[Task, Facts]:
-    """Train a bidirectional language model; see `lmzoo.pretraining.encoders.train_encoder`.
+    """Train a bidirectional language model on documents, and evaluate it on held-out documents.
 
-    Of a mixture, so many documents are stored and read that each text has its share.
+    The documents of a mixture are repeated or skipped so that each text has its share.
+
+    Args:
+        run: settings and files of the run.
+        train: documents to train on, one object per text.
+        held: held-out documents of the same texts.
+
+    Returns:
+        The model, and the results for its model card.
+
+    Raises:
+        InterruptedError: after SIGTERM.
+        KeyboardInterrupt: after Ctrl-C.
     """
-    recipe, file = run.recipe, run.work / "words.txt"
+    recipe = run.recipe
+    file = run.work / "words.txt"
     run.say("reading the text")
     with first_process_first():
-        # Now, although it is read at the end, when the files may have changed.
+        # Stored now, since the files may change before the evaluation at the end.
         held_out = []
         for text in held:
             name = "_".join(filter(None, ("held_out", text.name)))
@@ -67,29 +80,34 @@ def train_language_model(
                 temporary.write_text("\n".join(words.vocabulary), "utf-8")
     words = WordTokenizer(file.read_text("utf-8").split("\n"))
     run.say("building the model")
-    family, backbone = recipe.family_record, language_model_backbone(recipe)
+    family = recipe.family_record
+    backbone = language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     unroll, batch_size, learning_rate = recipe.batch_settings
-    sampled = sampled_words(len(words.vocabulary))
-    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=sampled, unroll_steps=unroll)
+    num_sampled = sampled_words(len(words.vocabulary))
+    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=num_sampled, unroll_steps=unroll)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
     seconds = run.fit(model, documents, steps, batch_size * unroll, batch_size=batch_size)
-    found = []
-    for documents_held in held_out:
-        run.say(f"evaluating on {len(documents_held):,} documents")
-        found.append(
+    text_scores = []
+    for held_out_documents in held_out:
+        run.say(f"evaluating on {len(held_out_documents):,} documents")
+        text_scores.append(
             {
-                name: model.perplexity(documents_held, direction=direction, verbose=run.verbose)
+                name: model.perplexity(held_out_documents, direction=direction, verbose=run.verbose)
                 for name, direction in (("perplexity", None), ("forward_perplexity", "forward"))
             }
         )
     shares = [text.share for text in held]
     return model, {
-        # Of perplexities, the mean is that of their logarithms.
-        "scores": {name: float(np.exp(np.dot(shares, [np.log(s[name]) for s in found]))) for name in found[0]},
-        "of_texts": {text.name: scores for text, scores in zip(held, found, strict=True)} if len(held) > 1 else {},
+        # The geometric mean of the texts' perplexities.
+        "scores": {
+            name: float(np.exp(np.dot(shares, [np.log(s[name]) for s in text_scores]))) for name in text_scores[0]
+        },
+        "of_texts": {text.name: scores for text, scores in zip(held, text_scores, strict=True)}
+        if len(held) > 1
+        else {},
         "text": f"{len(documents):,} documents{describe_shares(train)}",
         "held_out": "all words of other documents",
         "tokens": batch_size * unroll * steps,

@@ -1,4 +1,4 @@
-"""Pre-training from text to a preset."""
+"""Pre-training from text files to a preset."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from lmzoo.pretraining.run import Facts, Run
 from lmzoo.pretraining.training_texts import Text, identity_of, read_texts, split_held_out
 from lmzoo.tasks import Task
 
-# By the kind of the family's pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
+# Training functions by kind of pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
 _TRAINERS = {"bidirectional_lm": train_language_model, "causal_lm": train_encoder, "pretraining": train_encoder}
 WEIGHTS_DTYPES = ("float16", "float32")
 
@@ -50,52 +50,52 @@ def pretrain(
     weights_dtype: str = "float16",
     states: str | Path | None = None,
 ) -> dict[str, float]:
-    r"""Learn a vocabulary and a model from text, and write them as a preset with a model card.
+    r"""Pre-train a tokenizer and a model on text, and write them as a preset with a model card.
 
-    Intermediate results are kept in `work`: the vocabulary, the tokenized corpus and the latest states of the training.
-    A run that was stopped continues from them when it is started again.
+    Intermediate results are stored in `work`: the vocabulary, the tokenized corpus and the latest states of the
+    training. An interrupted run continues from them when it is started again.
 
-    If `keras.distribution` has devices in several processes, all of them call this with the same arguments and folders
-    that all can read. Process 0 learns the vocabulary, tokenizes the text, writes the files and shows progress.
+    If `keras.distribution` has devices in several processes, call this in all of them, with the same arguments and with
+    folders that all can read. Process 0 trains the tokenizer, tokenizes the text, writes the files and shows progress.
 
     Args:
-        corpus: files, folders or patterns, see `lmzoo.data.corpora.read_documents`; or documents, each a list of
-            sentences, in a list or another object that can be iterated over several times; or a mixture of texts, such
-            as `{"films/": 2, "books/": 1}`: files, folders or patterns, and a weight for each. Two thirds of the
-            tokens are then from the films: each text is repeated as often as its share needs. The vocabulary is learned
-            with the same shares.
-        output: the preset's directory, which is written at the end.
-        recipe: how to train.
-        validation: text to evaluate on, given like `corpus`. By default one of every hundred documents of the corpus is
-            held out, or the last one if there are fewer than a hundred; of each text of a mixture.
+        corpus: text to train on: files, folders or patterns, as for `lmzoo.data.corpora.read_documents`; or documents,
+            each a list of sentences, in a list or another object that can be iterated over several times; or a mixture
+            of texts, a dict from files, folders or patterns to weights, such as `{"films/": 2, "books/": 1}`. Two
+            thirds of the tokens are then from the films; texts are repeated as needed. The tokenizer is trained on the
+            same mixture.
+        output: path of the preset's directory, which is written at the end.
+        recipe: settings of the training.
+        validation: held-out text to evaluate on, of the same types as `corpus`. By default one of every hundred
+            documents of each text is held out, or the last one if there are fewer than a hundred.
         work: folder of the run; by default `output` followed by ".work".
-        overwrite: whether an existing preset may be replaced.
-        callbacks: additional callbacks for `fit`.
-        metadata: entries for the preset's `metadata.json`, such as `languages` and `license`.
-        verbose: whether to show progress.
-        say: called with a line of text at each stage; by default lines are printed if `verbose`.
-        field: see `lmzoo.data.corpora.read_documents`.
-        split: see `lmzoo.data.corpora.read_documents`.
-        confirm: called before a new run starts, with the estimated seconds of its training on this machine; it may
-            raise an error to prevent it. Without it, and in several processes, nothing is estimated.
-        weights_dtype: how the preset's files hold the weights: "float16", in half as many bytes, or "float32". Models
-            that are loaded from them are in float32 in any case.
-        states: where the states of the training are saved, a folder or a URL of fsspec such as s3:// or gs://; by
-            default in `work`. A machine that has lost `work` makes the rest of it again and continues.
+        overwrite: bool, whether to replace an existing preset.
+        callbacks: additional Keras callbacks of the training.
+        metadata: dict, entries for the preset's `metadata.json`, such as `languages` and `license`.
+        verbose: bool, whether to show progress.
+        say: function that is called with a line of text at each stage; by default lines are printed if `verbose`.
+        field: str, key of the text in JSON lines, as for `lmzoo.data.corpora.read_documents`.
+        split: bool, whether to split lines into sentences, as for `lmzoo.data.corpora.read_documents`.
+        confirm: function that is called before a new run with the estimated time of its training on this machine, in
+            seconds; it may raise an error to cancel the run. It is not called in several processes.
+        weights_dtype: str, dtype of the weights in the preset's files, "float16" or "float32". Models are loaded in
+            float32 in either case.
+        states: folder, or URL of fsspec such as s3:// or gs://, for the states of the training; by default in `work`. A
+            run that has lost `work` recreates the rest of it and continues.
 
     Returns:
-        Scores on the validation text. For a mixture they are means by the weights of its texts, and the scores on each
-        text are there, too, such as `loss_films`.
+        Scores on the held-out text by name. For a mixture these are means weighted like its texts, with additional
+        scores on each text, such as `loss_films`.
 
     Raises:
         FileNotFoundError: if there is no text.
         FileExistsError: if the preset exists already.
         InterruptedError: after SIGTERM during the training; its state has been saved.
         KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
-        ProcessesError: if several processes have other arguments, or one of them has ended.
-        TypeError: for documents that can be iterated over only once.
-        ValueError: at once, if `work` holds a run with another recipe or on other text, or there is nothing to evaluate
-            on; later, if the text is too small for the vocabulary.
+        ProcessesError: if several processes have different arguments, or one of them has ended.
+        TypeError: if documents can be iterated over only once.
+        ValueError: if `work` holds a run with another recipe or text, if there is no held-out text, or if the text is
+            too small for the vocabulary.
 
     Example:
 
@@ -109,7 +109,8 @@ def pretrain(
     pretrain("sea.txt", "my_bert", recipe, overwrite=True, verbose=False)
     ```
     """
-    recipe, output = recipe or Recipe(), Path(output).expanduser()
+    recipe = recipe or Recipe()
+    output = Path(output).expanduser()
     require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     verbose = verbose and process_index() == 0
     if say is None or process_index():
@@ -118,27 +119,34 @@ def pretrain(
     if output.exists() and not overwrite:
         raise PathExistsError(f"{output} exists already. Pass `overwrite=True` to replace it.")
     texts = read_texts(corpus, field, split)
-    others = None if validation is None else read_texts(validation, field, split)
-    known = {"corpus": identity_of(texts), "validation": others and identity_of(others), "field": field, "split": split}
+    validation_texts = None if validation is None else read_texts(validation, field, split)
+    run_identity = {
+        "corpus": identity_of(texts),
+        "validation": validation_texts and identity_of(validation_texts),
+        "field": field,
+        "split": split,
+    }
     if recipe.init is not None:
-        files = {name: seen for name, seen in listed_files(resolve(recipe.init)).items() if name != "README.md"}
+        files = {name: entry for name, entry in listed_files(resolve(recipe.init)).items() if name != "README.md"}
         digest = hashlib.sha256(json.dumps(files, sort_keys=True).encode()).hexdigest()[:16]
-        known["init"] = {"preset": recipe.init, "sha256": digest}
-    check_same(**{**dataclasses.asdict(recipe), **known})
+        run_identity["init"] = {"preset": recipe.init, "sha256": digest}
+    check_same(**{**dataclasses.asdict(recipe), **run_identity})
     with first_process_first():
-        recipe.remember(work, known)
-    train, held = split_held_out(texts, others)
+        recipe.remember(work, run_identity)
+    train, held_out = split_held_out(texts, validation_texts)
     run = Run(recipe, work, work if states is None else absolute(states), list(callbacks), verbose, say)
     if confirm is not None and not several_processes() and not exists(run.saved().folder):
         say("estimating the time")
         confirm(training_seconds(recipe))
     keras.utils.set_random_seed(recipe.seed)
-    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held)
+    model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held_out)
     half_precision = weights_dtype == "float16"
     _write_preset(model, run, output, overwrite, facts, metadata or {}, half_precision)
     say(f"written to {output}")
-    of_texts = {f"{name}_{text}": value for text, found in facts["of_texts"].items() for name, value in found.items()}
-    return {**facts["scores"], **of_texts}
+    text_scores = {
+        f"{name}_{text}": value for text, scores in facts["of_texts"].items() for name, value in scores.items()
+    }
+    return {**facts["scores"], **text_scores}
 
 
 def _write_preset(
@@ -150,15 +158,16 @@ def _write_preset(
     metadata: Mapping[str, Any],
     half_precision: bool,
 ) -> None:
-    """Save the model, with dropout, dtype and recipes for fine-tuning, and its model card: both or neither."""
+    """Save the model as a preset for fine-tuning, with dropout, fine-tuning recipes and a model card."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
     recipe = run.recipe
-    found = model.backbone.fine_tuning if recipe.init is not None else {}  # searched for, perhaps
-    fine_tuning = found or recipes_by_size(model)
+    # The recipes of an initial preset may come from a search.
+    init_recipes = model.backbone.fine_tuning if recipe.init is not None else {}
+    fine_tuning = init_recipes or recipes_by_size(model)
     changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}
     task = model.copy_with(**changes)
-    begun = "" if recipe.init is None else f", after the weights of {recipe.init}"
-    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens{begun}."
+    origin = "" if recipe.init is None else f", after the weights of {recipe.init}"
+    description = f"{recipe.family} of size {recipe.size}, {facts['tokens'] / 1e6:.3g}M tokens{origin}."
     metadata = {"description": description, **metadata}
 
     def add_card(folder: Path) -> None:

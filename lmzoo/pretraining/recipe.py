@@ -1,4 +1,4 @@
-"""Recipes: how a model is pre-trained."""
+"""Recipes: the settings of pre-training."""
 
 from __future__ import annotations
 
@@ -21,30 +21,30 @@ from lmzoo.registry.family import Family, families, family_of
 from lmzoo.text import Masking
 from lmzoo.training import LAMB, AdamW
 
-_HEAD = 64  # dimensions
+_HEAD_DIM = 64
 # Number of layers, and width; feed-forward layers have four times the width (Turc et al., 2019).
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 PAIRED = ("nsp", "sop")  # objectives on pairs of segments
 OBJECTIVES = ("auto", *PAIRED, "plm", "rtd", "none")
 SCHEDULES = ("linear", "wsd")
-WSD_WARMUP = 500  # steps; not a share of the training, whose length may be changed later
+WSD_WARMUP = 500  # steps; not a fraction, since the length of the training may change later
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
 
 
 @dataclass(frozen=True)
 class Method:
-    """Defaults and limits of the recipes for one way of pre-training.
+    """Defaults and limits of recipes for one pre-training method.
 
     Attributes:
-        learns: what is predicted, in a few words.
-        sequence_length: default of the recipe's field.
-        batch_size: default of the recipe's field.
-        learning_rate: default of the recipe's field; None if it depends on the model's width.
-        words: whether it predicts words, in texts of any length, instead of tokens in packed sequences.
-        causal: whether it predicts the next tokens of full sequences, instead of masked ones.
-        unused: fields of a recipe that it does not use.
-        reason: why it does not use them.
+        learns: str, short description of the predicted tokens.
+        sequence_length: int, default of the recipe's field.
+        batch_size: int, default of the recipe's field.
+        learning_rate: float, default of the recipe's field; None if it depends on the width of the model.
+        words: bool, whether the model predicts words in texts of any length, instead of tokens in packed sequences.
+        causal: bool, whether the model predicts next tokens in full sequences, instead of masked tokens.
+        unused: names of the recipe fields that the method ignores.
+        reason: str, reason for ignoring them.
     """
 
     learns: str
@@ -57,7 +57,7 @@ class Method:
     reason: str = ""
 
 
-# What is learned with an objective in addition to masked tokens, or in place of them, in a few words.
+# Short descriptions of the tokens and relations that are predicted with each objective.
 LEARNS = {
     "nsp": "masked tokens, and next-sentence prediction",
     "sop": "masked tokens, and the order of sentences",
@@ -65,7 +65,7 @@ LEARNS = {
     "rtd": "masked tokens in a generator, and which of its tokens are not the original ones",
 }
 _MASKING = ("objective", "dynamic", "mask_probability", "whole_word")
-# By the kind of the family's pre-training head.
+# Methods by the family's kind of pre-training head.
 METHODS = {
     "bidirectional_lm": Method(
         learns="the next word in each direction",
@@ -88,43 +88,47 @@ METHODS = {
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a model is pre-trained.
+    """The settings of a pre-training run.
 
     Attributes:
-        family: "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", "xlnet", or the
-            name of another registered family.
-        size: "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256". The width is a multiple
-            of 64, the size of a head. For ELMo, one of the names. A feed-forward language model has one layer.
+        family: str, "bert", "roberta", "albert", "elmo", "distilbert", "gpt", "gpt2", "lstm_lm", "ffnn_lm", "xlnet", or
+            the name of another registered family.
+        size: str, "nano", "mini", "small", "medium" or "base"; or layers and width, such as "6x256", with a width that
+            is a multiple of 64, the size of a head. ELMo only has the named sizes. A feed-forward language model has
+            one layer.
         tokens: int, number of tokens to train on, counting repetitions.
         vocabulary_size: int, number of tokens in the vocabulary; for ELMo, number of words that it predicts.
-        words: whether tokens are whole words, the most frequent ones, instead of parts of words; for "lstm_lm" and
-            "ffnn_lm". Other words become `<unk>`, which counts as a word in the perplexity.
-        sequence_length: int, tokens of a sequence in nine tenths of the training, 128 by default; for ELMo, number of
-            words through which gradients flow, 20 by default.
-        positions: int, tokens of the longest sequence; one tenth of the training uses such sequences. Not for ELMo.
-        batch_size: int, sequences of a batch, by default 32, for ELMo 128; smaller for long sequences.
-        learning_rate: float, the peak, by default 1e-3 * sqrt(128 / width), for ELMo 0.2, and for models without
-            attention that of `CausalLM`, 0.01.
-        optimizer: "adamw" or "lamb". Not for ELMo, which uses Adagrad.
-        schedule: "linear", a rise of the learning rate over a tenth of the training and a linear decay to 0; or "wsd",
-            a rise over 500 steps, a constant rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
-            decay of `lmzoo.training.LateDecay`): such a run can be made longer by more `tokens`. Not for ELMo.
-        objective: "nsp", "sop", "plm", "rtd", "none", or "auto" for that of the family, or of the heads in `init`;
-            pairs are for BERT and ALBERT, "plm" is for XLNet, and "rtd" for ELECTRA and ALBERT.
-        dynamic: whether each batch draws new masks; if not, a sequence keeps its masks. Not for ELMo and
+        words: bool, whether tokens are the most frequent words instead of subwords; for "lstm_lm" and "ffnn_lm". Other
+            words become `<unk>`, which counts as a word in the perplexity.
+        sequence_length: int, maximum number of tokens of a sequence in nine tenths of the training, by default 128; for
+            ELMo, number of words that gradients flow through, by default 20.
+        positions: int, number of positions of the model, the maximum length of sequences in one tenth of the training.
+            Not for ELMo.
+        batch_size: int, number of sequences in a batch, by default 32, for ELMo 128; batches of long sequences are
+            smaller.
+        learning_rate: float, peak learning rate, by default 1e-3 * sqrt(128 / width), for ELMo 0.2, and for models
+            without attention 0.01, the default of `CausalLM`.
+        optimizer: str, "adamw" or "lamb". Not for ELMo, which uses Adagrad.
+        schedule: str, "linear", a warm-up over a tenth of the training and a linear decay to 0; or "wsd", a warm-up
+            over 500 steps, a constant learning rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
+            decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by more `tokens`. Not for ELMo.
+        objective: str, "nsp", "sop", "plm", "rtd", "none", or "auto" for the objective of the family or of the heads in
+            `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", and ELECTRA and ALBERT "rtd".
+        dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo and
             causal families.
-        mask_probability: float, share of the tokens to predict. Not for ELMo and causal families.
-        whole_word: whether all tokens of a word are masked together; ALBERT always does that. Not for ELMo and causal
-            families.
-        dtype: a dtype policy, such as "mixed_bfloat16".
+        mask_probability: float, fraction of the tokens to predict. Not for ELMo and causal families.
+        whole_word: bool, whether all tokens of a word are masked together, which is always the case for ALBERT. Not for
+            ELMo and causal families.
+        dtype: str, dtype policy, such as "mixed_bfloat16".
         seed: int, seed of all randomness.
         accumulate: int, number of batches whose gradients are accumulated for one step. Not for ELMo.
-        remat: whether blocks are computed again in the backward pass, to save memory. Not for ELMo.
-        init: a preset whose weights the training begins with, instead of random ones; `from_preset` takes its family,
-            size, vocabulary and positions as well. Not for ELMo.
+        remat: bool, whether blocks are recomputed in the backward pass to save memory. Not for ELMo.
+        init: str, preset with the initial weights; None for random weights. `from_preset` also takes the family, size,
+            vocabulary and positions from the preset. Not for ELMo.
 
     Raises:
-        ValueError: naming a field that is unknown, too small or unused by the family, and what is allowed.
+        ValueError: if a field is unknown, out of range or unused by the family; the message names it and the allowed
+            values.
 
     Example:
 
@@ -158,17 +162,17 @@ class Recipe:
 
     @classmethod
     def from_preset(cls, preset: str | Path, **settings: Any) -> Recipe:
-        """Return the recipe of a training that continues from a preset, for example on text of your own domain.
+        """Make a recipe for continued pre-training from a preset, for example on text of your own domain.
 
-        Its family, size, vocabulary and number of positions are those of the preset, and by default its objective.
+        The preset determines the family, size, vocabulary and number of positions, and by default the objective.
 
         Args:
-            preset: as for `lmzoo.models.Backbone.from_preset`.
-            **settings: other fields of the recipe; `positions` may be smaller than the preset's.
+            preset: name, path or URL of the preset, as for `lmzoo.models.Backbone.from_preset`.
+            **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: as for `Recipe`; for an unknown preset, for a field that contradicts it, or for one of ELMo,
-                whose language model `lmzoo.models.BidirectionalLM` continues.
+            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or of ELMo, whose
+                training `lmzoo.models.BidirectionalLM` continues.
 
         Example:
 
@@ -178,31 +182,31 @@ class Recipe:
         Recipe.from_preset("bert_nano_en_uncased", tokens=5_000_000).size  # "6x256"
         ```
         """
-        return cls(**{**_traits(preset), **settings, "init": str(preset)})
+        return cls(**{**_preset_fields(preset), **settings, "init": str(preset)})
 
     def __post_init__(self) -> None:
-        known: dict[str, Collection[str]] = {
+        allowed_values: dict[str, Collection[str]] = {
             "family": families(),
             "optimizer": OPTIMIZERS,
             "schedule": SCHEDULES,
             "objective": OBJECTIVES,
             "dtype": DTYPES,
         }
-        for name, values in known.items():
+        for name, values in allowed_values.items():
             require(getattr(self, name) in values, name, f"one of {', '.join(values)}", getattr(self, name))
-        for name, value in (_traits(self.init) if self.init is not None else {}).items():
-            found = getattr(self, name)
-            fits = found == value or (name == "positions" and is_integer(found, 1, value))
-            require(fits, name, f"{value!r}, as in the preset {self.init}", found, "Leave out one of both.")
+        for name, value in (_preset_fields(self.init) if self.init is not None else {}).items():
+            current = getattr(self, name)
+            is_valid = current == value or (name == "positions" and is_integer(current, 1, value))
+            require(is_valid, name, f"{value!r}, as in the preset {self.init}", current, "Leave out one of both.")
         width = self.shape[1]
         method = self.method
         if self.attends:
             rate = 1e-3 * math.sqrt(128 / width)
         else:
-            usual = self.family_record.backbone.usual_recipes
-            rate = method.learning_rate or usual[self.family_record.pretrained_head].learning_rate
-        own = {"sequence_length": method.sequence_length, "batch_size": method.batch_size, "learning_rate": rate}
-        for name, value in own.items():
+            recipes = self.family_record.backbone.usual_recipes
+            rate = method.learning_rate or recipes[self.family_record.pretrained_head].learning_rate
+        defaults = {"sequence_length": method.sequence_length, "batch_size": method.batch_size, "learning_rate": rate}
+        for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         self._check_family()
@@ -210,15 +214,15 @@ class Recipe:
 
     @property
     def family_record(self) -> Family:
-        """The family's record."""
+        """Record of the family."""
         return families()[self.family]
 
     @property
     def method(self) -> Method:
-        """Defaults and limits of recipes for the family.
+        """Pre-training method of the family.
 
         Raises:
-            ValueError: for a family that learns from pairs of texts, or that is not trained from scratch.
+            ValueError: if the family learns from pairs of texts, or is not trained from scratch.
         """
         if self.family_record.backbone.reads_source:
             raise ValueError(f"{self.family} learns from pairs of texts, not from texts: use `lmzoo fit`.")
@@ -231,20 +235,20 @@ class Recipe:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of layers, and width.
+        """Number of layers, and width, of `size`.
 
         Raises:
-            ValueError: for a `size` that is neither a name nor layers and width.
+            ValueError: if `size` is neither a name nor layers and width.
         """
         if self.size in SIZES:
             return SIZES[self.size]
-        named = ", ".join(SIZES)
-        if self.method.words or not (found := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(self.size))):
-            other = "" if self.method.words else ', or layers and width such as "6x256"'
-            raise ArgumentError(f"`size` must be one of {named}{other}, got {self.size!r}.", "size")
-        layers, width = map(int, found.groups())
-        fits = width % _HEAD == 0 or self.init is not None
-        require(fits, "size", f"layers and a width that is a multiple of {_HEAD}, such as 6x256", self.size)
+        names = ", ".join(SIZES)
+        if self.method.words or not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", str(self.size))):
+            alternative = "" if self.method.words else ', or layers and width such as "6x256"'
+            raise ArgumentError(f"`size` must be one of {names}{alternative}, got {self.size!r}.", "size")
+        layers, width = map(int, match.groups())
+        is_valid = width % _HEAD_DIM == 0 or self.init is not None
+        require(is_valid, "size", f"layers and a width that is a multiple of {_HEAD_DIM}, such as 6x256", self.size)
         return layers, width
 
     @property
@@ -254,18 +258,22 @@ class Recipe:
 
     @property
     def masking(self) -> Masking:
-        """How tokens are masked: as in the family, with the recipe's settings."""
-        usual = self.family_record.masking
-        whole_word = usual.whole_word or self.whole_word
-        return replace(usual, probability=self.mask_probability, whole_word=whole_word, dynamic=self.dynamic)
+        """Masking of the family, with the settings of the recipe."""
+        family_masking = self.family_record.masking
+        whole_word = family_masking.whole_word or self.whole_word
+        return replace(family_masking, probability=self.mask_probability, whole_word=whole_word, dynamic=self.dynamic)
 
     @property
     def batch_settings(self) -> tuple[int, int, float]:
-        """Sequence length, batch size and learning rate, none of which is None after construction."""
+        """Sequence length, batch size and learning rate, with defaults in place of None."""
         return cast("tuple[int, int, float]", (self.sequence_length, self.batch_size, self.learning_rate))
 
     def _check_family(self) -> None:
-        """Check that no field is set that the family does not use."""
+        """Check that the family supports the fields that are set.
+
+        Raises:
+            ValueError: if it does not.
+        """
         defaults = _defaults()
         unused = [name for name in self.method.unused if getattr(self, name) != defaults[name]]
         if unused:
@@ -279,56 +287,77 @@ class Recipe:
             )
         allowed = _objectives(self.family_record)
         if self.objective not in allowed:
-            able = [name for name, family in families().items() if self.objective in _objectives(family)]
+            supporting = [name for name, family in families().items() if self.objective in _objectives(family)]
             raise ArgumentError(
                 f"`objective` must be {' or '.join(allowed)} for {self.family}, got {self.objective!r}, which is for "
-                f"{', '.join(able)}.",
+                f"{', '.join(supporting)}.",
                 "objective",
             )
 
     def _check_numbers(self) -> None:
-        pair = (self.family_record.objective if self.objective == "auto" else self.objective) in PAIRED
-        length, words = (1, 4) if self.method.words else (self.family_record.packing.overhead(pair) + 1 + pair, 1)
-        least = {"tokens": 1, "vocabulary_size": words, "sequence_length": length, "positions": length}
-        for name, value in {**least, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
-            found = getattr(self, name)
-            require(is_number(found, value), name, f"at least {value} for {self.family}", found)
+        """Check the ranges of all numbers.
+
+        Raises:
+            ValueError: if a number is out of range.
+        """
+        has_pairs = (self.family_record.objective if self.objective == "auto" else self.objective) in PAIRED
+        min_length, min_vocabulary = (
+            (1, 4) if self.method.words else (self.family_record.packing.overhead(has_pairs) + 1 + has_pairs, 1)
+        )
+        minima = {
+            "tokens": 1,
+            "vocabulary_size": min_vocabulary,
+            "sequence_length": min_length,
+            "positions": min_length,
+        }
+        for name, minimum in {**minima, "batch_size": 1, "accumulate": 1, "seed": 0}.items():
+            value = getattr(self, name)
+            require(is_number(value, minimum), name, f"at least {minimum} for {self.family}", value)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
         rate = self.learning_rate
-        fits = rate is not None and is_number(rate) and 0 < rate < math.inf
-        require(fits, "learning_rate", "above 0", rate)
+        is_valid = rate is not None and is_number(rate) and 0 < rate < math.inf
+        require(is_valid, "learning_rate", "above 0", rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
-        """Write the recipe and the identity of its text to the folder of a run, which must not hold another run.
+        """Write the recipe and the identity of its text to the folder of a run.
 
-        A folder without results yet takes any recipe, and a run with the schedule "wsd" one with more tokens. `text`
-        holds values that JSON can hold.
+        If the folder already has results, they must be of the same recipe and text; a run with the schedule "wsd" may
+        get more tokens.
+
+        Args:
+            folder: folder of the run.
+            text: JSON object, the identity of the text.
 
         Raises:
-            ValueError: if the folder holds a run with another recipe or on other text, or recipe.json is damaged.
+            ValueError: if the folder holds a run with another recipe or text, or its recipe.json is damaged.
         """
-        found, file = {**dataclasses.asdict(self), **text}, folder / "recipe.json"
-        made = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
-        if file.exists() and made and not self._continues(file, found):
+        settings = {**dataclasses.asdict(self), **text}
+        file = folder / "recipe.json"
+        has_results = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
+        if file.exists() and has_results and not self._check_stored(file, settings):
             return
         with atomic_file(file) as temporary:
-            write_json(temporary.parent, temporary.name, found)
+            write_json(temporary.parent, temporary.name, settings)
 
-    def _continues(self, file: Path, found: Mapping[str, object]) -> bool:
-        """Check that the recipe in a file is this one, and return whether this one has more tokens, as it then may."""
+    def _check_stored(self, file: Path, settings: Mapping[str, object]) -> bool:
+        """Check that a run with the stored settings may continue, and return whether it gets more tokens.
+
+        Raises:
+            ValueError: if other settings than the tokens of a "wsd" run differ, or the file is damaged.
+        """
         folder = file.parent
         try:
             stored = json.loads(file.read_text("utf-8"))
         except ValueError as error:
             message = f"{file} is damaged ({error}). Pass another `work`, or remove {folder}."
             raise ArgumentError(message, "work") from None
-        known = {**_defaults(), **stored}  # recipes of earlier versions lack fields, which had today's defaults
-        grown = self.schedule == "wsd" and self.tokens > known["tokens"]
+        stored_settings = {**_defaults(), **stored}  # fields that earlier versions lacked had today's defaults
+        is_extended = self.schedule == "wsd" and self.tokens > stored_settings["tokens"]
         changed = [
-            f"`{name}`{_difference(known.get(name), value)}"
-            for name, value in found.items()
-            if known.get(name) != value and not (grown and name == "tokens")
+            f"`{name}`{_describe_difference(stored_settings.get(name), value)}"
+            for name, value in settings.items()
+            if stored_settings.get(name) != value and not (is_extended and name == "tokens")
         ]
         if changed:
             raise ArgumentError(
@@ -336,20 +365,25 @@ class Recipe:
                 "start from scratch.",
                 "work",
             )
-        return grown
+        return is_extended
 
 
-def _traits(preset: str | Path) -> dict[str, Any]:
-    """Return the fields of a recipe that a preset determines."""
+def _preset_fields(preset: str | Path) -> dict[str, Any]:
+    """Return the recipe fields that a preset determines.
+
+    Raises:
+        ValueError: if training cannot continue from the preset.
+    """
     backbone = Backbone.from_preset(preset, load_weights=False)
-    family, config = family_of(backbone), backbone.config
+    family = family_of(backbone)
+    config = backbone.config
     if METHODS[family.pretrained_head].words:
         raise ValueError(
             f"`init`: {preset} is of the family {family.name}, whose training does not continue from a preset here: "
             "call `fit` of `lmzoo.models.BidirectionalLM.from_preset`."
         )
     shape = getattr(config, "num_layers", 1), config.hidden_dim  # a feed-forward language model has one layer
-    size = next((name for name, known in SIZES.items() if known == shape), f"{shape[0]}x{shape[1]}")
+    size = next((name for name, named_shape in SIZES.items() if named_shape == shape), f"{shape[0]}x{shape[1]}")
     return {
         "family": family.name,
         "size": size,
@@ -359,25 +393,27 @@ def _traits(preset: str | Path) -> dict[str, Any]:
 
 
 def _objectives(family: Family) -> tuple[str, ...]:
-    """Return the objectives that a family can be pre-trained with."""
+    """Return the objectives that a family supports in pre-training."""
     if family.pretrained_head != "pretraining":
         return ("auto",)
     if family.objective == "plm":
         return "auto", "plm"
-    # Embeddings of a width of their own are those that a generator can share.
-    narrow = any(field.name == "embedding_dim" for field in dataclasses.fields(family.backbone.config_class))
-    return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if narrow else ()), "none")
+    # A generator can share the embeddings only if their width is a setting.
+    has_embedding_dim = any(field.name == "embedding_dim" for field in dataclasses.fields(family.backbone.config_class))
+    return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if has_embedding_dim else ()), "none")
 
 
 def _defaults() -> dict[str, Any]:
+    """Return the defaults of all recipe fields by name."""
     return {field.name: field.default for field in dataclasses.fields(Recipe)}
 
 
-def _difference(stored: object, found: object) -> str:
-    """Return what identified a text and identifies it now, in brackets; nothing for other fields."""
-    if not isinstance(stored, dict) and not isinstance(found, dict):
+def _describe_difference(stored: object, current: object) -> str:
+    """Return the stored and the current identity of a text in brackets, or "" for other fields."""
+    if not isinstance(stored, dict) and not isinstance(current, dict):
         return ""
-    was, now = (
-        ", ".join(f"{k} {v}" for k, v in text.items()) if isinstance(text, dict) else "none" for text in (stored, found)
+    stored_text, current_text = (
+        ", ".join(f"{k} {v}" for k, v in text.items()) if isinstance(text, dict) else "none"
+        for text in (stored, current)
     )
-    return f" ({was}; now {now})"
+    return f" ({stored_text}; now {current_text})"

@@ -1,4 +1,4 @@
-"""A run of pre-training: its files, and its calls of `fit`."""
+"""The files and the training of a pre-training run."""
 
 from __future__ import annotations
 
@@ -23,18 +23,23 @@ from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.run_state import RunStates
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # batches between two lines of the log, and at most between two saved states
+ROUND = 200  # batches of an epoch: between lines of the log, and at most between saved states
 _STATES = "states"
-MINUTES = 5.0  # another state is saved when the last one is older
+MINUTES = 5.0  # maximum time between saved states
 
 
 class Facts(TypedDict):
     """Results of a training, for the model card.
 
-    `scores` are those on all held-out text, for a mixture the mean by the shares of its texts, and `of_texts` those on
-    each of its texts. `text` and `held_out` describe the text to train and to evaluate on. `tokens` counts the tokens
-    seen, `seconds` is the time of the last start of the run. `fixed` replaces fields of the recipe, or
-    hides them if None.
+    Attributes:
+        scores: scores on the held-out text by name; for a mixture, weighted means over its texts.
+        of_texts: for a mixture, scores by name on each text.
+        text: str, description of the text to train on.
+        held_out: str, description of the held-out text.
+        tokens: float, number of tokens seen.
+        steps: int, number of steps.
+        seconds: float, training time since the last start of the run.
+        fixed: values that replace fields of the recipe on the card; None hides a field.
     """
 
     scores: dict[str, float]
@@ -49,15 +54,15 @@ class Facts(TypedDict):
 
 @dataclass(frozen=True)
 class Run:
-    """What all parts of a run share.
+    """The settings and folders of a pre-training run.
 
     Attributes:
-        recipe: how to train.
+        recipe: settings of the training.
         work: folder for intermediate results.
-        states: folder, or URL, of the folders with the saved states.
-        callbacks: additional callbacks for `fit`.
-        verbose: whether to show progress.
-        say: called with a line of text at each stage.
+        states: folder, or URL, with the folders of saved states.
+        callbacks: additional Keras callbacks of the training.
+        verbose: bool, whether to show progress.
+        say: function that is called with a line of text at each stage.
     """
 
     recipe: Recipe
@@ -68,38 +73,49 @@ class Run:
     say: Callable[[str], None]
 
     def saved(self, last: int | None = None) -> RunStates:
-        """Return the saved states; those of the decay of a run of `last` batches, if given."""
+        """Return the saved states of the run, or the states in the decay of a run of `last` batches."""
         return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
     def warnings_said(self) -> Iterator[None]:
-        """Pass the text warnings of a `with` block to `say` instead of issuing them."""
+        """Pass warnings about texts in the block to `say` instead of issuing them."""
         with collect_warnings() as messages:
             yield
         for message in messages:
             self.say(message)
 
     def batches(self, tokens: float, batch_tokens: float) -> int:
-        """Return number of batches of `batch_tokens` tokens each that hold `tokens`: whole steps, at least one."""
+        """Return the number of batches for `tokens` tokens, in whole steps and at least one.
+
+        Args:
+            tokens: float, number of tokens of the training.
+            batch_tokens: float, mean number of tokens in a batch.
+        """
         accumulate = self.recipe.accumulate
         return accumulate * max(1, round(tokens / batch_tokens / accumulate))
 
     def fit(
         self, model: Task, x: Any, batches: int, batch_tokens: float, decay: int | None = None, **arguments: Any
     ) -> float:
-        """Train for a number of batches, or for the rest of them if the run was stopped before; return the seconds.
+        """Train for a number of batches in all, continuing from saved states, and return the time in seconds.
 
-        `arguments` are others of `fit`. What follows the first `decay` batches depends on the number of batches: the
-        state before it is kept, from which a run with more of them continues.
+        Args:
+            model: the model to train.
+            x: inputs of its `fit`.
+            batches: int, total number of batches.
+            batch_tokens: float, mean number of tokens in a batch.
+            decay: int, number of batches before the decay of the learning rate. The state before it is kept, since a
+                longer run continues from there; None if there is no such decay.
+            **arguments: other arguments of `fit`.
 
         Raises:
             InterruptedError: after SIGTERM.
             KeyboardInterrupt: after Ctrl-C.
         """
-        begun = time.perf_counter()
-        resume = _Ending(self, batches, decay)
+        started_at = time.perf_counter()
+        checkpoint = _EndingCheckpoint(self, batches, decay)
         accumulate = self.recipe.accumulate
-        shown = Throughput(accumulate * batch_tokens, batches // accumulate, self.verbose, self.say)
+        throughput = Throughput(accumulate * batch_tokens, batches // accumulate, self.verbose, self.say)
         self.say("compiling the first step")
         log = keras.callbacks.CSVLogger(self.work / "log.csv" if process_index() == 0 else os.devnull, append=True)
         try:
@@ -109,48 +125,55 @@ class Run:
                 steps_per_epoch=ROUND,
                 seed=self.recipe.seed,
                 verbose=0,
-                callbacks=[shown, log, *self.callbacks, resume],
+                callbacks=[throughput, log, *self.callbacks, checkpoint],
                 **arguments,
             )
         finally:
-            for callback in (shown, log):
-                callback.on_train_end()  # closes the bar and the file, also after an error
-        return time.perf_counter() - begun
+            for callback in (throughput, log):
+                callback.on_train_end()  # closes the progress bar and the file even after an error
+        return time.perf_counter() - started_at
 
 
-class _Ending(ResumableCheckpoint):
-    """A checkpoint that ends the training after `last` batches in all, even in the middle of an epoch.
+class _EndingCheckpoint(ResumableCheckpoint):
+    """A checkpoint that ends the training after `last` batches in all, even within an epoch.
 
-    The states of the batches after the first `decay` are in a folder for this number of batches.
+    States after the first `decay` batches are stored in a folder for this value of `last`.
     """
 
     def __init__(self, run: Run, last: int, decay: int | None) -> None:
         super().__init__(run.saved().folder, minutes=MINUTES)
-        self.run, self.last, self.decay = run, last, decay
+        self.run = run
+        self.last = last
+        self.decay = decay
         self._last_states = self._states if decay is None else run.saved(last)
 
     def restore(self, model: keras.Model, data: object, epochs: int, steps: int, done: int) -> tuple[int, bool]:
-        """See `ResumableCheckpoint`; a finished run has no epochs left."""
+        """Restore the newest saved state; after a finished run, return the end of all epochs as its position."""
         if self._last_states.names():
             self._states = self._last_states
-        done, same = super().restore(model, data, epochs, steps, done)
+        done, same_schedule = super().restore(model, data, epochs, steps, done)
         if done:
             self.run.say(f"continuing after step {done // self.run.recipe.accumulate:,}")
-        return (epochs * steps if done >= self.last else done), same
+        return (epochs * steps if done >= self.last else done), same_schedule
 
     def end_by_signal(self, number: int) -> None:
-        """See `ResumableCheckpoint`; every signal is an error, so that nothing is evaluated."""
-        done = self._done // self.run.recipe.accumulate
+        """Raise an error for every signal, so that the model is not evaluated.
+
+        Raises:
+            InterruptedError: after SIGTERM.
+            KeyboardInterrupt: after SIGINT.
+        """
+        steps = self._done // self.run.recipe.accumulate
         error = KeyboardInterrupt if number == signal.SIGINT else InterruptedError
-        raise error(f"Stopped after step {done:,}. The same command continues from {self.run.work}.")
+        raise error(f"Stopped after step {steps:,}. The same command continues from {self.run.work}.")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """See `ResumableCheckpoint`; saves after the last batch, and before the decay."""
+        """Count the step, and also save the state after the last batch and before the decay."""
         super().on_train_batch_end(batch, logs)
-        ends = self._done == self.last
-        if self._done % self._steps and (ends or self._done == self.decay):
+        is_last = self._done == self.last
+        if self._done % self._steps and (is_last or self._done == self.decay):
             self._save()
-        if ends:
+        if is_last:
             self.model.stop_training = True
 
     def _save(self) -> None:

@@ -1,4 +1,4 @@
-"""The documents to train on, and those that are held out, of one text or of a mixture of several."""
+"""Training documents and held-out documents of a text or of a mixture of texts."""
 
 from __future__ import annotations
 
@@ -20,111 +20,129 @@ from lmzoo.text.word_splitting import words_of
 
 Text: TypeAlias = str | Path | Iterable[str | Path] | Iterable[Sequence[str]] | Mapping[str, float]
 
-_HELD_OUT = 100  # one of so many documents is held out
-_HEAD = 1 << 16  # bytes at the beginning of a file that are compared, in addition to its name and size
+_HELD_OUT_INTERVAL = 100  # every hundredth document is held out
+_HEAD_BYTES = 1 << 16  # beginning of a file that identifies it, with its name and size
 
 
 class TextSource:
-    """Documents in files or in memory, which can be iterated over several times.
+    """A text of documents in files or in memory, which can be iterated over several times.
 
-    `source` is files, folders or patterns, or documents, each a list of sentences; for `field` and `split` see
-    `lmzoo.data.corpora.read_documents`. In a mixture each text has a `name`, and a `share` of the tokens.
+    Args:
+        source: files, folders or patterns; or documents, each a list of sentences.
+        field: str, key of the text in JSON lines, as for `lmzoo.data.corpora.read_documents`.
+        split: bool, whether to split lines into sentences, as for `lmzoo.data.corpora.read_documents`.
+        name: str, name of the text in a mixture.
+        share: float, fraction of the tokens of a mixture.
 
     Raises:
-        TypeError: for a source that can be iterated over only once, or not at all.
+        TypeError: if the source cannot be iterated over several times.
     """
 
     def __init__(
         self, source: Any, field: str = "text", split: bool = True, name: str = "", share: float = 1.0
     ) -> None:
-        self.name, self.share = name, share
+        self.name = name
+        self.share = share
         if isinstance(source, Iterator):
             raise TypeError(
                 f"Text is read several times, which a {type(source).__name__} does not allow: pass a list, or an "
                 "object whose `__iter__` starts from the beginning."
             )
-        listed = [source] if isinstance(source, (str, Path)) else source
-        check_documents(listed)
-        self.in_files = isinstance(next(iter(listed), None), (str, Path))
-        self._source, self._field, self._split = listed, field, split
+        sources = [source] if isinstance(source, (str, Path)) else source
+        check_documents(sources)
+        self.in_files = isinstance(next(iter(sources), None), (str, Path))
+        self._source = sources
+        self._field = field
+        self._split = split
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Return the documents as lists of sentences."""
+        """Return an iterator over documents, each a list of sentences."""
         if self.in_files:
             return read_documents(self._source, self._field, self._split)
         return split_documents(self._source, self._field, self._split)
 
     def files(self) -> list[str]:
-        """Return the files; none if the documents are in memory."""
+        """Return the paths of all files; an empty list for documents in memory."""
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, object]:
-        """Identify the text: by the names, sizes and beginnings of files, or by all documents in memory.
+        """Return values that identify the text in a saved run, with a digest of the files' beginnings or all documents.
 
         Raises:
             FileNotFoundError: if a file does not exist.
         """
         digest = hashlib.sha256()
-        found: dict[str, object] = {}
+        sizes: dict[str, object] = {}
         if self.in_files:
-            paths, size = self.files(), 0
+            paths = self.files()
+            size = 0
             for path in paths:
                 with open_to_read(path) as file:
-                    digest.update(f"{os.path.basename(path)}\n{size_of(path)}\n".encode() + file.read(_HEAD))
+                    digest.update(f"{os.path.basename(path)}\n{size_of(path)}\n".encode() + file.read(_HEAD_BYTES))
                 size += size_of(path)
-            found = {"files": len(paths), "bytes": size}
+            sizes = {"files": len(paths), "bytes": size}
         else:
             for document in self:
                 digest.update("\n".join([*document, "\n"]).encode())
-        return {**found, "sha256": digest.hexdigest()[:16]}
+        return {**sizes, "sha256": digest.hexdigest()[:16]}
 
 
 class TrainingDocuments:
-    """The documents of a text, or the one of `every` that is held out (`held`), or the others."""
+    """The training documents or the held-out documents of a text.
+
+    Args:
+        text: the text.
+        every: int, number of documents of which the last one is held out; None to use all documents.
+        held: bool, whether to use the held-out documents instead of the training documents.
+    """
 
     def __init__(self, text: TextSource, every: int | None = None, held: bool = False) -> None:
-        self.text, self.every, self.held = text, every, held
-        self.name, self.share = text.name, text.share
+        self.text = text
+        self.every = every
+        self.held = held
+        self.name = text.name
+        self.share = text.share
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield the documents as lists of sentences."""
+        """Yield documents, each a list of sentences."""
         for i, document in enumerate(self.text):
             if self.every is None or (i % self.every == self.every - 1) == self.held:
                 yield document
 
 
 class MixedDocuments:
-    """The documents of several texts, repeated or left out evenly so that each text has its share of the characters."""
+    """The documents of several texts, repeated or skipped so that each text has its share of the characters."""
 
     def __init__(self, texts: Sequence[TrainingDocuments]) -> None:
         self._texts = texts
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield the documents as lists of sentences; as many characters as all texts have."""
+        """Yield documents, each a list of sentences, with as many characters in total as all texts."""
         if len(self._texts) == 1:
             yield from self._texts[0]
             return
         sizes = [sum(len(sentence) for document in text for sentence in document) for text in self._texts]
         for text, size in zip(self._texts, sizes, strict=True):
-            times, due = text.share * sum(sizes) / size, 0.5
+            repetitions = text.share * sum(sizes) / size
+            due = 0.5  # copies of the next document, accumulated
             for document in text:
-                due += times
+                due += repetitions
                 yield from itertools.repeat(document, int(due))
                 due %= 1
 
 
 def read_texts(source: Any, field: str = "text", split: bool = True) -> list[TextSource]:
-    """Return the text of a source, or the texts of a mixture, each with its name and share.
+    """Return the texts of a mixture, or a list with a single text.
 
     Args:
-        source: as for `TextSource`; or a mixture, a mapping from files, folders or patterns to weights.
-        field: see `lmzoo.data.corpora.read_documents`.
-        split: see `lmzoo.data.corpora.read_documents`.
+        source: source of a `TextSource`; or a mixture, a dict from files, folders or patterns to weights.
+        field: str, key of the text in JSON lines, as for `lmzoo.data.corpora.read_documents`.
+        split: bool, whether to split lines into sentences, as for `lmzoo.data.corpora.read_documents`.
 
     Raises:
         FileNotFoundError: if a file of a mixture does not exist.
-        TypeError: as `TextSource`; for a mixture of something else than files.
-        ValueError: for a weight that is not above 0, or a file in two texts.
+        TypeError: if the source cannot be iterated over several times, or a mixture has keys that are not paths.
+        ValueError: if a weight is not above 0, or a file belongs to two texts.
     """
     if not isinstance(source, Mapping):
         return [TextSource(source, field, split)]
@@ -134,7 +152,7 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
             raise TypeError(f"A mixture has files, folders or patterns and their weights, got {path!r:.60}.")
         allowed = "a finite number above 0"
         require(is_number(weight, 0) and 0 < weight < math.inf, f"the weight of {path}", allowed, weight)
-    names = _names(list(source)) if len(source) > 1 else [""]
+    names = _name_texts(list(source)) if len(source) > 1 else [""]
     weights = [float(weight) for weight in source.values()]
     shares = [weight / sum(weights) for weight in weights]
     parts = zip(source, names, shares, strict=True)
@@ -147,12 +165,12 @@ def read_texts(source: Any, field: str = "text", split: bool = True) -> list[Tex
     return texts
 
 
-def _names(paths: Sequence[str | Path]) -> list[str]:
-    """Return a name for each file, folder or pattern: its last part, without wildcards and suffixes."""
+def _name_texts(paths: Sequence[str | Path]) -> list[str]:
+    """Return a unique name for each file, folder or pattern: its last part without wildcards and suffixes."""
     names: list[str] = []
     for path in paths:
         parts = [re.split(r"[*?\[.]", part)[0] for part in str(path).split("/")]
-        words = [found for part in parts if (found := re.sub(r"\W+", "_", part).strip("_"))]
+        words = [word for part in parts if (word := re.sub(r"\W+", "_", part).strip("_"))]
         name = words[-1] if words else "text"
         candidates = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
         names.append(next(candidate for candidate in candidates if candidate not in names))
@@ -160,12 +178,12 @@ def _names(paths: Sequence[str | Path]) -> list[str]:
 
 
 def describe_shares(texts: Sequence[TrainingDocuments]) -> str:
-    """Return the shares of the texts of a mixture, after a colon; nothing for one text."""
+    """Return the shares of the texts of a mixture, such as ": 66.7% films, 33.3% books", or "" for one text."""
     return ": " + ", ".join(f"{text.share:.1%} {text.name}" for text in texts) if len(texts) > 1 else ""
 
 
 def identity_of(texts: Sequence[TextSource]) -> dict[str, object]:
-    """Identify a text, or the texts of a mixture and their shares; see `TextSource.identity`."""
+    """Return values that identify a text, or the texts of a mixture and their shares, in a saved run."""
     if len(texts) == 1:
         return texts[0].identity()
     return {text.name: {"share": round(text.share, 9), **text.identity()} for text in texts}
@@ -174,39 +192,42 @@ def identity_of(texts: Sequence[TextSource]) -> dict[str, object]:
 def split_held_out(
     corpus: Sequence[TextSource], validation: Sequence[TextSource] | None
 ) -> tuple[list[TrainingDocuments], list[TrainingDocuments]]:
-    """Return the documents to train on and those to evaluate on, of each text.
+    """Return the training documents and the held-out documents of each text.
 
-    Without `validation`, one of every hundred documents of each text is held out, or the last one if there are fewer
-    than a hundred.
+    Args:
+        corpus: the texts to train on.
+        validation: the held-out texts; None to hold out one of every hundred documents of each text, or the last one if
+            there are fewer than a hundred.
 
     Raises:
-        ValueError: if a text has no words, or a file is for both.
+        ValueError: if a text has no words or only one document, or a file is in both `corpus` and `validation`.
     """
     if validation is not None:
-        known = {absolute(file) for text in corpus for file in text.files()}
-        if both := [file for text in validation for file in text.files() if absolute(file) in known]:
-            message = f"{', '.join(both)}: text to train on and to evaluate on (`validation`) must differ."
+        corpus_files = {absolute(file) for text in corpus for file in text.files()}
+        if shared := [file for text in validation for file in text.files() if absolute(file) in corpus_files]:
+            message = f"{', '.join(shared)}: text to train on and to evaluate on (`validation`) must differ."
             raise ArgumentError(message, "validation")
-        train, held = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
+        train, held_out = ([TrainingDocuments(text) for text in texts] for texts in (corpus, validation))
     else:
-        train, held = [], []
+        train = []
+        held_out = []
         for text in corpus:
-            count = sum(1 for _ in itertools.islice(text, _HELD_OUT))
+            count = sum(1 for _ in itertools.islice(text, _HELD_OUT_INTERVAL))
             if count == 1:
                 raise ArgumentError(
-                    f"{_called(text, 'The corpus')} holds 1 document, too few to hold any out: pass text to evaluate "
-                    "on (`validation`), or put blank lines between documents.",
+                    f"{_describe_text(text, 'The corpus')} holds 1 document, too few to hold any out: pass text to "
+                    "evaluate on (`validation`), or put blank lines between documents.",
                     "validation",
                 )
             train.append(TrainingDocuments(text, count))
-            held.append(TrainingDocuments(text, count, held=True))
-    for documents, name in ((train, "corpus"), (held, "text to evaluate on (`validation`)")):
+            held_out.append(TrainingDocuments(text, count, held=True))
+    for documents, name in ((train, "corpus"), (held_out, "text to evaluate on (`validation`)")):
         for part in documents:
             if not any(words_of(sentence) for document in part for sentence in document):
-                raise ValueError(f"There are no words in {_called(part.text, f'the {name}')}.")
-    return train, held
+                raise ValueError(f"There are no words in {_describe_text(part.text, f'the {name}')}.")
+    return train, held_out
 
 
-def _called(text: TextSource, what: str) -> str:
-    """Return what a message calls a text: in a mixture, its name as well."""
+def _describe_text(text: TextSource, what: str) -> str:
+    """Return the description of a text in a message: `what`, and in a mixture its name."""
     return f"{what}, in the text {text.name}," if text.name else what

@@ -1,4 +1,4 @@
-"""The registries of families and of tasks, by the kind of their head."""
+"""The registry of families, and the registry of tasks by kind of head."""
 
 from lmzoo.registry.family import Family, families, families_with, family_of, register_family
 from lmzoo.registry.head_kinds import HasHead, task_name, task_of, task_that_reads, tasks

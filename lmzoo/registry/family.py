@@ -1,4 +1,4 @@
-"""The record of a family of models, as data that shared code reads, and the registry of families."""
+"""The record of a model family, which shared code reads, and the registry of families."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
-# Of the weights of lmzoo's layers. Transformers are split as by Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053):
-# the first products of a block give columns, its second ones take them as rows. LSTMs are split in the same way.
+# Layouts of the weights of lmzoo's layers, as of Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053): the first
+# products of a block are split along columns, the second ones along rows. LSTMs are split in the same way.
 LAYOUTS = {
     ".*token_embedding/embeddings": (SPLIT, None),
     ".*(query|key|value)/kernel": (None, SPLIT),
@@ -36,32 +36,33 @@ LAYOUTS = {
 
 @dataclass(frozen=True)
 class Family:
-    """One family of models.
+    """The record of a model family.
 
     Attributes:
-        name: lower-case name, as in `presets/<name>/`.
-        backbone: the subclass of `lmzoo.models.Backbone`.
-        tokenizer: the class of the tokenizer.
-        tiny: frozen dataclass, configuration of a model small enough for tests; with it the conformance suite runs on
-            the family.
-        packing: how segments become one sequence of token ids; by default as in BERT.
-        classifier: arguments of `lmzoo.layers.ClassificationHead` that only this family sets.
-        head_norm: whether a LayerNorm, with the backbone's epsilon, follows the dense layer of `classifier`.
-        token_heads: whether heads that classify tokens, or find answers, have the layers of `classifier`, too.
-        checkpoints: by format, the `lmzoo.checkpoints.engine.Layout` of its files.
-        masking: how texts were masked in pre-training; the default of `MaskedLM`.
-        objective: of pre-training, next to masked tokens "nsp" or "sop", or instead of them "plm"; the default of
-            `Pretrainer`.
-        pretrained_head: kind of head that `lmzoo.pretraining` trains it with, see `lmzoo.pretraining.recipe.METHODS`.
-            Empty for a family that is not trained from scratch.
-        special_tokens: the tokenizer's special tokens, if they are not those of its class.
-        title: the name for readers, such as "GPT-2"; by default `name`.
-        like: the name of a family that computes the same but for sizes, embeddings or names: tests check it less often.
-            Empty for a family with layers of its own or another place of its norms.
-        variants: changes of `tiny` with which `lmzoo.testing.CHECKPOINT_CHECKS` run as well.
-        guide: the page about the family, a path below `docs/`, or empty.
-        layouts: pattern of a weight's whole path -> for each of its axes `SPLIT` or None: which axis
-            `lmzoo.parallel.layout_map` splits between devices. Other weights are on every device.
+        name: str, lowercase name of the family, as in `presets/<name>/`.
+        backbone: subclass of `lmzoo.models.Backbone`.
+        tokenizer: subclass of `Tokenizer`.
+        tiny: frozen dataclass, configuration of a model small enough for the conformance tests.
+        packing: `Packing`, the construction of a sequence of token ids from segments; by default BERT's.
+        classifier: dict, arguments of `lmzoo.layers.ClassificationHead` that this family sets.
+        head_norm: bool, whether a LayerNorm with the backbone's epsilon follows the dense layer of `classifier`.
+        token_heads: bool, whether heads for token classification and question answering also have the layers of
+            `classifier`.
+        checkpoints: by name of the format, the `lmzoo.checkpoints.engine.Layout` of checkpoint files.
+        masking: `Masking`, the masking of texts in pre-training; the default of `MaskedLM`.
+        objective: str, the pre-training objective and default of `Pretrainer`: "nsp" or "sop", in addition to masked
+            tokens, "plm", instead of masked tokens, or None.
+        pretrained_head: str, kind of head for `lmzoo.pretraining`, a key of `lmzoo.pretraining.recipe.METHODS`. Empty
+            for a family that is not trained from scratch.
+        special_tokens: special tokens that differ from the defaults of the tokenizer's class.
+        title: str, display name, such as "GPT-2"; by default `name`.
+        like: str, name of a family with the same computations except for sizes, embeddings or names, so that tests
+            check this family less often. Empty for a family with other layers or another placement of norms.
+        variants: changes of `tiny` for additional runs of `lmzoo.testing.CHECKPOINT_CHECKS`.
+        guide: str, path below `docs/` of the page about the family; may be empty.
+        layouts: dict from regular expressions, which match the full path of a weight, to tuples with `SPLIT` for the
+            axis that `lmzoo.parallel.layout_map` splits between devices, and None for other axes. Other weights are
+            copied to every device.
     """
 
     name: str
@@ -85,7 +86,7 @@ class Family:
 
     @property
     def mask_token(self) -> str | None:
-        """The mask token of the family's tokenizers, or None."""
+        """The mask token of the family's tokenizers, or None for families without one."""
         return self.special_tokens.get("mask_token", self.tokenizer.mask_token)
 
 
@@ -93,10 +94,10 @@ _FAMILIES: dict[str, Family] = {}
 
 
 def register_family(family: Family) -> Family:
-    """Add `family` to the registry and return it.
+    """Add a family to the registry and return it.
 
     Raises:
-        ValueError: if another family has its name.
+        ValueError: if another family has the same name.
     """
     if _FAMILIES.setdefault(family.name, family) is not family:
         raise ValueError(f"A family named {family.name!r} is already registered.")
@@ -104,20 +105,20 @@ def register_family(family: Family) -> Family:
 
 
 def families() -> dict[str, Family]:
-    """Return the registered families by name."""
+    """Return all registered families by name."""
     return dict(_FAMILIES)
 
 
 def families_with(format: str) -> list[Family]:
-    """Return the registered families with checkpoints in a format, a key of `Family.checkpoints`."""
+    """Return the registered families with a checkpoint layout for `format`, a key of `Family.checkpoints`."""
     return [family for family in _FAMILIES.values() if format in family.checkpoints]
 
 
 def family_of(backbone: keras.Model | type[keras.Model]) -> Family:
-    """Return the family that a backbone, or its class, belongs to.
+    """Return the family of a backbone or of its class.
 
     Raises:
-        ValueError: if its class belongs to no registered family.
+        ValueError: if the class belongs to no registered family.
     """
     if isinstance(backbone, str):
         raise ValueError(f"Expected a backbone, got {backbone!r}: `from_preset` builds a model from a preset's name.")

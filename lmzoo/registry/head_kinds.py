@@ -1,4 +1,4 @@
-"""The kinds of heads, by which file formats know tasks, and the registry of tasks by kind of head."""
+"""The registry of tasks by kind of head, which identifies tasks in files."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ import keras
 
 
 class HasHead(keras.Model):
-    """A model with a backbone and a head; the base of `Task`, whose subclasses are registered by kind of head.
+    """The base of `Task`: a model with a backbone and a head, whose subclasses are registered by kind of head.
 
     Attributes:
-        head_kind: the purpose of the head, in the terms of the formats' tables: "classification", "masked_lm". A task
-            without one cannot be a preset. An instance may set another.
-        other_head_kinds: kinds that `head_kind` may be in an instance, and that are no other task's.
-        reads_heads: kinds of stored heads that hold the weights of this head, among others.
-        predicts_tokens: whether the task predicts tokens of its texts. Its head comes from pre-training, and a new one,
-            with which it knows nothing, gets a warning.
-        replaceable: whether other tasks drop a stored head of this kind without a warning, since its backbone is what
-            people publish it for.
+        head_kind: str, purpose of the head, such as "classification" or "masked_lm". A task without one cannot be saved
+            as a preset. Instances may override it.
+        other_head_kinds: other values of `head_kind` in instances of this class, reserved for it.
+        reads_heads: kinds of stored heads that contain the weights of this head.
+        predicts_tokens: bool, whether the task predicts tokens of its texts. Its head comes from pre-training, so a
+            new, untrained head causes a warning.
+        replaceable: bool, whether other tasks discard a stored head of this kind without a warning, since such presets
+            are published for their backbones.
         labels: names of the classes, or None.
-        num_classes: number of classes; 0 for a task without classes.
-        multi_label: whether an example may have several classes.
-        uses_pooler: whether the loss reaches the backbone's pooler.
+        num_classes: int, number of classes; 0 for a task without classes.
+        multi_label: bool, whether an example may have several classes.
+        uses_pooler: bool, whether the loss depends on the backbone's pooler.
     """
 
     head_kind: str = ""
@@ -37,17 +37,18 @@ class HasHead(keras.Model):
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; without names, their numbers as strings."""
+        """Names of the classes; for unnamed classes, their indices as strings."""
         return list(self.labels or map(str, range(self.num_classes)))
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if own := cls.__dict__.get("head_kind"):  # a subclass without one of its own has its base's kind of head
-            for kind in (own, *cls.other_head_kinds):
-                known = _TASKS.setdefault(kind, cls)
-                if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):  # a cell may run again
+        if head_kind := cls.__dict__.get("head_kind"):  # a subclass without one keeps the kind of its base
+            for kind in (head_kind, *cls.other_head_kinds):
+                owner = _TASKS.setdefault(kind, cls)
+                # Compared by name, since a cell of a notebook may define the class again.
+                if (owner.__module__, owner.__qualname__) != (cls.__module__, cls.__qualname__):
                     raise ValueError(
-                        f"Heads of the kind {kind!r} belong to {known.__name__}: give {cls.__name__} another "
+                        f"Heads of the kind {kind!r} belong to {owner.__name__}: give {cls.__name__} another "
                         "`head_kind`."
                     )
                 _TASKS[kind] = cls
@@ -57,7 +58,7 @@ _TASKS: dict[str, type[HasHead]] = {}
 
 
 def check_head_kind(task_class: type[HasHead]) -> None:
-    """Check that a task says what kind of head it has, by which presets know it.
+    """Check that a task defines `head_kind`, which presets store.
 
     Raises:
         ValueError: if it does not.
@@ -71,23 +72,26 @@ def check_head_kind(task_class: type[HasHead]) -> None:
 
 
 def tasks() -> dict[str, type[HasHead]]:
-    """Return the registered tasks by the kind of their heads."""
+    """Return all registered tasks by kind of head."""
     return dict(_TASKS)
 
 
 def task_of(kind: str | None) -> type[HasHead] | None:
-    """Return the task with heads of a kind; None if there is none."""
+    """Return the task with a kind of head, or None if no task has it."""
     return _TASKS.get(kind or "")
 
 
 def task_that_reads(kind: str | None) -> type[HasHead] | None:
-    """Return the task that uses a stored head or, of a pre-training head, a part of it; None if there is none."""
+    """Return the task to load a stored head with, or None if no task reads it.
+
+    A pre-training head is read by a task that uses a part of it.
+    """
     task = task_of(kind)
-    readers = [other for other in _TASKS.values() if kind in other.reads_heads]
+    readers = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
     return readers[0] if task is not None and task.replaceable and readers else task
 
 
 def task_name(kind: str) -> str:
-    """Return the name, for messages, of the task with heads of a kind; for an unknown kind the kind itself."""
+    """Return the class name of the task with a kind of head, or `kind` itself if no task has it."""
     task = task_of(kind)
     return kind if task is None else task.__name__

@@ -1,1 +1,1 @@
-"""Serving: models exported as SavedModels that take raw strings, and a REST server for them."""
+"""Export of models as SavedModels that take strings, and a REST server for them."""

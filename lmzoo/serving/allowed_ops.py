@@ -1,8 +1,8 @@
-"""Checks that a graph uses only ops that a stock TensorFlow Serving has.
+"""A check that a graph only uses ops of the stock TensorFlow Serving.
 
-Without the check, an unknown op would show only when a server refuses the finished model. TensorFlow Serving 2.20 is
-built with TensorFlow 2.20 and all of TF.Text 2.20's `ops_lib`; the tables below are the differences from the TensorFlow
-that writes the model.
+Without it, an unknown op would only be noticed when a server rejects the exported model. TensorFlow Serving 2.20 is
+built with TensorFlow 2.20 and all of TF.Text 2.20's `ops_lib`; the tables below list the differences from the
+TensorFlow that writes the model.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from tensorflow.core.framework.graph_pb2 import GraphDef
 
-# TensorFlow 2.21 has these in `tf.raw_ops`, and TensorFlow 2.20 does not.
+# Ops in `tf.raw_ops` of TensorFlow 2.21, but not of TensorFlow 2.20.
 _LATER_OPS = frozenset({"DecodeJxl"})
 
-# The one attribute that TensorFlow 2.21 added, and its default, which a SavedModel leaves out.
-_LATER_ATTRIBUTE, _DT_INT32 = ("TensorListGetItem", "Tshape"), 3
+# The op and name of the only attribute that TensorFlow 2.21 added, and its default, which SavedModels omit.
+_LATER_ATTRIBUTE = ("TensorListGetItem", "Tshape")
+_DT_INT32 = 3
 
-# Ops that call back into the Python process that made them.
+# Ops that call back into the Python process that created them.
 _PYTHON_OPS = frozenset({"EagerPyFunc", "PyFunc", "PyFuncStateless"})
 
 # Prefixes of ops for accelerators that the stock server is not built for.
@@ -47,7 +48,7 @@ def ops_of(graph: GraphDef) -> set[str]:
     """Return the names of the ops in a graph and in its functions.
 
     Returns:
-        The names, without those of the graph's own functions. An op with an attribute that servers do not know is
+        The names of the ops, without the graph's own functions. An op with an attribute that servers do not support is
         listed as `op(attribute)`.
 
     Example:
@@ -61,18 +62,18 @@ def ops_of(graph: GraphDef) -> set[str]:
     ```
     """
     op, attribute = _LATER_ATTRIBUTE
-    found = set()
+    ops = set()
     for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
-        later = node.op == op and attribute in node.attr and node.attr[attribute].type != _DT_INT32
-        found.add(f"{op}({attribute})" if later else node.op)
-    return found - {function.signature.name for function in graph.library.function}
+        unsupported = node.op == op and attribute in node.attr and node.attr[attribute].type != _DT_INT32
+        ops.add(f"{op}({attribute})" if unsupported else node.op)
+    return ops - {function.signature.name for function in graph.library.function}
 
 
 def check_ops(graph: GraphDef) -> None:
-    """Check that TensorFlow Serving 2.20 and later versions have every op of a graph.
+    """Check that TensorFlow Serving 2.20 and later versions support every op of a graph.
 
     Raises:
-        ValueError: naming the ops that they do not have.
+        ValueError: if they lack an op; the message names all such ops.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Exports tasks: as SavedModels that take strings and return named answers, or as ONNX and LiteRT files."""
+"""Export of models as SavedModels that take strings and return named answers, or as ONNX and LiteRT files."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ _SAVED_MODEL = (
 )  # fmt: skip
 
 _EXPORT_SCRIPT = """
-import importlib, sys, lmzoo, keras  # lmzoo first: it keeps TensorFlow's log lines away
-for module in sys.argv[3:]:  # classes from outside of lmzoo are registered where they are defined
+import importlib, sys, lmzoo, keras  # lmzoo first: it silences TensorFlow's log
+for module in sys.argv[3:]:  # they register classes from outside of lmzoo
     importlib.import_module(module)
 keras.saving.load_model(sys.argv[1], compile=False).export(sys.argv[2], verbose=False)
 """
@@ -53,10 +53,10 @@ _OTHER_FILES = {".gz", ".h5", ".keras", ".lite", ".ort", ".pb", ".pt", ".safeten
 
 
 def file_format(path: str | Path) -> str | None:
-    """Return Keras' name of the format that a path's suffix stands for; None for the folder of a SavedModel.
+    """Return Keras' name of the export format of a path, or None for the directory of a SavedModel.
 
     Raises:
-        ValueError: if the suffix is that of a file in another format.
+        ValueError: if the suffix belongs to another file format.
     """
     suffix = Path(path).suffix
     if suffix not in FILES and suffix.lower() in {*FILES, *_OTHER_FILES}:
@@ -68,39 +68,69 @@ def file_format(path: str | Path) -> str | None:
 
 
 def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype: str | None = None) -> None:
-    """Write `task` as a SavedModel, or without its tokenizer for another runtime; see `Task.export`."""
+    """Export a task as a SavedModel with its tokenizer, or as an ONNX or LiteRT file without it.
+
+    Args:
+        task: the task to export.
+        path: directory of the SavedModel, or path of a file that ends in .onnx or .tflite.
+        verbose: bool, whether to print a line about the result.
+        dtype: "int8" to quantize an ONNX file; None for the dtype of the weights.
+
+    Raises:
+        NotFiniteError: if a weight is NaN or infinite.
+        ValueError: if the task cannot be exported in this format.
+    """
     check_path(path)
     if dtype is not None:
         require(dtype == "int8", "dtype", '"int8" or None', dtype)
         _check_int8(task, path)
     if file_format(path):
-        _export_to(path, task, _write_file, describe_export(task, path), verbose, int8=dtype is not None)
+        _export_atomically(path, task, _write_file, describe_export(task, path), verbose, int8=dtype is not None)
         return
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
     if not task.served_outputs:
         raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
-    _export_to(path, task, _write_saved_model, describe_export(task, path), verbose)
+    _export_atomically(path, task, _write_saved_model, describe_export(task, path), verbose)
 
 
 def describe_export(task: ServedModel, path: str | Path) -> str:
-    """Return what the exported model takes and returns, in a few words."""
+    """Return a description of an exported model's inputs and outputs, such as "strings in, label, score out"."""
     if file_format(path):
         return f"{', '.join(token_inputs(task))} in, {task.output_name} out"
     return f"strings in, {', '.join(task.served_outputs)} out"
 
 
 def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = True) -> None:
-    """Write a model's outputs as a SavedModel, or for another runtime; see `Backbone.export`."""
+    """Export a backbone with all its outputs as a SavedModel, or as an ONNX or LiteRT file.
+
+    Args:
+        backbone: the model to export.
+        path: directory of the SavedModel, or path of a file that ends in .onnx or .tflite.
+        verbose: bool, whether to print a line about the result.
+
+    Raises:
+        NotFiniteError: if a weight is NaN or infinite.
+        ValueError: if the backbone cannot be exported in this format.
+    """
     check_path(path)
     names = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
-    _export_to(path, backbone, _write_outputs, names, verbose)
+    _export_atomically(path, backbone, _write_outputs, names, verbose)
 
 
-def _export_to(
+def _export_atomically(
     path: str | Path, model: Any, write: Callable[[Any, Path], None], names: str, verbose: bool, int8: bool = False
 ) -> None:
-    """Replace the file or folder at `path` by what `write`, or a process of TensorFlow in its place, writes."""
+    """Write an export to `path` atomically, in a process of its own on other backends than TensorFlow.
+
+    Args:
+        path: file or directory to write.
+        model: the model to export.
+        write: function that exports a model to a path, on TensorFlow.
+        names: str, description of the inputs and outputs, to print.
+        verbose: bool, whether to print a line about the result.
+        int8: bool, whether to quantize the file.
+    """
     if problem := first_not_finite(model.weights):
         raise NotFiniteError(f"This {type(model).__name__} cannot be exported: {problem}. Train it again.")
     if keras.backend.backend() != "tensorflow":
@@ -109,7 +139,7 @@ def _export_to(
         with atomic_file(path) as file:
             write(model, file)
             if int8:
-                _to_int8(file)
+                _quantize_file(file)
     else:
         _check_no_versions(path)
         with atomic_directory(path, marker="saved_model.pb", owns=_SAVED_MODEL) as target:
@@ -119,7 +149,7 @@ def _export_to(
 
 
 def flat_outputs(outputs: Features) -> Features:
-    """Return a backbone's outputs by name, the entries of tuples as single tensors such as `hidden_states_0`."""
+    """Return a backbone's outputs by name, with lists as numbered tensors: `hidden_states_0`, `hidden_states_1`."""
     named: Features = {}
     for name, value in outputs.items():
         if isinstance(value, (list, tuple)):
@@ -130,6 +160,11 @@ def flat_outputs(outputs: Features) -> Features:
 
 
 def _check_no_versions(path: str | Path) -> None:
+    """Check that a directory contains no versions of a model.
+
+    Raises:
+        ValueError: if it does.
+    """
     if versions := versions_in(Path(path).expanduser()):
         raise ValueError(
             f"{path} holds versions of a model: export to the next one, {Path(path, str(max(versions) + 1))}."
@@ -137,23 +172,25 @@ def _check_no_versions(path: str | Path) -> None:
 
 
 def _write_outputs(backbone: keras.Model, target: Path) -> None:
+    """Export a backbone with all its outputs."""
     format = file_format(target)
     if format:
         _check_file(backbone, target)
     model = keras.Model(backbone.input, flat_outputs(backbone.output))
-    with _fitting_layers(backbone, format):
+    with _set_export_options(backbone, format):
         _export(model, target, format or "tf_saved_model", f"A {type(backbone).__name__}")
 
 
-def _fitting_layers(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
-    """Avoid ops that formats lack: compute each word and, for LiteRT, unroll loops where layers can."""
-    wanted = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
+def _set_export_options(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
+    """Temporarily avoid ops that export formats lack: compute repeated words and, for LiteRT, unroll loops."""
+    settings = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
     return temporary_attributes(
-        (layer, name, value) for layer in sublayers(model) for name, value in wanted.items() if hasattr(layer, name)
+        (layer, name, value) for layer in sublayers(model) for name, value in settings.items() if hasattr(layer, name)
     )
 
 
 def _write_saved_model(task: ServedModel, target: Path) -> None:
+    """Export a task as a SavedModel with warm-up requests and a README."""
     import tensorflow as tf
     from tensorflow.core.protobuf import saved_model_pb2
 
@@ -162,10 +199,11 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
     with joined_projections(layer for layer in sublayers(task) if isinstance(layer, SelfAttention)):
         functions = {name: function.get_concrete_function() for name, function in signatures.items()}
         # A SavedModel can restore only the variables that it tracks.
-        module.pack, module.used = pack, list({id(v): v for f in functions.values() for v in f.variables}.values())
-    with system_errors(target), without_log_lines("Assets written to"):  # which notebooks would show
+        module.pack = pack
+        module.used = list({id(v): v for f in functions.values() for v in f.variables}.values())
+    with system_errors(target), without_log_lines("Assets written to"):  # would show in notebooks
         tf.saved_model.save(module, str(target), signatures=functions)
-    # The graph as servers read it, from the file.
+    # Check the graph that servers will read.
     (meta_graph,) = saved_model_pb2.SavedModel.FromString((target / "saved_model.pb").read_bytes()).meta_graphs
     check_ops(meta_graph.graph_def)
     write_warmup(task, meta_graph, target)
@@ -173,15 +211,23 @@ def _write_saved_model(task: ServedModel, target: Path) -> None:
 
 
 def _write_file(task: ServedModel, file: Path) -> None:
+    """Export a task, without its tokenizer, as an ONNX or LiteRT file."""
     _check_file(task.backbone, file)
     inputs = {name: x for name, x in task.input.items() if name not in _zero_inputs(task)}
-    outputs = task.output if len(inputs) == len(task.input) else task(_with_zeros(task, inputs))
-    model, format = keras.Model(inputs, {task.output_name: outputs}), FILES[file.suffix]
-    with _fitting_layers(task.backbone, format):
+    outputs = task.output if len(inputs) == len(task.input) else task(_add_zero_inputs(task, inputs))
+    model = keras.Model(inputs, {task.output_name: outputs})
+    format = FILES[file.suffix]
+    with _set_export_options(task.backbone, format):
         _export(model, file, format, f"A {type(task).__name__} on {task.family.name}")
 
 
 def _check_file(backbone: keras.Model, file: Path) -> None:
+    """Check that a backbone can be exported as an ONNX or LiteRT file.
+
+    Raises:
+        ImportError: if a package is missing.
+        ValueError: if its dtype is not supported.
+    """
     format = file_format(file)
     if format == "onnx" and importlib.util.find_spec("tf2onnx") is None:
         raise ImportError("ONNX files need tf2onnx: pip install 'lmzoo[onnx]'.")
@@ -192,20 +238,31 @@ def _check_file(backbone: keras.Model, file: Path) -> None:
 
 
 def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
-    """Write a functional model as Keras does, and check that the format's runtime has its ops."""
-    model(model.input)  # Keras exports what has been called before
-    # tf2onnx exports the tables of others, too, and may fail to; notebooks show where Keras writes a SavedModel first.
+    """Export a functional model with Keras, and check that the runtime of the format supports its ops.
+
+    Raises:
+        ValueError: if it does not; the message calls the model `what`.
+    """
+    model(model.input)  # Keras only exports models that have been called
+    # tf2onnx also tries to export tables of other models; notebooks would show where Keras writes a temporary
+    # SavedModel.
     with warnings.catch_warnings(), without_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         model.export(str(target), format=format, verbose=False)
-    if target.is_file() and (unknown := _unknown_ops(target)):
+    if target.is_file() and (unsupported := _unsupported_ops(target)):
         raise ValueError(
-            f"{what} cannot be written as {target.suffix}: the format has nothing for {', '.join(unknown)}. Export a "
-            "SavedModel."
+            f"{what} cannot be written as {target.suffix}: the format has nothing for {', '.join(unsupported)}. Export "
+            "a SavedModel."
         )
 
 
 def _check_int8(task: ServedModel, path: str | Path) -> None:
+    """Check that a task can be exported in int8.
+
+    Raises:
+        ImportError: if onnxruntime is missing.
+        ValueError: if the format is not ONNX, or the weights are int8 already.
+    """
     if file_format(path) != "onnx":
         raise ValueError('`dtype="int8"` is for .onnx files. For a SavedModel, `quantize("int8")` the task before.')
     if is_int8(task.backbone):
@@ -214,42 +271,43 @@ def _check_int8(task: ServedModel, path: str | Path) -> None:
         raise ImportError("int8 in ONNX files needs onnxruntime: pip install 'lmzoo[onnx]'.")
 
 
-def _to_int8(file: Path) -> None:
-    """Make products of matrices in an ONNX file products of integers, with activations rounded as they come."""
+def _quantize_file(file: Path) -> None:
+    """Quantize the matrix products of an ONNX file to int8, with activations quantized dynamically."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     with tempfile.TemporaryDirectory() as folder:
         prepared = Path(folder, "prepared.onnx")
         quant_pre_process(file, prepared, skip_symbolic_shape=True)
-        # Weights of seven bits: with eight, pairs of products overflow on processors without VNNI.
-        finer = {"per_channel": True, "reduce_range": True, "extra_options": {"EnableSubgraph": True}}
-        quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, **finer)
+        # Seven-bit weights: with eight bits, sums of two products overflow on processors without VNNI.
+        options = {"per_channel": True, "reduce_range": True, "extra_options": {"EnableSubgraph": True}}
+        quantize_dynamic(prepared, file, weight_type=QuantType.QInt8, **options)
 
 
 def is_int8(backbone: keras.Model) -> bool:
-    """Return whether weights of the backbone have been quantized by Keras."""
+    """Return whether Keras has quantized weights of the backbone to int8."""
     return any(variable.dtype == "int8" for variable in backbone.variables)
 
 
-def _unknown_ops(file: Path) -> list[str]:
-    """Return the ops in a file that its format's runtime does not have; Keras' exporters write them nevertheless."""
+def _unsupported_ops(file: Path) -> list[str]:
+    """Return the names of the ops in a file that the runtime of its format does not support."""
     if file_format(file) == "litert":
         return sorted({name.decode() for name in re.findall(rb"Flex(\w+)", file.read_bytes())})
     import onnx
 
     model = onnx.load(file)
-    known = {schema.name for schema in onnx.defs.get_all_schemas()}
-    graphs, found = [model.graph], set()
+    supported = {schema.name for schema in onnx.defs.get_all_schemas()}
+    graphs = [model.graph]
+    used = set()
     while graphs:
         for node in graphs.pop().node:
-            found.add(node.op_type)
+            used.add(node.op_type)
             graphs += [a.g for a in node.attribute if a.HasField("g")]
-    return sorted(found - known)
+    return sorted(used - supported)
 
 
 def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
-    """Return the specifications of inputs of strings, each (n,), or with more axes."""
+    """Return specs of string inputs, one per name, with `axes` axes of any size."""
     import tensorflow as tf
 
     return [tf.TensorSpec([None] * axes, tf.string, name=name) for name in names]
@@ -258,9 +316,9 @@ def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:
 def signature(
     function: Callable[..., dict[str, tf.Tensor]], inputs: list[tf.TensorSpec] | list[dict[str, tf.TensorSpec]]
 ) -> tf.types.experimental.PolymorphicFunction:
-    """Return a `tf.function` with these inputs; its loops and branches must be TensorFlow ops.
+    """Return a `tf.function` with an input signature; loops and branches must be TensorFlow ops.
 
-    AutoGraph, which would rewrite Python's loops and branches, would take a quarter of the time of an export.
+    AutoGraph, which converts Python's loops and branches, is off: it would take a quarter of the time of an export.
     """
     import tensorflow as tf
 
@@ -268,7 +326,12 @@ def signature(
 
 
 def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
-    """Return the signatures of a task on texts and pairs, with `prompt` put before each text."""
+    """Return the signatures of a task for texts, for pairs and for token features.
+
+    Args:
+        task: the task to export.
+        prompt: str, prefix of each text.
+    """
     import tensorflow as tf
 
     from lmzoo.text.graphs import graph_packer
@@ -288,30 +351,30 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
 
 
 def token_inputs(task: ServedModel) -> list[str]:
-    """Return the names of the token features that an exported model takes."""
+    """Return the names of the token features that are inputs of an exported model."""
     return [name for name in task.backbone.input if name not in _zero_inputs(task)]
 
 
 def _zero_inputs(task: ServedModel) -> tuple[str, ...]:
-    """Return the names of the inputs that are 0 for all texts, which the exported model makes."""
-    zero = task.preprocessor is not None and task.preprocessor.packing.zero_segments
-    return ("segment_ids",) if zero else ()
+    """Return the names of the inputs that are 0 for all texts, and that an exported model fills in itself."""
+    has_zero_segments = task.preprocessor is not None and task.preprocessor.packing.zero_segments
+    return ("segment_ids",) if has_zero_segments else ()
 
 
-def _with_zeros(task: ServedModel, features: Features) -> Features:
-    """Add the inputs that are 0 for all texts."""
+def _add_zero_inputs(task: ServedModel, features: Features) -> Features:
+    """Return the features with zeros for the inputs that are 0 for all texts."""
     return {**features, **{name: keras.ops.zeros_like(features["token_ids"]) for name in _zero_inputs(task)}}
 
 
 def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunction:
-    """Return the signature that takes token features instead of strings."""
+    """Return the signature of a task for token features instead of strings."""
     import tensorflow as tf
 
     inputs = {name: task.input[name] for name in token_inputs(task)}
     specs = {name: tf.TensorSpec(x.shape, tf.int32, name=name) for name, x in inputs.items()}
 
     def from_tokens(features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        # A fused product of matrices takes a mask of any length, and then there is no mask.
+        # Fused attention would accept a mask of a wrong length, and ignore it.
         checks = [
             tf.debugging.assert_equal(
                 tf.shape(x), tf.shape(features["token_ids"]), f"`{name}` must have the shape of `token_ids`."
@@ -324,19 +387,20 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
             tf.debugging.assert_non_negative(x, f"`{name}` must not be negative") for name, x in features.items()
         ]
         with tf.control_dependencies(checks):
-            return task.serve(_with_zeros(task, {name: tf.identity(x) for name, x in features.items()}))
+            return task.serve(_add_zero_inputs(task, {name: tf.identity(x) for name, x in features.items()}))
 
     return signature(from_tokens, [specs])
 
 
 def _write_with_tensorflow(task: Any, target: Path) -> None:
-    """Export in another process, because a process has one backend; `target` is a file or an empty directory."""
+    """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
-        file, written = Path(folder, "task.keras"), Path(folder, "export" + target.suffix * bool(file_format(target)))
+        file = Path(folder, "task.keras")
+        exported = Path(folder, "export" + target.suffix * bool(file_format(target)))
         task.save(file)
         modules = {type(model).__module__ for model in (task, getattr(task, "backbone", task))} - {"__main__"}
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(written), *modules],
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(exported), *modules],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -345,20 +409,25 @@ def _write_with_tensorflow(task: Any, target: Path) -> None:
         if result.returncode:
             raise RuntimeError(f"Exporting needs TensorFlow, and its process failed:\n{result.stderr[-2000:]}")
         # The temporary folder may be on another file system.
-        if written.is_file():
-            shutil.move(written, target)
+        if exported.is_file():
+            shutil.move(exported, target)
         else:
-            for entry in written.iterdir():
+            for entry in exported.iterdir():
                 shutil.move(entry, target / entry.name)
 
 
 def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False) -> dict[str, tf.Tensor]:
-    """Return the named answers of a classifier, from logits (B, C) and the names of the classes.
+    """Compute the named answers of a classifier from its logits.
+
+    Args:
+        logits: float (B, C).
+        names: list of str, names of the C classes.
+        multi_label: bool, whether an example may have several classes.
 
     Returns:
         `label` string (B,), `score` float (B,), `probabilities` float (B, C). With `multi_label`, `label` and `score`
-        are (B, C), all classes in descending order of their score, because a tensor cannot hold a different number of
-        labels for each example; `probabilities` are then sigmoids.
+        are (B, C), all classes in descending order of their score, since the number of labels varies; `probabilities`
+        are sigmoids.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Tensors from JSON and back, in the form of TensorFlow Serving's REST API."""
+"""Conversion between tensors and JSON in the format of TensorFlow Serving's REST API."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RequestError(ValueError):
-    """A request that cannot be answered; `status` is that of the HTTP response."""
+    """An invalid request; `status` is the HTTP status of the response."""
 
     def __init__(self, message: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> None:
         super().__init__(message)
@@ -26,10 +26,14 @@ class RequestError(ValueError):
 
 
 def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
-    """Turn `instances`, a list of objects or of the values of the only input, into a list of values for each input.
+    """Convert rows into columns: a list of instances into a list of values for each input.
+
+    Args:
+        instances: list of objects with a value per input, or of values of the only input.
+        names: list of str, names of the inputs.
 
     Raises:
-        RequestError: if the instances do not have the same inputs.
+        RequestError: if `instances` is not a list or is empty, or the instances have different inputs.
     """
     if not isinstance(instances, list) or not instances:
         raise RequestError('"instances" must be a list that is not empty.')
@@ -40,18 +44,24 @@ def rows_to_columns(instances: Json, names: list[str]) -> dict[str, Json]:
 
 
 def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
-    """Return the tensor of the input `name`, of the dtype and shape in `spec`, from lists of strings or numbers.
+    """Convert nested lists of strings or numbers into the tensor of an input.
 
-    `{"b64": ...}` stands for bytes that are not UTF-8, and lone surrogates become U+FFFD.
+    `{"b64": ...}` encodes bytes that are not UTF-8. Lone surrogates become U+FFFD.
+
+    Args:
+        name: str, name of the input for error messages.
+        values: the nested lists.
+        spec: dtype and shape of the input.
 
     Raises:
-        RequestError: if dtype or shape are others.
+        RequestError: if the values have another dtype or shape.
     """
     import tensorflow as tf
 
-    rank = 254 if spec.shape.rank is None else spec.shape.rank  # TensorFlow's limit, beyond which it ends the process
+    # 254 is TensorFlow's limit, beyond which the process would crash.
+    rank = 254 if spec.shape.rank is None else spec.shape.rank
     try:
-        tensor = tf.constant(_checked(values, spec.dtype, rank), spec.dtype)
+        tensor = tf.constant(_check_values(values, spec.dtype, rank), spec.dtype)
     except (TypeError, ValueError) as error:
         if "non-rectangular" in str(error):
             filler = '""' if spec.dtype == tf.string else "0"
@@ -62,12 +72,17 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
     return tensor
 
 
-def _checked(values: Json, dtype: tf.DType, rank: int) -> object:
-    """Values as TensorFlow needs them: strings as bytes, lists of at most this rank, no numbers that overflow."""
+def _check_values(values: Json, dtype: tf.DType, rank: int) -> object:
+    """Check JSON values, and convert their strings to bytes.
+
+    Raises:
+        TypeError: if a string is expected, and a value is not one.
+        ValueError: if lists are nested more than `rank` deep, an integer overflows, or base64 is invalid.
+    """
     if isinstance(values, list):
         if rank == 0:
             raise ValueError("there are too many brackets")
-        return [_checked(value, dtype, rank - 1) for value in values]
+        return [_check_values(value, dtype, rank - 1) for value in values]
     if dtype != "string":
         if dtype.is_integer and isinstance(values, int) and not dtype.min <= values <= dtype.max:
             raise ValueError(f"{values!s:.20} is out of range")
@@ -83,7 +98,7 @@ def _checked(values: Json, dtype: tf.DType, rank: int) -> object:
 
 
 def to_json(name: str, value: Values) -> Json:
-    """Turn the values of the output `name` into values that JSON can hold."""
+    """Convert the values of the output `name` to JSON; infinite numbers and NaN become strings."""
     if isinstance(value, list):
         return [to_json(name, entry) for entry in value]
     if isinstance(value, bytes):

@@ -1,4 +1,4 @@
-"""Files in an exported model's folder for the people who run it: README.md and labels.txt."""
+"""README.md and labels.txt of an exported model."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lmzoo.version import __version__
 if TYPE_CHECKING:
     from tensorflow.core.protobuf.meta_graph_pb2 import MetaGraphDef, SignatureDef
 
-# The stock image serves /models/model by default, so that the README needs neither the model's name nor its path.
+# The stock image serves /models/model by default, so the commands need neither the name nor the path of the model.
 _README = """\
 # {task}
 
@@ -38,38 +38,43 @@ It needs TensorFlow Serving 2.20 or newer. A small model may answer single texts
 `?` is any number; the first axis is that of the examples.
 {signatures}"""
 
-_CUT = "They are truncated to {} tokens; `truncated` says which ones were."
+_TRUNCATION = "They are truncated to {} tokens; `truncated` says which ones were."
 _WINDOWS = (
     "Contexts are read in windows of {} tokens; `truncated` says which questions were truncated to leave room for them."
 )
 
 
 def write_readme(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
-    """Write README.md and, for a task with classes, labels.txt: the names of the classes in order, one per line."""
+    """Write README.md and, for a task with classes, labels.txt with one class name per line."""
     signatures = {name: s for name, s in sorted(meta_graph.signature_def.items()) if s.inputs}
-    first = next(example_requests(task, signatures["serving_default"]))
-    row = {name: values[0] for name, values in first.items()}
+    request = next(example_requests(task, signatures["serving_default"]))
+    example = {name: values[0] for name, values in request.items()}
     text = _README.format(
         task=type(task).__name__,
         family=task.family.name,
         parameters=task.count_params(),
         version=__version__,
         outputs=", ".join(f"`{name}`" for name in task.served_outputs),
-        limit=(_WINDOWS if "question" in first else _CUT).format(task.served_length),
-        request=json.dumps({"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in row.items()}]}),
-        signatures="".join(f"\n### {name}\n\n" + "\n".join(_table(s)) + "\n" for name, s in signatures.items()),
+        limit=(_WINDOWS if "question" in request else _TRUNCATION).format(task.served_length),
+        request=json.dumps(
+            {"instances": [{name: v if isinstance(v, str) else v.tolist() for name, v in example.items()}]}
+        ),
+        signatures="".join(
+            f"\n### {name}\n\n" + "\n".join(_describe_signature(s)) + "\n" for name, s in signatures.items()
+        ),
     )
     (folder / "README.md").write_text(text, "utf-8")
     if names := task.class_names:
-        # A name that holds line breaks still takes one line.
+        # Line breaks in names become spaces.
         (folder / "labels.txt").write_text("".join(" ".join(n.splitlines()) + "\n" for n in names), "utf-8")
 
 
-def _table(signature: SignatureDef) -> Iterator[str]:
+def _describe_signature(signature: SignatureDef) -> Iterator[str]:
+    """Yield the lines of a Markdown table of a signature's inputs and outputs."""
     import tensorflow as tf
 
     yield from ("| | name | type | shape |", "|---|---|---|---|")
-    for way, tensors in (("input", signature.inputs), ("output", signature.outputs)):
+    for kind, tensors in (("input", signature.inputs), ("output", signature.outputs)):
         for name, info in sorted(tensors.items()):
             sizes = ", ".join("?" if axis.size < 0 else str(axis.size) for axis in info.tensor_shape.dim)
-            yield f"| {way} | `{name}` | {tf.as_dtype(info.dtype).name} | ({sizes}) |"
+            yield f"| {kind} | `{name}` | {tf.as_dtype(info.dtype).name} | ({sizes}) |"

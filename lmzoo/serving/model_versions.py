@@ -1,6 +1,6 @@
-"""The versions of an exported model, loaded, and their answers in the form of TensorFlow Serving's REST API.
+"""Loaded versions of an exported model, with predictions in the format of TensorFlow Serving's REST API.
 
-https://www.tensorflow.org/tfx/serving/api_rest. The models need tensorflow and tensorflow_text, and nothing of lmzoo.
+https://www.tensorflow.org/tfx/serving/api_rest. The models need tensorflow and tensorflow_text, but not lmzoo.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
 
 
 class Signature(Protocol):
-    """A function of a SavedModel, which takes its inputs by name."""
+    """A function of a SavedModel with named inputs and outputs."""
 
     structured_input_signature: tuple[tuple[()], dict[str, tf.TensorSpec]]
     structured_outputs: dict[str, tf.TensorSpec]
 
     def __call__(self, **inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """Return the outputs by name."""
+        """Compute the outputs, by name, from the inputs."""
 
 
 class ModelVersion:
-    """One version of a model, a SavedModel, loaded and warmed up.
+    """A loaded and warmed-up version of a model, from a SavedModel.
 
     Raises:
-        ValueError: if it cannot be loaded.
+        ValueError: if the SavedModel cannot be loaded.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -41,26 +41,26 @@ class ModelVersion:
 
         self.folder = folder
         try:
-            self._model = tf.saved_model.load(str(folder))  # keeps what the signatures refer to
+            self._model = tf.saved_model.load(str(folder))  # keeps the resources of the signatures alive
             self.signatures: Mapping[str, Signature] = self._model.signatures
             self._requests = list(read_warmup(folder)) if (folder / WARMUP_FILE).exists() else []
             for name, inputs in self._requests:
                 self.signatures[name](**{key: tf.constant(values) for key, values in inputs.items()})
-        except Exception as error:  # TensorFlow's, protobuf's and the system's
+        except Exception as error:  # errors of TensorFlow, protobuf and the system
             raise ValueError(f"{folder} cannot be loaded: {_reason(error)}") from error
 
     def predict(self, request: Json, max_texts: int | None = None) -> dict[str, Json]:
-        """Return the answer to a request.
+        """Return the predictions for a request.
 
         Args:
-            request: an object with `instances` (rows) or `inputs` (columns), and optionally `signature_name`.
-            max_texts: how many texts, or rows of ids, an input may have; None for any number.
+            request: object with `instances` (rows) or `inputs` (columns), and optionally `signature_name`.
+            max_texts: int, maximum number of texts, or rows of ids, of an input; None for any number.
 
         Returns:
             An object with `predictions`, one for each row, or with `outputs`, the columns.
 
         Raises:
-            RequestError: saying what was wrong.
+            RequestError: if the request is invalid.
         """
         import tensorflow as tf
 
@@ -90,29 +90,29 @@ class ModelVersion:
             raise RequestError(f"All inputs must have as many rows; got {counts}.")
         try:
             outputs = signature(**inputs)
-        except tf.errors.OpError as error:  # such as ids that the model does not have
+        except tf.errors.OpError as error:  # such as ids beyond the vocabulary
             raise RequestError(f"The model cannot take this: {_reason(error)}") from None
-        found = {name: to_json(name, value.numpy().tolist()) for name, value in outputs.items()}
+        json_outputs = {name: to_json(name, value.numpy().tolist()) for name, value in outputs.items()}
         if not by_row:
-            return {"outputs": found if len(found) > 1 else next(iter(found.values()))}
-        rows = [dict(zip(found, row, strict=True)) for row in zip(*found.values(), strict=True)]
-        return {"predictions": rows if len(found) > 1 else next(iter(found.values()))}
+            return {"outputs": json_outputs if len(json_outputs) > 1 else next(iter(json_outputs.values()))}
+        rows = [dict(zip(json_outputs, row, strict=True)) for row in zip(*json_outputs.values(), strict=True)]
+        return {"predictions": rows if len(json_outputs) > 1 else next(iter(json_outputs.values()))}
 
     def metadata(self) -> dict[str, Json]:
-        """Return names, types and shapes of the signatures, as TensorFlow Serving describes them."""
+        """Return the names, types and shapes of all signatures, in the format of TensorFlow Serving."""
         from google.protobuf.json_format import MessageToDict
         from tensorflow.core.protobuf import saved_model_pb2
 
         saved = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
-        names_and_zeros = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
+        options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
         signatures = {}
         for name, signature in saved.meta_graphs[0].signature_def.items():
-            signatures[name] = MessageToDict(signature, **names_and_zeros)
-            del signatures[name]["defaults"]  # of inputs, which no model here has
+            signatures[name] = MessageToDict(signature, **options)
+            del signatures[name]["defaults"]  # default inputs, which exported models do not have
         return {"signature_def": {"signature_def": signatures}}
 
     def example(self) -> dict[str, Json]:
-        """Return a request that `predict` answers."""
+        """Return an example of a request to `predict`."""
         for name, inputs in self._requests:
             if name == "serving_default":
                 row = {key: to_json(key, values[:1].tolist()[0]) for key, values in inputs.items()}
@@ -121,19 +121,20 @@ class ModelVersion:
 
 
 class ModelVersions:
-    """The versions of a model that are in a folder, each a SavedModel in a folder that is named by a whole number.
+    """The loaded versions of a model in a directory.
 
     Args:
-        folder: holds the versions.
-        name: of the model; by default the folder's.
+        folder: path of a directory with the versions, SavedModels in subdirectories named by integers.
+        name: str, name of the model; by default the name of the directory.
 
     Attributes:
-        name: str.
-        loaded: the versions by their numbers; never empty, and replaced as a whole.
+        name: str, name of the model.
+        loaded: dict from version numbers to `ModelVersion`; never empty, and replaced as a whole.
 
     Raises:
-        FileNotFoundError: if there is no version in the folder.
-        ValueError: if one cannot be loaded.
+        FileNotFoundError: if the directory does not exist or contains no version.
+        NotADirectoryError: if `folder` is a file.
+        ValueError: if a version cannot be loaded.
     """
 
     def __init__(self, folder: str | Path, name: str | None = None) -> None:
@@ -147,40 +148,44 @@ class ModelVersions:
             raise NotADirectoryError(f"{self._folder} is a file. Export the model to a folder (`lmzoo export`).")
         if not self._folder.is_dir():
             raise FileNotFoundError(f"There is no folder {self._folder}.")
-        if not (found := versions_in(self._folder)):
-            if inside := sorted(folder for folder in self._folder.iterdir() if folder.is_dir() and versions_in(folder)):
+        if not (version_paths := versions_in(self._folder)):
+            if model_folders := sorted(
+                folder for folder in self._folder.iterdir() if folder.is_dir() and versions_in(folder)
+            ):
                 raise FileNotFoundError(
-                    f"{self._folder} holds no version of a model, but {inside[0]} does: serve that."
+                    f"{self._folder} holds no version of a model, but {model_folders[0]} does: serve that."
                 )
             raise FileNotFoundError(
                 f"{self._folder} holds no version of a model. Export one to {self._folder / '1'}: a version's name is "
                 "a number."
             )
-        self.loaded = {number: ModelVersion(path) for number, path in found.items()}
+        self.loaded = {number: ModelVersion(path) for number, path in version_paths.items()}
         self._refused: dict[int, set[tuple[str, int, int]]] = {}
 
     def get(self, number: int | None = None) -> ModelVersion:
-        """Return a version; by default the one with the highest number.
+        """Return a loaded version; by default the one with the highest number.
 
         Raises:
-            RequestError: if there is none with this number.
+            RequestError: if no version with this number is loaded.
         """
         loaded = self.loaded
         number = max(loaded) if number is None else number
         if number not in loaded:
-            there = ", ".join(map(str, sorted(loaded)))
-            raise RequestError(f"There is no version {number} of {self.name}; there are {there}.", HTTPStatus.NOT_FOUND)
+            available = ", ".join(map(str, sorted(loaded)))
+            raise RequestError(
+                f"There is no version {number} of {self.name}; there are {available}.", HTTPStatus.NOT_FOUND
+            )
         return loaded[number]
 
     def refresh(self) -> None:
-        """Load versions that are new in the folder, and unload those that are gone from it.
+        """Load new versions in the directory, and unload deleted versions.
 
-        A version that cannot be loaded, because it is still being copied, for instance, is a warning. It is tried again
+        A version that cannot be loaded, for example because it is still being copied, causes a warning. It is retried
         when its files have changed.
         """
-        found = versions_in(self._folder)
-        loaded = {number: version for number, version in self.loaded.items() if number in found}
-        for number, path in found.items():
+        version_paths = versions_in(self._folder)
+        loaded = {number: version for number, version in self.loaded.items() if number in version_paths}
+        for number, path in version_paths.items():
             if number in loaded:
                 continue
             state = {(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*")}
@@ -194,13 +199,13 @@ class ModelVersions:
 
 
 def versions_in(folder: Path) -> dict[int, Path]:
-    """Return the versions of a model, SavedModels in folders that are named by whole numbers, by these numbers."""
-    found = [file.parent for file in folder.glob("*/saved_model.pb")]
-    return {int(version.name): version for version in found if version.name.isdecimal()}
+    """Return the paths of the versions in a directory by number: SavedModels in subdirectories named by integers."""
+    folders = [file.parent for file in folder.glob("*/saved_model.pb")]
+    return {int(version.name): version for version in folders if version.name.isdecimal()}
 
 
 def _reason(error: Exception) -> str:
-    """Return what TensorFlow says is wrong, without the names of nodes."""
-    around = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "\t [[")
-    lines = [line for line in str(error).splitlines() if line and not line.startswith(around)]
+    """Return the message of a TensorFlow error without tracebacks and names of nodes."""
+    noise = ("Graph execution error", "Detected at node", "<stack traces unavailable>", "\t [[")
+    lines = [line for line in str(error).splitlines() if line and not line.startswith(noise)]
     return " ".join(lines)[:2000]

@@ -1,4 +1,4 @@
-"""TensorFlow Serving's REST predict API as an ASGI application."""
+"""An ASGI application with the REST predict API of TensorFlow Serving."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from starlette.types import Message, Receive, Scope, Send
 from lmzoo.serving.json_tensors import Json, RequestError
 from lmzoo.serving.model_versions import ModelVersions
 
-_BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)  # seconds
+_BUCKET_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _METRICS = """\
 # HELP lmzoo_requests_total Answered HTTP requests by their status.
 # TYPE lmzoo_requests_total counter
@@ -43,33 +43,35 @@ lmzoo_model_version{{model={model}}} {version}
 
 
 class _VersionConvertor(IntegerConvertor):
-    regex = "[0-9]{1,18}"  # Python reads no number of thousands of digits
+    """A path parameter for version numbers."""
+
+    regex = "[0-9]{1,18}"  # Python refuses integers of thousands of digits
 
 
 register_url_convertor("version", _VersionConvertor())
 
 
 class RestApi(Starlette):
-    """An ASGI application that answers for the versions of one model, as TensorFlow Serving's REST API does.
+    """An ASGI application that serves the versions of a model over TensorFlow Serving's REST API.
 
-    `/` says how to call it, and `/metrics` counts requests for Prometheus. Versions that are new in the folder are
-    loaded while it runs.
+    `/` describes the API, and `/metrics` has request counts for Prometheus. New versions in the directory are loaded
+    while the application runs.
 
     Args:
-        folder: holds a SavedModel in a folder for each version, named by a whole number.
-        name: of the model; by default the folder's.
-        max_texts: how many texts, or rows of ids, a request may have.
-        max_body_bytes: how long the body of a request may be.
-        body_seconds: how long a client may take to send it.
-        poll_seconds: how often to look for new versions.
+        folder: path of a directory with the versions, SavedModels in subdirectories named by integers.
+        name: str, name of the model; by default the name of the directory.
+        max_texts: int, maximum number of texts, or rows of ids, in a request.
+        max_body_bytes: int, maximum size of a request body in bytes.
+        body_seconds: float, maximum time for a client to send the body, in seconds.
+        poll_seconds: float, seconds between checks for new versions.
 
     Attributes:
-        versions: the `ModelVersions`.
-        running: the threads that are making predictions.
+        versions: `ModelVersions`, the loaded versions.
+        running: set of int, ids of the threads that are computing predictions.
 
     Raises:
-        FileNotFoundError: if there is no version in the folder.
-        ValueError: if one cannot be loaded.
+        FileNotFoundError: if the directory contains no version.
+        ValueError: if a version cannot be loaded.
 
     Example: see `lmzoo.serving.server.running_server`.
     """
@@ -85,11 +87,13 @@ class RestApi(Starlette):
         poll_seconds: float = 2.0,
     ) -> None:
         self.versions = ModelVersions(folder, name)
-        self._max_texts, self._max_body_bytes = max_texts, max_body_bytes
-        self._body_seconds, self._poll_seconds = body_seconds, poll_seconds
-        self._requests: Counter[int] = Counter()  # by status
-        self._predictions = [0] * (len(_BUCKETS) + 1)  # by time, in buckets
-        self._seconds = 0.0
+        self._max_texts = max_texts
+        self._max_body_bytes = max_body_bytes
+        self._body_seconds = body_seconds
+        self._poll_seconds = poll_seconds
+        self._requests: Counter[int] = Counter()  # number of requests by status
+        self._predictions = [0] * (len(_BUCKET_SECONDS) + 1)  # number of predictions by time
+        self._seconds = 0.0  # total time of predictions
         self.running: set[int] = set()
         self._base = f"/v1/models/{self.versions.name}"
         routes = [Route("/", self._index), Route("/metrics", self._metrics)]
@@ -100,27 +104,28 @@ class RestApi(Starlette):
                 Route(f"{path}:predict", self._predict, methods=["POST"]),
             ]
         handlers: dict[type[Exception], Callable[..., Response | Awaitable[Response]]] = {
-            RequestError: lambda _, error: _response({"error": str(error)}, error.status),
+            RequestError: lambda _, error: _json_response({"error": str(error)}, error.status),
             HTTPException: self._no_route,
-            ClientDisconnect: lambda *_: Response(status_code=499),  # as nginx counts them; nobody reads it
-            Exception: lambda *_: _response({"error": "The server failed; its log says why."}, 500),
+            # nginx's status for a closed connection, only for the metrics.
+            ClientDisconnect: lambda *_: Response(status_code=499),
+            Exception: lambda *_: _json_response({"error": "The server failed; its log says why."}, 500),
         }
         super().__init__(routes=routes, exception_handlers=handlers, lifespan=self._watch_folder)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def counted(message: Message) -> None:
+        async def count_and_send(message: Message) -> None:
             if message["type"] == "http.response.start":
                 self._requests[message["status"]] += 1
             await send(message)
 
-        await super().__call__(scope, receive, counted)
+        await super().__call__(scope, receive, count_and_send)
 
     @contextlib.asynccontextmanager
     async def _watch_folder(self, _: Starlette) -> AsyncIterator[None]:
         async def watch() -> None:
             while True:
                 await asyncio.sleep(self._poll_seconds)
-                with contextlib.suppress(OSError):  # a file went while it was looked at
+                with contextlib.suppress(OSError):  # a file may disappear during the check
                     await run_in_threadpool(self.versions.refresh)
 
         task = asyncio.create_task(watch())
@@ -129,7 +134,7 @@ class RestApi(Starlette):
 
     async def _index(self, _: Request) -> Response:
         version = self.versions.get()
-        return _response(
+        return _json_response(
             {
                 "model": self.versions.name,
                 "versions": sorted(self.versions.loaded, reverse=True),
@@ -149,7 +154,7 @@ class RestApi(Starlette):
             requests="\n".join(f'lmzoo_requests_total{{status="{s}"}} {n}' for s, n in sorted(self._requests.items())),
             buckets="\n".join(
                 f'lmzoo_predict_seconds_bucket{{le="{upper}"}} {count}'
-                for upper, count in zip((*_BUCKETS, "+Inf"), counts, strict=True)
+                for upper, count in zip((*_BUCKET_SECONDS, "+Inf"), counts, strict=True)
             ),
             seconds=self._seconds,
             count=counts[-1],
@@ -162,33 +167,38 @@ class RestApi(Starlette):
         number = request.path_params.get("version")
         self.versions.get(number)
         numbers = sorted(self.versions.loaded, reverse=True) if number is None else [number]
-        fine = {"error_code": "OK", "error_message": ""}
-        states: list[Json] = [{"version": str(n), "state": "AVAILABLE", "status": fine} for n in numbers]
-        return _response({"model_version_status": states})
+        ok_status = {"error_code": "OK", "error_message": ""}
+        states: list[Json] = [{"version": str(n), "state": "AVAILABLE", "status": ok_status} for n in numbers]
+        return _json_response({"model_version_status": states})
 
-    def _metadata(self, request: Request) -> Response:  # it reads a file, and so it has a thread
+    def _metadata(self, request: Request) -> Response:  # not async, so that reading a file gets a thread
         number = request.path_params.get("version")
         metadata = self.versions.get(number).metadata()
         number = max(self.versions.loaded) if number is None else number
         spec = {"name": self.versions.name, "signature_name": "", "version": str(number)}
-        return _response({"model_spec": spec, "metadata": metadata})
+        return _json_response({"model_spec": spec, "metadata": metadata})
 
     async def _predict(self, request: Request) -> Response:
         start = time.perf_counter()
         try:
-            body = await self._body(request)
+            body = await self._read_body(request)
             if (encoding := request.headers.get("Content-Encoding", "identity")) != "identity":
                 message = f"The body must be plain JSON, not {encoding}."
                 raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             response = await run_in_threadpool(self._answer, request.path_params.get("version"), body)
-        except asyncio.CancelledError:  # an error would have a thread to be handled in, which is canceled as well
-            return _response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
+        except asyncio.CancelledError:  # an exception's handler would be canceled as well
+            return _json_response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
         seconds = time.perf_counter() - start
         self._seconds += seconds
-        self._predictions[bisect.bisect_left(_BUCKETS, seconds)] += 1
+        self._predictions[bisect.bisect_left(_BUCKET_SECONDS, seconds)] += 1
         return response
 
     def _answer(self, version: int | None, body: bytes) -> Response:
+        """Compute the response to the body of a predict request.
+
+        Raises:
+            RequestError: if the request is invalid.
+        """
         try:
             request = json.loads(body)
         except (ValueError, RecursionError) as error:
@@ -196,19 +206,25 @@ class RestApi(Starlette):
         thread = threading.get_ident()
         self.running.add(thread)
         try:
-            return _response(self.versions.get(version).predict(request, self._max_texts))
+            return _json_response(self.versions.get(version).predict(request, self._max_texts))
         finally:
             self.running.discard(thread)
 
-    async def _body(self, request: Request) -> bytes:
-        body, most = bytearray(), self._max_body_bytes
-        too_large = RequestError(f"A body may have {most} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
-        if int(request.headers.get("Content-Length", 0)) > most:
+    async def _read_body(self, request: Request) -> bytes:
+        """Read the body of a request.
+
+        Raises:
+            RequestError: if the body is too large or too slow.
+        """
+        body = bytearray()
+        max_bytes = self._max_body_bytes
+        too_large = RequestError(f"A body may have {max_bytes} bytes.", HTTPStatus.REQUEST_ENTITY_TOO_LARGE)
+        if int(request.headers.get("Content-Length", 0)) > max_bytes:
             raise too_large
         try:
             async with asyncio.timeout(self._body_seconds):
                 async for part in request.stream():
-                    if len(body) + len(part) > most:
+                    if len(body) + len(part) > max_bytes:
                         raise too_large
                     body += part
         except TimeoutError:
@@ -223,9 +239,10 @@ class RestApi(Starlette):
             message = f"{path} takes {method}, not {request.method}."
         else:
             message = f"There is nothing at {path}; there is {self._base}[/versions/N][:predict|/metadata]."
-        return _response({"error": message}, error.status_code, error.headers)
+        return _json_response({"error": message}, error.status_code, error.headers)
 
 
-def _response(answer: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def _json_response(answer: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a response with a JSON body."""
     body = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
     return Response(body, status, headers, "application/json")

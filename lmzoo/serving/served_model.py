@@ -1,4 +1,4 @@
-"""What a model needs so that it can be exported."""
+"""The interface of models that can be exported."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from lmzoo.text import Preprocessor
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# The functions to export, by the names of their signatures, after the module that holds what they use.
+# A module with the resources of the exported functions, and the functions by signature name.
 Signatures: TypeAlias = "tuple[tf.Module, dict[str, tf.types.experimental.PolymorphicFunction]]"
 
 
 class ServedModel(Protocol):
-    """A Keras model on a backbone, with a preprocessor for strings, such as any `lmzoo.models.Task`.
+    """A Keras model with a backbone and a preprocessor for strings, such as any `lmzoo.models.Task`.
 
     Attributes:
-        backbone: its inputs are the model's token features.
-        preprocessor: from strings to token features.
-        input: the model's symbolic inputs, by name.
-        output: its symbolic output.
-        weights: its variables.
+        backbone: Keras model whose inputs are token features.
+        preprocessor: `Preprocessor` from strings to token features.
+        input: symbolic inputs by name.
+        output: symbolic output.
+        weights: variables of the model.
         served_outputs: names of the outputs of `serve`.
-        output_name: name of `output` in files for other runtimes.
+        output_name: str, name of `output` in files for other runtimes.
     """
 
     served_outputs: ClassVar[tuple[str, ...]]
@@ -41,28 +41,28 @@ class ServedModel(Protocol):
     weights: list[keras.Variable]
 
     def __call__(self, inputs: Features) -> Tensors:
-        """Compute the outputs."""
+        """Compute the outputs from token features."""
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes, if there are any."""
+        """Names of the classes; empty for models without classes."""
 
     @property
     def served_length(self) -> int:
-        """The most tokens of an input that the exported model reads."""
+        """Maximum number of tokens of an input to the exported model."""
 
     @property
     def family(self) -> Family:
-        """The record of the backbone's family."""
+        """Family record of the backbone."""
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Compute the named answers to token features, with TensorFlow ops."""
+        """Compute named answers from token features with TensorFlow ops."""
 
     def signatures(self) -> Signatures:
-        """Make the functions to export."""
+        """Return the functions to export by signature name, and a module with their resources."""
 
     def save(self, filepath: str | Path) -> None:
-        """Write a `.keras` file."""
+        """Save the model as a `.keras` file."""
 
     def count_params(self) -> int:
-        """Count the parameters."""
+        """Return the number of parameters."""

@@ -1,4 +1,4 @@
-"""Runs a `RestApi` under uvicorn: in the foreground for `lmzoo serve`, or in a thread."""
+"""A uvicorn server for `RestApi`, in the foreground for `lmzoo serve` or in a thread."""
 
 from __future__ import annotations
 
@@ -17,28 +17,28 @@ try:
 except ModuleNotFoundError as error:
     raise ImportError(f"Serving needs {error.name}: pip install 'lmzoo[serve]'.") from error
 
-_BACKLOG = 1024  # clients that may wait to be accepted
+_BACKLOG = 1024  # number of clients that may wait for a connection
 
 
 class _Protocol(H11Protocol):
-    """HTTP/1.1 as uvicorn speaks it, and three things that it does not do.
+    """The HTTP/1.1 protocol of uvicorn with three improvements.
 
-    Connections on which no complete request has arrived time out, too: the time runs from its first byte, however many
-    follow. A malformed body gets at most one answer. And no answer waits for the client to acknowledge its head, which
-    takes 40 ms on connections that are kept: asyncio prevents that only for sockets that it makes itself.
+    Connections with an incomplete request time out; the time runs from the first byte of the request. A malformed body
+    gets at most one response. The body of a response is sent without waiting for the client to acknowledge its headers,
+    which takes 40 ms on persistent connections: asyncio prevents this only for sockets that it creates itself.
     """
 
-    _first_byte = 0.0  # when that of the next request arrived; 0 before
+    _first_byte = 0.0  # time at which the next request began to arrive; 0 before
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._await_request()
+        self._start_request_timeout()
 
     def data_received(self, data: bytes) -> None:
         self._first_byte = self._first_byte or self.loop.time()
         super().data_received(data)
-        self._await_request()
+        self._start_request_timeout()
 
     def on_response_complete(self) -> None:
         self._first_byte = 0.0
@@ -46,13 +46,14 @@ class _Protocol(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         if self.cycle is not None:
-            self.cycle.disconnected = True  # so that the application's answer is not sent as well
+            self.cycle.disconnected = True  # so that the application's response is not sent as well
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             super().send_400_response(msg)
         else:
             self.transport.close()
 
-    def _await_request(self) -> None:
+    def _start_request_timeout(self) -> None:
+        """Start the timeout for the next request if no request is being answered."""
         if (self.cycle is None or self.cycle.response_complete) and self.timeout_keep_alive_task is None:
             end = (self._first_byte or self.loop.time()) + self.timeout_keep_alive
             self.timeout_keep_alive_task = self.loop.call_at(end, self.timeout_keep_alive_handler)
@@ -60,14 +61,14 @@ class _Protocol(H11Protocol):
 
 @contextlib.contextmanager
 def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]:
-    """Open a socket that clients can connect to already, before anything answers them.
+    """Yield a socket on which clients can connect before a server runs.
 
     Args:
-        host: address to listen at; by default one that other machines cannot reach.
-        port: 0 for a free one.
+        host: str, address to listen at; by default one that other machines cannot reach.
+        port: int, port to listen at; 0 for any free port.
 
     Raises:
-        OSError: if the port is taken.
+        OSError: if the port is in use.
     """
     try:
         listener = socket.create_server((host, port), backlog=_BACKLOG)
@@ -79,7 +80,7 @@ def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]
 
 
 def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
-    """Return a uvicorn server that logs only errors, and closes idle connections after `idle_seconds`."""
+    """Return a uvicorn server that only logs errors, and closes idle connections after `idle_seconds`."""
     return uvicorn.Server(
         uvicorn.Config(
             api,
@@ -98,17 +99,17 @@ def make_server(api: RestApi, idle_seconds: float = 10.0) -> uvicorn.Server:
 
 
 def serve(api: RestApi, listener: socket.socket) -> None:
-    """Answers requests until Ctrl-C."""
+    """Serve requests on a socket until Ctrl-C."""
     with contextlib.suppress(KeyboardInterrupt):
         make_server(api).run([listener])
 
 
 @contextlib.contextmanager
 def running_server(api: RestApi, idle_seconds: float = 10.0) -> Iterator[str]:
-    """Answers requests in a thread while the body runs; idle connections are closed after `idle_seconds`.
+    """Serve requests in a thread while the block runs; close idle connections after `idle_seconds`.
 
     Yields:
-        The server's URL, without a slash at its end.
+        The URL of the server, without a trailing slash.
 
     Example:
 

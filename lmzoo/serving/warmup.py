@@ -1,4 +1,4 @@
-"""Example requests: those that warm up a server before its first real one, and the one in the README."""
+"""Example requests for exported models, which warm up servers and appear in the README."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ if TYPE_CHECKING:
 
     from lmzoo.serving.served_model import ServedModel
 
-# TensorFlow Serving looks for this name.
+# TensorFlow Serving expects this name.
 WARMUP_FILE = "assets.extra/tf_serving_warmup_requests"
-_SHORT, _OTHER, _QUESTION = "A quiet, lovely {}.", "Dull.", "What is lovely?"
+_TEXT = "A quiet, lovely {}."
+_SECOND_CHOICE = "Dull."
+_QUESTION = "What is lovely?"
 
 
 def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
-    """Return the signatures whose inputs are all strings, by name."""
+    """Return the signatures of a graph whose inputs are all strings, by name."""
     import tensorflow as tf
 
     return {
@@ -30,28 +32,28 @@ def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
 
 
 def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dict[str, np.ndarray]]:
-    """Yield requests to a signature of strings: a short text, one that is too long and is cut, and a batch of both.
+    """Yield example requests to a signature of strings: a short text, a text that is truncated, and a batch of both.
 
-    The graph pads a batch to its longest sequence: the first two requests have the narrowest shape and the widest. If
-    the task fills masks, the texts hold one.
+    The graph pads batches to their longest sequence, so the first two requests have the smallest and the largest shape.
+    If the task fills masks, the texts contain one.
 
     Yields:
-        An array of strings for each input, in the order of their names.
+        Arrays of strings by name of the input, in sorted order.
     """
-    short = _SHORT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
-    long = short + " film" * task.served_length  # a word is a token or more
+    short = _TEXT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
+    long = short + " film" * task.served_length  # each word has at least one token
     for texts in ([short], [long], [short, long, short, short]):
         request = {}
         for name, info in sorted(signature.inputs.items()):
             values = np.array([_QUESTION] * len(texts) if name == "question" else texts, dtype=object)
             for _ in info.tensor_shape.dim[1:]:
-                values = np.stack([values, np.full_like(values, _OTHER)], axis=-1)  # such as two choices
+                values = np.stack([values, np.full_like(values, _SECOND_CHOICE)], axis=-1)  # such as two choices
             request[name] = values
         yield request
 
 
 def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> None:
-    """Write requests that TensorFlow Serving runs after loading a model and before it takes requests."""
+    """Write the warm-up requests that TensorFlow Serving runs after loading a model."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 
@@ -68,7 +70,7 @@ def write_warmup(task: ServedModel, meta_graph: MetaGraphDef, folder: Path) -> N
 
 
 def read_warmup(folder: Path) -> Iterator[tuple[str, dict[str, np.ndarray]]]:
-    """Yield the name of the signature and the inputs of each request that `write_warmup` wrote."""
+    """Yield the signature name and the inputs, arrays by name, of each request written by `write_warmup`."""
     import tensorflow as tf
     from tensorflow_serving.apis import prediction_log_pb2
 

@@ -1,6 +1,6 @@
-"""One class per task, for every family.
+"""Task classes, each for all families.
 
-A task is registered by a line here; `make registry` then writes the public names and the tables of the pages.
+An import here registers a task; `make registry` then writes the public names and the tables of the pages.
 """
 
 from lmzoo.tasks.base.task import Task as Task

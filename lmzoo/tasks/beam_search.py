@@ -1,4 +1,4 @@
-"""Beam search as in transformers, as a sampler in KerasHub's interface.
+"""Beam search equal to transformers', as a sampler with KerasHub's interface.
 
 Letters in shape comments: B prompts, K beams, C candidates, L positions, V tokens.
 """
@@ -16,22 +16,22 @@ from lmzoo.common.tensor_types import Tensor, Tensors
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.rows import at_positions
 
-_NEVER = -1e9
+_NEVER = -1e9  # score of a beam that must not be chosen
 
 
 class BeamSampler:
-    """Beam search with a length penalty, equal to that of transformers with `early_stopping=False`.
+    """Beam search with a length penalty, equal to transformers' beam search with `early_stopping=False`.
 
     `keras_hub.samplers.BeamSampler` differs: it has no length penalty, and keeps a text that has ended among its beams,
-    where it continues and takes the place of others; and while it passes over the tokens of a prompt that is longer
-    than others, it adds the scores of tokens that it then discards, so that results depend on the other prompts.
+    where it continues and displaces other beams; and while it passes over the tokens of a prompt that is longer than
+    others, it adds the scores of tokens that it then discards, so that results depend on the other prompts.
 
     Args:
-        num_beams: int, texts that are continued at the same time.
+        num_beams: int, number of texts that are continued at the same time.
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
 
-    It is called as a sampler of KerasHub. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
-    `limits`.
+    It has the interface of KerasHub's samplers. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
+    the argument `limits`.
 
     Raises:
         ValueError: for `num_beams` below 1, or a `length_penalty` that is not a number.
@@ -48,7 +48,8 @@ class BeamSampler:
     def __init__(self, num_beams: int = 4, length_penalty: float = 1.0) -> None:
         require(is_integer(num_beams, 1), "num_beams", "a positive integer", num_beams)
         require(is_number(length_penalty), "length_penalty", "a number", length_penalty)
-        self.num_beams, self.length_penalty = int(num_beams), float(length_penalty)
+        self.num_beams = int(num_beams)
+        self.length_penalty = float(length_penalty)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments."""
@@ -69,21 +70,22 @@ class BeamSampler:
         """Return the best continuation of each prompt.
 
         Args:
-            next: from tokens int (B·K, L), a cache and a position to the logits there, float (B·K, V), hidden states,
-                which are not used, and the new cache.
+            next: function from tokens int (B·K, L), a cache and a position to the logits at that position, float
+                (B·K, V), hidden states, which are ignored, and the new cache.
             prompt: int (B, L), prompts, padded.
-            cache: tensors whose first axis is that of the prompts.
+            cache: tensors whose first axis is the prompts' axis.
             index: int or int tensor (), the first position at which a token is chosen.
-            mask: bool (B, L), where tokens are those of the prompt, at its beginning; nowhere by default.
-            stop_token_ids: tokens that end a text.
-            hidden_states: not used.
-            model: not used.
-            limits: int (B,), the number of tokens that each prompt and its continuation may have; L by default.
+            mask: bool (B, L), True at the tokens of each prompt; nowhere by default.
+            stop_token_ids: ids of the tokens that end a text.
+            hidden_states: ignored.
+            model: ignored.
+            limits: int (B,), maximum number of tokens of each prompt with its continuation; L by default.
 
         Returns:
             int (B, L), the prompts and their best continuations.
         """
-        beams, width = self.num_beams, ops.shape(prompt)[1]
+        beams = self.num_beams
+        width = ops.shape(prompt)[1]
         mask = ops.zeros_like(prompt, "bool") if mask is None else mask
         stop_token_ids = [-1] if stop_token_ids is None else stop_token_ids
         stops = ops.cast(ops.convert_to_tensor(stop_token_ids), prompt.dtype)  # (S,)
@@ -113,40 +115,43 @@ class BeamSampler:
             size = logits.shape[-1]
             log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, beams, size))  # (B, K, V)
             log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
-            # At least K of so many candidates go on: each beam has one for each token that ends a text, and more.
+            # At most S candidates of each beam end a text, so at least K of this many candidates continue.
             candidates_per_row = min(beams * (1 + stops.shape[0]), beams * size)
-            totals, found = ops.top_k(ops.reshape(log_probabilities, (-1, beams * size)), candidates_per_row)  # (B, C)
-            origin, token = found // size, ops.cast(found % size, prompt.dtype)  # (B, C)
+            totals, flat_index = ops.top_k(
+                ops.reshape(log_probabilities, (-1, beams * size)), candidates_per_row
+            )  # (B, C)
+            origin = flat_index // size  # (B, C)
+            token = ops.cast(flat_index % size, prompt.dtype)  # (B, C)
             full = index + 1 >= limits  # (B,)
             stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(full, 1)  # (B, C)
 
-            # The beams of the next step are the best candidates that go on.
-            going = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
-            next_scores, best = ops.top_k(going, beams)  # (B, K)
+            # The beams of the next step are the best candidates that continue.
+            continuing_totals = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
+            next_scores, best = ops.top_k(continuing_totals, beams)  # (B, K)
             next_origin = at_positions(origin, best)  # (B, K)
-            next_running = _continued(running, next_origin, at_positions(token, best), index)  # (B, K, L)
+            next_running = _append_token(running, next_origin, at_positions(token, best), index)  # (B, K, L)
 
-            # Texts have ended that are among the best K candidates, as long as a better one could still be found.
-            made = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,), tokens of the candidates
-            count = ops.expand_dims(made**self.length_penalty, 1)  # (B, 1)
-            enter = stopping[:, :beams] & ops.expand_dims(open_rows, 1)  # (B, K)
-            entering = totals[:, :beams] / count + ops.where(enter, 0.0, _NEVER)  # (B, K)
-            all_scores = ops.concatenate([ended_scores, entering], axis=1)  # (B, 2·K)
-            next_ended_scores, kept = ops.top_k(all_scores, beams)  # (B, K)
-            best_texts = _continued(running, origin[:, :beams], token[:, :beams], index)  # (B, K, L)
-            next_ended = at_positions(ops.concatenate([ended, best_texts], axis=1), kept)  # (B, K, L)
-            next_has_ended = at_positions(ops.concatenate([has_ended, enter], axis=1), kept)  # (B, K)
+            # Candidates that end a text count if they are among the best K and their row could still improve.
+            token_count = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,)
+            penalty = ops.expand_dims(token_count**self.length_penalty, 1)  # (B, 1)
+            is_new = stopping[:, :beams] & ops.expand_dims(open_rows, 1)  # (B, K)
+            new_scores = totals[:, :beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
+            all_scores = ops.concatenate([ended_scores, new_scores], axis=1)  # (B, 2·K)
+            next_ended_scores, best_ended = ops.top_k(all_scores, beams)  # (B, K)
+            new_texts = _append_token(running, origin[:, :beams], token[:, :beams], index)  # (B, K, L)
+            next_ended = at_positions(ops.concatenate([ended, new_texts], axis=1), best_ended)  # (B, K, L)
+            next_has_ended = at_positions(ops.concatenate([has_ended, is_new], axis=1), best_ended)  # (B, K)
             worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
-            improvable = ops.any(next_scores[:, :1] / count > worst, axis=1)  # (B,)
+            improvable = ops.any(next_scores[:, :1] / penalty > worst, axis=1)  # (B,)
 
-            # Rows whose prompt is not over yet stay as they are; all their beams, and so their caches, are equal.
-            inside = ops.take(mask, index, axis=1)  # (B,)
-            cache = keras.tree.map_structure(lambda x: _of_beams(x, next_origin), cache)
+            # Rows still inside their prompt do not change; all their beams, and so their caches, are equal.
+            in_prompt = ops.take(mask, index, axis=1)  # (B,)
+            cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
             pairs = [(running, next_running), (scores, next_scores), (ended, next_ended)]
             pairs += [(ended_scores, next_ended_scores), (has_ended, next_has_ended)]
             pairs += [(open_rows, open_rows & improvable & ~full)]
             running, scores, ended, ended_scores, has_ended, open_rows = (
-                ops.where(ops.reshape(inside, (-1, *[1] * (len(old.shape) - 1))), old, updated)  # (B, ...)
+                ops.where(ops.reshape(in_prompt, (-1, *[1] * (len(old.shape) - 1))), old, updated)  # (B, ...)
                 for old, updated in pairs
             )
             return index + 1, running, scores, cache, ended, ended_scores, has_ended, open_rows
@@ -159,12 +164,12 @@ class BeamSampler:
         return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
 
 
-def _continued(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
-    """Return texts (B, K, L) that go on from beams, int (B, K), with a token, int (B, K), at a position."""
+def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
+    """Return copies of the beams at `origin`, int (B, K), with `token`, int (B, K), at position `index`: (B, K, L)."""
     return with_positions(at_positions(running, origin), ops.expand_dims(token, 2), index, axis=2)
 
 
-def _of_beams(x: Tensor, origin: Tensor) -> Tensor:
-    """Return what belongs to beams, (B·K, ...), for those that go on from others of the same prompt, int (B, K)."""
+def _select_beams(x: Tensor, origin: Tensor) -> Tensor:
+    """Select the rows of `x`, (B·K, ...), of the beams at `origin`, int (B, K), of the same prompt."""
     by_prompt = ops.reshape(x, (-1, origin.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
     return ops.reshape(at_positions(by_prompt, origin), ops.shape(x))

@@ -1,4 +1,4 @@
-"""From the vectors of a text's tokens to the vector of the text: pooling, and the layers after it."""
+"""The head of embedding models: pooling of token vectors, and the layers after it."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ _POOLERS: dict[str, type[keras.layers.Layer]] = {
     "lasttoken": LastTokenPooler,
 }
 POOLING_MODES = ("cls", *_POOLERS)
-_MOST_LAYERS = 32
-_EPSILON = 1e-5  # of PyTorch's LayerNorm
+_MAX_LAYERS = 32
+_EPSILON = 1e-5  # the default of PyTorch's LayerNorm
 # Kind of layer -> its settings and their defaults; a setting without a default is required.
 _REQUIRED = object()
 _SETTINGS: dict[str, dict[str, object]] = {
@@ -47,16 +47,16 @@ _SETTINGS: dict[str, dict[str, object]] = {
 
 
 def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]:
-    """Return the modes in the argument `pooling` of a task, checked.
+    """Check the `pooling` of a task, and return its modes as a list.
 
     Raises:
-        ValueError: For an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
+        ValueError: for an unknown or repeated mode, or "cls" for a family without a special first token (ELMo).
     """
-    family = family_of(backbone)  # an error for anything else than a backbone
+    family = family_of(backbone)  # raises an error for anything but a backbone
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
-    known = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
+    all_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
     allowed = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
-    valid = modes and known and len(set(modes)) == len(modes)
+    valid = modes and all_supported and len(set(modes)) == len(modes)
     require(valid, "pooling", f"one of {allowed}, or a list of several", pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
@@ -66,7 +66,7 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
 
 
 def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
-    """Return a vector for each text, float (B, H · len(modes)), symbolic."""
+    """Build the pooled vectors of texts, symbolic, float (B, H · len(modes))."""
     inputs = backbone.input
     mask = backbone.padding_mask(inputs)  # (B, T)
     if [*modes] == ["cls"]:
@@ -84,22 +84,22 @@ def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
 
 
 def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
-    """Return the layers in the argument `projection` of a task, with all their settings.
+    """Check the `projection` of a task, and return its layers with all their settings.
 
     Raises:
-        ValueError: Naming the first layer that is unknown, or whose settings are.
+        ValueError: naming the first layer that is unknown or has an invalid setting.
     """
     layers = () if projection is None else projection
-    if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MOST_LAYERS:
-        raise ValueError(f"`projection` must be a list of at most {_MOST_LAYERS} layers, got {projection!r:.100}.")
+    if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MAX_LAYERS:
+        raise ValueError(f"`projection` must be a list of at most {_MAX_LAYERS} layers, got {projection!r:.100}.")
     return [_checked_layer(layer, f"projection[{i}]") for i, layer in enumerate(layers)]
 
 
 def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
     kind = layer.get("kind") if isinstance(layer, Mapping) else None
     if not isinstance(kind, str) or kind not in _SETTINGS:
-        known = ", ".join(f'"{kind}"' for kind in _SETTINGS)
-        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {known}, got {layer!r:.100}.")
+        kinds = ", ".join(f'"{kind}"' for kind in _SETTINGS)
+        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {kinds}, got {layer!r:.100}.")
     settings = {"kind": kind, **_SETTINGS[kind], **layer}
     if unknown := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
         raise ValueError(f"`{name}` has the unknown setting {sorted(unknown)[0]!r:.60} for {kind!r}.")
@@ -116,7 +116,7 @@ def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: Backbone) -> Tensor:
-    """Return symbolic vectors (B, H) after the layers of `projection`, which `checked_projection` returned."""
+    """Apply the layers of a projection, as returned by `checked_projection`, to symbolic vectors (B, H)."""
     dtype = backbone.dtype_policy
     for number, layer in enumerate(projection):
         name = f"projection_{number}"

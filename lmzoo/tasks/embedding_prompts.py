@@ -1,4 +1,4 @@
-"""Prompts: texts that a model of embeddings was trained to find before its texts, such as "query: "."""
+"""Prompts of embedding models: texts to put before other texts, such as "query: "."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 
 def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None) -> dict[str, str]:
-    """Return a copy of the prompts of a task by name.
+    """Check a task's prompts, by name, and return a copy of them.
 
     Raises:
-        ValueError: If they are not strings by name, or do not have the default prompt.
+        ValueError: if they are not strings by name, or lack the default prompt.
     """
     if not isinstance(prompts, Mapping | None):
         raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")
@@ -22,13 +22,13 @@ def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | Non
         if re.search("[\ud800-\udfff]", name + text):
             raise ValueError(f"The prompt {name!r:.60} is not valid Unicode: {text!r:.60}.")
     if default_prompt is not None and default_prompt not in copied:
-        known = ", ".join(map(repr, copied)) or "none"
-        raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {known:.300}.")
+        names = ", ".join(map(repr, copied)) or "none"
+        raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {names:.300}.")
     return copied
 
 
 def add_prompt(prompt: str, texts: Sequence[Any]) -> list[Any]:
-    """Return texts, each a string or a list of words, with a prompt before each."""
+    """Put a prompt before each text, which is a string or a list of words."""
     if not prompt:
         return [*texts]
     return [prompt + text if isinstance(text, str) else [*prompt.split(), *text] for text in texts]

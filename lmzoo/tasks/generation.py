@@ -1,4 +1,4 @@
-"""Generating tokens in a compiled loop around a sampler, with a cache of keys and values.
+"""Generation of tokens in a compiled loop around a sampler, with a cache of keys and values.
 
 Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 """
@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 
     from lmzoo.tasks.base.task import Task
 
-# A sampler of `keras_hub.samplers`, or anything that is called like one.
+# A sampler of `keras_hub.samplers`, or any callable with the same arguments.
 Sampler: TypeAlias = Any
 
 SAMPLERS = ("beam", "contrastive", "greedy", "random", "top_k", "top_p")
-_SHARES = (1 / 64, 1 / 16, 1 / 4, 1)  # of a model's positions: the widths to which prompts are padded
+_WIDTH_FRACTIONS = (1 / 64, 1 / 16, 1 / 4, 1)  # padded lengths of prompts, as fractions of a model's positions
 _Piece = TypeVar("_Piece")
-_CHUNK = 8  # tokens generated at once while streaming
-_KEPT = 8  # compiled loops
-NEVER = -1e9  # the logit of a token that must not come
+_TOKENS_PER_CHUNK = 8  # tokens generated at once while streaming
+_MAX_COMPILED_LOOPS = 8
+NEVER = -1e9  # the logit of a token that must not be generated
 
 
 def sampler_called(sampler: str | Sampler) -> Sampler:
-    """Return the sampler with a name, KerasHub's or, for "beam", ours; a sampler is returned as it is.
+    """Look up a sampler by its name, in KerasHub or, for "beam", in lmzoo; a sampler is returned unchanged.
 
     Raises:
-        TypeError: for anything else.
+        TypeError: for anything but a string or a sampler.
         ValueError: for an unknown name, suggesting a similar one.
     """
     if not isinstance(sampler, str):
@@ -47,8 +47,8 @@ def sampler_called(sampler: str | Sampler) -> Sampler:
             return sampler
         raise TypeError(f"`sampler` must be a name or a sampler of `keras_hub.samplers`, got {sampler!r:.60}.")
     if sampler not in SAMPLERS:
-        known = near_names(sampler, SAMPLERS)
-        raise ValueError(f"There is no sampler {sampler!r}.{known} Or pass a sampler of `keras_hub.samplers`.")
+        suggestion = near_names(sampler, SAMPLERS)
+        raise ValueError(f"There is no sampler {sampler!r}.{suggestion} Or pass a sampler of `keras_hub.samplers`.")
     if sampler == "beam":
         return BeamSampler()
     import keras_hub
@@ -57,7 +57,7 @@ def sampler_called(sampler: str | Sampler) -> Sampler:
 
 
 def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None, batch_size: int) -> None:
-    """Check the arguments that all that generates has.
+    """Check the sampling arguments of the methods that generate text.
 
     Raises:
         TypeError: for a `sampler` that is not one.
@@ -71,17 +71,17 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
 
 
 def prompt_width(length: int, limit: int) -> int:
-    """Return the width to which a prompt is padded: one of four, so that prompts of any length share compiled code."""
-    return next(width for share in _SHARES if (width := max(1, round(limit * share))) >= length)
+    """Return the padded length of a prompt, one of only four, so that prompts of any length share compiled code."""
+    return next(width for fraction in _WIDTH_FRACTIONS if (width := max(1, round(limit * fraction))) >= length)
 
 
-def _filled(x: np.ndarray, rows: int) -> np.ndarray:
-    """Return `x`, (n, ...), with its first row repeated after the others: (rows, ...)."""
+def _pad_rows(x: np.ndarray, rows: int) -> np.ndarray:
+    """Pad `x` from (n, ...) to (rows, ...) with copies of its first row."""
     return np.concatenate([x, np.repeat(x[:1], rows - len(x), axis=0)])
 
 
-def _open(x: tf.Tensor) -> tf.TensorSpec:
-    """Tensors of any shape with as many axes."""
+def _any_shape_spec(x: tf.Tensor) -> tf.TensorSpec:
+    """Return a spec for tensors of any shape with the rank and dtype of `x`."""
     import tensorflow as tf
 
     return tf.TensorSpec([None] * x.ndim, x.dtype)
@@ -90,32 +90,36 @@ def _open(x: tf.Tensor) -> tf.TensorSpec:
 class TokenGenerator:
     """A generator of tokens with a causal model, which keeps the compiled loops of its samplers for later calls.
 
-    Beyond the tokenizer's V tokens there is one more, which follows the last token of a text: it keeps sequences
-    waiting for the others of their batch, and ends the loop early.
+    Beyond the tokenizer's V tokens there is one more, which follows the last token of a text: sequences that have ended
+    wait with it for the rest of their batch, and it ends the loop early.
 
     Args:
-        task: a task on a causal backbone.
-        vocabulary_size: V.
+        task: task on a causal backbone.
+        vocabulary_size: int, number of the tokenizer's tokens, V.
     """
 
     def __init__(self, task: Task, vocabulary_size: int) -> None:
-        self.task, self.vocabulary_size = task, vocabulary_size
-        self._named: dict[str, Sampler] = {}
-        self._compiled: dict[tuple[int, str], tuple[Sampler, Callable[..., np.ndarray]]] = {}
+        self.task = task
+        self.vocabulary_size = vocabulary_size
+        self._samplers_by_name: dict[str, Sampler] = {}
+        self._compiled_loops: dict[tuple[int, str], tuple[Sampler, Callable[..., np.ndarray]]] = {}
 
     @property
     def static_shapes(self) -> bool:
-        """Whether code is compiled for each shape, so that few shapes are better than small ones."""
+        """Whether code is compiled for each shape, so that few shapes are faster than small ones."""
         return keras.backend.backend() != "tensorflow" or bool(self.task.jit_compile)
 
     def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
-        """Return the sampler to use, its random numbers determined by a seed; None for others in each call."""
+        """Return the sampler with its random numbers set by `seed`, or by chance for None.
+
+        A sampler that is passed without a seed keeps its own random numbers.
+        """
         if isinstance(sampler, str):
-            if sampler not in self._named:
-                self._named[sampler] = sampler_called(sampler)
-            sampler = self._named[sampler]
+            if sampler not in self._samplers_by_name:
+                self._samplers_by_name[sampler] = sampler_called(sampler)
+            sampler = self._samplers_by_name[sampler]
         elif seed is None:
-            return sampler  # with its own random numbers
+            return sampler
         for number, variable in enumerate(getattr(sampler, "variables", ())):
             state = keras.random.SeedGenerator(None if seed is None else (seed + number) % 2**32).state
             variable.assign(ops.convert_to_numpy(state.value))
@@ -124,14 +128,19 @@ class TokenGenerator:
     def undisturbed(
         self, sampler: str | Sampler, seed: int | None, pieces_by: Callable[[Sampler], Iterator[_Piece]]
     ) -> Iterator[_Piece]:
-        """Iterate over what the sampler to use makes; whoever uses it in between does not change its random numbers.
+        """Iterate over generated pieces, protecting the sampler's random numbers from other uses in between.
 
-        A sampler of the user's without a seed goes on with its own random numbers, whoever used it.
+        A sampler that is passed without a seed is not protected.
+
+        Args:
+            sampler: sampler or its name.
+            seed: int, seed of the random numbers, or None.
+            pieces_by: function from the sampler to an iterator over generated pieces.
         """
-        chosen = self.sampler(sampler, seed)
-        own = seed is None and not isinstance(sampler, str)
-        variables = [] if own else list(getattr(chosen, "variables", ()))
-        for piece in pieces_by(chosen):
+        seeded_sampler = self.sampler(sampler, seed)
+        keeps_own_state = seed is None and not isinstance(sampler, str)
+        variables = [] if keeps_own_state else list(getattr(seeded_sampler, "variables", ()))
+        for piece in pieces_by(seeded_sampler):
             values = [ops.convert_to_numpy(variable.value) for variable in variables]
             yield piece
             for variable, value in zip(variables, values, strict=True):
@@ -149,77 +158,85 @@ class TokenGenerator:
         room: int | None = None,
         source: dict[str, np.ndarray] | None = None,
     ) -> Iterator[list[list[int]]]:
-        """Iterate over the new tokens of a batch of prompts, those that end a text included.
+        """Iterate over the new tokens of a batch of prompts, including the tokens that end a text.
 
         Args:
             prompts: token ids of n prompts, each at least one.
-            new: the most tokens that are added to a prompt, or int (n,), to each.
-            sampler: see `sampler`.
+            new: int or int (n,), maximum number of tokens that are added to each prompt.
+            sampler: sampler, as returned by `sampler`.
             stop_ids: tokens that end a text.
-            temperature: what logits are divided by.
-            stream: whether to return tokens a few at a time; otherwise all at once.
+            temperature: float, divisor of the logits.
+            stream: whether to return a few tokens at a time, or all at once.
             batch_size: int, at least n.
-            room: new tokens that the compiled loop has room for; by default as many as are wanted.
-            source: what a decoder writes from, `token_ids` and `padding_mask`, int32 (n, T).
+            room: int, new tokens that the compiled loop has room for; the largest of `new` by default.
+            source: dict of the source's `token_ids` and `padding_mask`, int32 (n, T), for a decoder; or None.
         """
-        given, added = [len(prompt) for prompt in prompts], np.broadcast_to(new, len(prompts)).tolist()
-        limits = [count + more for count, more in zip(given, added, strict=True)]
-        start, last, most = min(given), max(limits), self.task.backbone.config.max_sequence_length
-        rows, read = len(given), max(given)
+        prompt_lengths = [len(prompt) for prompt in prompts]
+        new_counts = np.broadcast_to(new, len(prompts)).tolist()
+        limits = [length + count for length, count in zip(prompt_lengths, new_counts, strict=True)]
+        start = min(prompt_lengths)
+        last = max(limits)
+        max_length = self.task.backbone.config.max_sequence_length
+        rows = len(prompt_lengths)
+        read_width = max(prompt_lengths)
         if self.static_shapes:
-            rows, read = min(batch_size, 1 << (rows - 1).bit_length()), prompt_width(read, most)
-        length = np.array([*given, *[start] * (rows - len(given))], "int32")  # (B,)
-        width = min(read + (room or max(added)), most)
+            rows = min(batch_size, 1 << (rows - 1).bit_length())
+            read_width = prompt_width(read_width, max_length)
+        length = np.array([*prompt_lengths, *[start] * (rows - len(prompt_lengths))], "int32")  # (B,)
+        width = min(read_width + (room or max(new_counts)), max_length)
         ids = np.zeros((rows, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
             row[: len(prompt)] = prompt
-        run, stops, ending = self._loop(sampler), self._padded(stop_ids), {*stop_ids, self.vocabulary_size}
-        limit = np.array([*limits, *[0] * (rows - len(given))], "int32")  # (B,)
+        run = self._loop(sampler)
+        stops = self._pad_stop_ids(stop_ids)
+        end_ids = {*stop_ids, self.vocabulary_size}
+        limit = np.array([*limits, *[0] * (rows - len(prompt_lengths))], "int32")  # (B,)
         done = np.arange(rows) >= len(prompts)
-        chunk = _CHUNK if stream and not isinstance(sampler, BeamSampler) else width
+        chunk = _TOKENS_PER_CHUNK if stream and not isinstance(sampler, BeamSampler) else width
         while start < last and not done.all():
             end = min(start + chunk, last)
-            made = run(
+            generated_ids = run(
                 prompt=ids,
-                read=ids if stream else ids[:, :read],
+                read=ids if stream else ids[:, :read_width],
                 length=length,
                 limit=np.where(done, 0, limit),
                 start=np.int32(start),
                 end=np.int32(end),
                 stops=stops,
                 temperature=np.float32(temperature),
-                **({} if source is None else {"source": {name: _filled(x, rows) for name, x in source.items()}}),
+                **({} if source is None else {"source": {name: _pad_rows(x, rows) for name, x in source.items()}}),
             )
-            found: list[list[int]] = []
-            for k, count in enumerate(given):
-                first, after = max(count, start), min(limits[k], end)
-                tokens = [] if done[k] else made[k, first:after].tolist()
-                ended = next((i for i, token in enumerate(tokens) if token in ending), None)
-                tokens = tokens if ended is None else tokens[: ended + 1]
-                done[k] |= ended is not None or end >= limits[k]
+            new_tokens: list[list[int]] = []
+            for k, prompt_length in enumerate(prompt_lengths):
+                first = max(prompt_length, start)
+                stop = min(limits[k], end)
+                tokens = [] if done[k] else generated_ids[k, first:stop].tolist()
+                end_index = next((i for i, token in enumerate(tokens) if token in end_ids), None)
+                tokens = tokens if end_index is None else tokens[: end_index + 1]
+                done[k] |= end_index is not None or end >= limits[k]
                 ids[k, first : first + len(tokens)] = tokens
-                found.append([token for token in tokens if token < self.vocabulary_size])
-            yield found
+                new_tokens.append([token for token in tokens if token < self.vocabulary_size])
+            yield new_tokens
             start = end
 
-    def _padded(self, stop_ids: Sequence[int]) -> np.ndarray:
-        """Return the ids that end a text, int32 (S,), padded to a power of two, so that few shapes are compiled."""
+    def _pad_stop_ids(self, stop_ids: Sequence[int]) -> np.ndarray:
+        """Pad the ids that end a text, int32 (S,), to a power of two, so that few shapes are compiled."""
         stops = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
         stops[: len(stop_ids)] = stop_ids
         return stops
 
     def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
-        """Return the compiled loop of a sampler."""
+        """Return the compiled loop of a sampler, compiling it on first use."""
         settings = sampler.get_config() if hasattr(sampler, "get_config") else None
-        # Beam search is its settings; other samplers have random numbers, too.
+        # Equal settings make equal beam samplers, but other samplers also have the state of their random numbers.
         key = 0 if type(sampler) is BeamSampler else id(sampler), repr(settings)
-        if key not in self._compiled:
-            if type(sampler) is BeamSampler:  # a copy: the settings of the caller's may be changed
+        if key not in self._compiled_loops:
+            if type(sampler) is BeamSampler:  # a copy, since the caller may change the settings of the original
                 sampler = BeamSampler(**sampler.get_config())
-            self._compiled[key] = sampler, self._compile(sampler)
-            for oldest in [*self._compiled][:-_KEPT]:
-                del self._compiled[oldest]
-        return self._compiled[key][1]
+            self._compiled_loops[key] = sampler, self._compile(sampler)
+            for oldest in [*self._compiled_loops][:-_MAX_COMPILED_LOOPS]:
+                del self._compiled_loops[oldest]
+        return self._compiled_loops[key][1]
 
     def _compile(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         backend = keras.backend.backend()
@@ -236,7 +253,7 @@ class TokenGenerator:
                     with expected_retracing():
                         return compiled(tensors).numpy()
                 # The number of tokens that end a text determines how many candidates a beam has.
-                specs = {**keras.tree.map_structure(_open, tensors), "stops": tensors["stops"]}
+                specs = {**keras.tree.map_structure(_any_shape_spec, tensors), "stops": tensors["stops"]}
                 return compiled.get_concrete_function(specs)(tensors).numpy()
 
             return run
@@ -249,7 +266,8 @@ class TokenGenerator:
     def _compile_for_jax(self, sampler: Sampler) -> Callable[..., np.ndarray]:
         import jax
 
-        weights, states = self.task.weights, list(getattr(sampler, "variables", ()))
+        weights = self.task.weights
+        states = list(getattr(sampler, "variables", ()))
 
         @jax.jit
         def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
@@ -260,8 +278,8 @@ class TokenGenerator:
 
         def run(**data: np.ndarray) -> np.ndarray:
             with one_thread():
-                tokens, after = compiled([v.value for v in weights], [v.value for v in states], data)
-                for variable, value in zip(states, after, strict=True):
+                tokens, new_state_values = compiled([v.value for v in weights], [v.value for v in states], data)
+                for variable, value in zip(states, new_state_values, strict=True):
                     variable.assign(value)
                 return np.asarray(tokens)
 
@@ -280,63 +298,69 @@ class TokenGenerator:
         temperature: Tensor,
         source: dict[str, Tensor] | None = None,
     ) -> Tensor:
-        """Generate the tokens from `start` up to `end`.
+        """Generate the tokens at positions from `start` up to, but not including, `end`, in tensor operations.
 
         Args:
-            sampler: the sampler.
+            sampler: sampler of the tokens.
             prompt: int32 (B, L), prompts, padded.
-            read: int32 (B, W), their first columns, `start` or more of them, which are read at once.
-            length: int32 (B,), tokens of each prompt.
-            limit: int32 (B,), tokens of each prompt with its new tokens.
+            read: int32 (B, W), the first `start` or more columns of `prompt`, which are read at once.
+            length: int32 (B,), number of tokens of each prompt.
+            limit: int32 (B,), maximum number of tokens of each prompt with its new tokens.
             start: int32 (), the first position at which a token is generated.
-            end: int32 (), the position after the last.
+            end: int32 (), the position after the last generated token.
             stops: int32 (S,), the tokens that end a text.
-            temperature: float32 () or (B, 1), what logits are divided by.
-            source: see `generate`.
+            temperature: float32 () or (B, 1), divisor of the logits.
+            source: dict of the source's `token_ids` and `padding_mask`, or None.
 
         Returns:
-            int32 (B, L), the prompts and the new tokens. What comes after the end of a text has no meaning.
+            int32 (B, L), the prompts and the new tokens. Tokens after the end of a text have no meaning.
         """
-        backbone, size = self.task.backbone, self.vocabulary_size
+        backbone = self.task.backbone
+        size = self.vocabulary_size
         rows, width = ops.shape(prompt)
-        # All sequences of a prompt read the same source, which is therefore not a part of the cache.
-        seen = {} if source is None else {"source": backbone.read_source(**source)}
-        hidden, cache = backbone.call_with_cache(read, backbone.empty_cache(rows, width), 0, **seen)  # (B, W, H)
+        # All sequences of a prompt read the same source, so it is not a part of the cache.
+        source_argument = {} if source is None else {"source": backbone.read_source(**source)}
+        hidden, cache = backbone.call_with_cache(
+            read, backbone.empty_cache(rows, width), 0, **source_argument
+        )  # (B, W, H)
         hidden = ops.pad(hidden, ((0, 0), (0, width - ops.shape(read)[1]), (0, 0)))  # (B, L, H)
 
-        # Some samplers have several sequences for each prompt, and choose among them: whatever belongs to a sequence
-        # is part of the cache.
+        # Some samplers keep several sequences for each prompt and choose among them, so all state of a sequence is part
+        # of the cache.
         def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
             last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
-            hidden, blocks = backbone.call_with_cache(ops.minimum(last, size - 1), cache["blocks"], index - 1, **seen)
+            hidden, blocks = backbone.call_with_cache(
+                ops.minimum(last, size - 1), cache["blocks"], index - 1, **source_argument
+            )
             logits = self.task.next_token_logits(hidden)[:, 0, :size]  # (B, V)
-            # A very low temperature would make even the best ones less than `NEVER`.
+            # Relative to the maximum, since a very low temperature could move all logits below `NEVER`.
             logits = (logits - ops.max(logits, axis=1, keepdims=True)) / temperature
-            length, limit = cache["length"], cache["limit"]  # (B,)
+            length = cache["length"]  # (B,)
+            limit = cache["limit"]  # (B,)
             ended = ops.any(last == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)
             if self.task.forces_end:
                 full = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
                 logits = ops.where(full, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
-            # Padded, not concatenated with a column (B, 1): that XLA (of JAX 0.11) cannot compile for GPUs, for some V.
+            # XLA of JAX 0.11 cannot compile a concatenation with a column (B, 1) for GPUs, for some V; padding works.
             waiting = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
             logits = ops.where(done, waiting, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER))  # (B, V + 1)
-            # Where nothing is left to choose, contrastive search must not find one token better than another.
-            waits = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
-            hidden = ops.where(waits, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)
+            # After the end of a text, equal hidden states keep contrastive search from preferring any token.
+            is_waiting = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
+            hidden = ops.where(is_waiting, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)
             return logits, hidden, {"blocks": blocks, "length": length, "limit": limit}
 
-        places = ops.arange(width, dtype="int32")
-        beams = isinstance(sampler, BeamSampler)
+        positions = ops.arange(width, dtype="int32")
+        is_beam_search = isinstance(sampler, BeamSampler)
         return sampler(
             next=next,
             prompt=prompt,
             cache={"blocks": cache, "length": length, "limit": limit},
             index=start,
-            mask=(places < ops.expand_dims(length, 1)) & (places < end),  # (B, L)
-            stop_token_ids=stops if beams else [size],
+            mask=(positions < ops.expand_dims(length, 1)) & (positions < end),  # (B, L)
+            stop_token_ids=stops if is_beam_search else [size],
             hidden_states=hidden,
             model=backbone,
-            **({"limits": limit} if beams else {}),
+            **({"limits": limit} if is_beam_search else {}),
         )

@@ -1,6 +1,7 @@
-"""What users pass to `fit`, `evaluate` and `predict`: the only place that looks at its types.
+"""Conversion of the data that users pass to `fit`, `evaluate` and `predict` to batches for Keras.
 
-`read_inputs` returns texts in memory, a stream of examples, or token features. Each makes the batches that Keras takes.
+Only this module depends on the types of users' data. `read_inputs` returns texts in memory, a dataset of texts, a
+stream of examples, or token features, all of which have a method that makes batches.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Encoder(Protocol):
-    """What makes batches of examples: a task, see `lmzoo.models.Task`."""
+    """The attributes of a task that batches need; see `lmzoo.models.Task`."""
 
     preprocessor: Preprocessor | None
     backbone: Any
@@ -65,10 +66,10 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True)
 class TaskInputs:
-    """Inputs with their labels and weights.
+    """Base class of users' inputs with their labels and weights.
 
     Attributes:
-        x: as the user passed them.
+        x: the user's inputs, unchanged.
         y: labels, or None.
         sample_weight: weights, or None.
     """
@@ -78,10 +79,12 @@ class TaskInputs:
     sample_weight: Any = None
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
-        """Return `(x, y, sample_weight)` for Keras: labels checked, and texts made into batches that hold all three.
+        """Return `(x, y, sample_weight)` for Keras, with labels checked and texts converted to batches.
+
+        Batches of texts hold all three.
 
         Args:
-            task: its `encode_examples` and `make_batch` define what a batch holds.
+            task: task whose `encode_examples` and `make_batch` define the content of a batch.
             options: order, size and seed of the batches. In training each pass over a dataset makes its own random
                 choices.
 
@@ -92,10 +95,10 @@ class TaskInputs:
         raise NotImplementedError
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        """Return the first examples for training, and the last `fraction` of them for validation, as Keras does.
+        """Split the examples for training and validation, holding out the last `fraction`.
 
         Raises:
-            ValueError: if one of the two would be empty, or if the examples are not in memory.
+            ValueError: if one of the parts would be empty, or if the examples are not in memory.
         """
         raise ValueError(
             f"`validation_split` needs examples in memory, got a {type(self.x).__name__}: pass `validation_data` "
@@ -104,7 +107,7 @@ class TaskInputs:
 
 
 class TextsInMemory(TaskInputs):
-    """Texts in a list, an array or a column, encoded or not."""
+    """Texts in memory, in a list, an array or a column, or encoded."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         examples = task.encode_examples(self.x, self.y, self.sample_weight)
@@ -119,12 +122,12 @@ class TextsInMemory(TaskInputs):
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
-        first, last = task.encode_examples(self.x, self.y, self.sample_weight).split(fraction)
-        return TextsInMemory(*first), TextsInMemory(*last)
+        training, validation = task.encode_examples(self.x, self.y, self.sample_weight).split(fraction)
+        return TextsInMemory(*training), TextsInMemory(*validation)
 
 
 class StreamedExamples(TaskInputs):
-    """An `ExampleStream`, whose rows are read on demand and shuffled within a buffer."""
+    """Examples of an `ExampleStream`, whose rows are streamed and shuffled within a buffer."""
 
     x: ExampleStream
 
@@ -168,7 +171,11 @@ class StreamedExamples(TaskInputs):
             raise ValueError(f"{name} needs labels: pass the name of their column as `label` to `lmzoo.data.stream`.")
 
     def _count_rows(self, task: Encoder, options: BatchOptions) -> int:
-        """Return the number of rows of an epoch, on which the learning rate depends."""
+        """Return the number of rows in an epoch, which the learning rate schedule needs.
+
+        Raises:
+            ValueError: if it is unknown.
+        """
         if task.splits_examples:
             reason = f"a {type(task).__name__} may make several sequences of an example"
         elif (count := self.x.count(options.verbose)) is not None:
@@ -178,7 +185,7 @@ class StreamedExamples(TaskInputs):
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
     def _encode(self, task: Encoder, rows: Sequence[Any], warning: FirstWarning) -> Examples:
-        """Encode numbered rows; the message of an error names the row."""
+        """Encode numbered rows, naming the row in the message of an error."""
         x, y = self.x.examples(rows)
         try:
             with warning.only():
@@ -191,7 +198,7 @@ class StreamedExamples(TaskInputs):
 
 
 class TextDataset(TaskInputs):
-    """A `tf.data.Dataset` of strings, alone or in tuples that begin with them; its order and its batches are kept."""
+    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, in its own order and batches."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         def encode(x: Texts, y: Labels | None, weight: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
@@ -214,17 +221,17 @@ class TextDataset(TaskInputs):
         seed: tuple[int, ...] = (0,),
         redraw: bool = False,
     ) -> tf.data.Dataset:
-        """Return the batches of the dataset, encoded as they stream.
+        """Return a dataset of batches that are encoded during iteration.
 
         Args:
-            task: the task that they are for.
-            batch_size: int, used if the dataset's elements are single texts.
-            encode: from the components of a batch, `(x, y, weight)`, to the lengths of its sequences and what makes a
-                batch of them, as for `LengthBatches`.
-            seed: ints, of everything random.
+            task: task for which the batches are encoded.
+            batch_size: int, examples of a batch if the dataset's elements are single texts.
+            encode: function from the components of a batch, `(x, y, weight)`, to the lengths of its sequences and a
+                function that makes a batch of them, see `LengthBatches`.
+            seed: ints, seed of all random choices.
             redraw: whether each pass makes its own random choices.
         """
-        dataset = self._in_batches(task, batch_size)
+        dataset = self._ensure_batched(task, batch_size)
         buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
         passes = itertools.count(-1)  # the first pass only looks at the first batch
         warning = FirstWarning()
@@ -244,8 +251,8 @@ class TextDataset(TaskInputs):
         return stream(generate, dataset.cardinality())
 
     def in_memory(self, task: Encoder) -> TextsInMemory:
-        """Return all texts, or pairs of texts, of the dataset."""
-        inputs = [x for x, _, _ in _components(self._in_batches(task, BATCH_SIZE))]
+        """Read all texts, or pairs of texts, of the dataset into memory."""
+        inputs = [x for x, _, _ in _components(self._ensure_batched(task, BATCH_SIZE))]
         if inputs and isinstance(inputs[0], tuple):
             firsts, seconds = (
                 [text for part in column for text in _as_list(part)] for column in zip(*inputs, strict=True)
@@ -254,13 +261,13 @@ class TextDataset(TaskInputs):
         return TextsInMemory([text for part in inputs for text in _as_list(part)])
 
     def first_labels(self, batches: int) -> np.ndarray | None:
-        """Return the labels in the first batches, flat, or None if there are none."""
+        """Return the labels in the first `batches` elements as a flat array, or None for a dataset without labels."""
         elements = self.x.take(batches).as_numpy_iterator()
         labels = [np.ravel(element[1]) for element in elements if isinstance(element, tuple) and len(element) > 1]
         return np.concatenate(labels) if labels else None
 
-    def _in_batches(self, task: Encoder, batch_size: int) -> tf.data.Dataset:
-        """Return the dataset with batches as elements, of `batch_size` if they were single texts.
+    def _ensure_batched(self, task: Encoder, batch_size: int) -> tf.data.Dataset:
+        """Return the dataset with batches as elements, batching single texts by `batch_size`.
 
         Raises:
             ValueError: if an element has more components than texts, labels and weights.
@@ -269,17 +276,17 @@ class TextDataset(TaskInputs):
         spec = self.x.element_spec
         labels = spec[1] if isinstance(spec, tuple) and len(spec) > 1 else None
         rank = _leading_spec(self.x).shape.rank
-        if _is_ragged(_leading_spec(self.x)):  # the words of one text have a ragged type, too
-            batched = rank > 1
+        if _is_ragged(_leading_spec(self.x)):  # the words of a single text also have a ragged type
+            is_batched = rank > 1
         elif task.labels_words and labels is not None and rank:
-            batched = labels.shape.rank > 1
+            is_batched = labels.shape.rank > 1
         else:
-            batched = rank > 0
-        return self.x if batched else self.x.ragged_batch(batch_size)
+            is_batched = rank > 0
+        return self.x if is_batched else self.x.ragged_batch(batch_size)
 
 
 class TokenFeatures(TaskInputs):
-    """A model's own inputs: a dict of arrays, or what else Keras draws batches from."""
+    """Token features, a model's own inputs: a dict of arrays, or another source of batches that Keras accepts."""
 
     @property
     def streams(self) -> bool:
@@ -288,12 +295,12 @@ class TokenFeatures(TaskInputs):
 
     @property
     def made_by_fit(self) -> bool:
-        """Whether these are batches that a task made: Keras' `fit` passes its validation data to `evaluate`."""
+        """Whether a task made these batches: Keras' `fit` passes its validation data back to `evaluate`."""
         return isinstance(self.x, Batches) or hasattr(self.x, "generator")
 
     @property
     def is_empty(self) -> bool:
-        """Whether these are arrays without rows."""
+        """Whether the features are arrays without rows."""
         return isinstance(self.x, Mapping) and all(hasattr(v, "shape") and not len(v) for v in self.x.values())
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
@@ -316,10 +323,12 @@ class TokenFeatures(TaskInputs):
         return TokenFeatures(*rows.rows(slice(cut))), TokenFeatures(*rows.rows(slice(cut, None)))
 
     def checked(self, task: Encoder) -> TokenFeatures:
-        """Return the features after a check; datasets and generators are checked only by what their elements are.
+        """Check the features, labels and weights, and return them with labels and weights as arrays.
+
+        Of datasets and generators only the types of their elements are checked.
 
         Raises:
-            TypeError: if `x` is an array of something else, or nothing that holds examples.
+            TypeError: if `x` is an array of something else, or does not hold examples.
             ValueError: if `x` is a dict of arrays that the backbone cannot take.
         """
         x = self.x
@@ -332,7 +341,7 @@ class TokenFeatures(TaskInputs):
         return replace(self, x=x, y=y, sample_weight=_token_weights(task, self.sample_weight, y))
 
     def weigh(self, class_weight: Mapping[int, float]) -> np.ndarray:
-        """Return the weights of tokens by their classes and by the weights that they have.
+        """Return the weights of tokens, their class weights times their sample weights, if any.
 
         Raises:
             ValueError: if `x` and `y` are not arrays.
@@ -346,7 +355,7 @@ class TokenFeatures(TaskInputs):
 
 
 def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
-    """Return what a user passed as texts in memory, a stream of examples, or token features."""
+    """Wrap a user's data as texts in memory, a dataset of texts, a stream of examples, or token features."""
     if isinstance(x, ExampleStream):
         return StreamedExamples(x, y, sample_weight)
     if _is_string(_leading_spec(x)):
@@ -355,7 +364,7 @@ def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
 
 
 def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
-    """Return `validation_data`: `(x, y)`, `(x, y, sample_weight)`, or anything else that is `x` alone.
+    """Wrap the `validation_data` of `fit`: `(x, y)`, `(x, y, sample_weight)`, or `x` alone.
 
     Raises:
         ValueError: for a tuple of another length.
@@ -368,18 +377,18 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
 
 
 def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
-    """Return whether `x` is a collection of documents, of any kind, rather than token features."""
+    """Return whether `x` is any collection of documents, rather than token features or encoded documents."""
     if x is None or isinstance(x, (Mapping, Encoded, keras.utils.PyDataset)):
         return False
     return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
 
 
 def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Sequence[Document], Sequence[Document]]:
-    """Return the first documents for training, and the last `fraction` of them for validation.
+    """Split the documents for training and validation, holding out the last `fraction`.
 
     Raises:
         TypeError: if they are not a sequence.
-        ValueError: if one of the two would be empty.
+        ValueError: if one of the parts would be empty.
     """
     if not isinstance(documents, Sequence):
         raise TypeError(f"`validation_split` needs a list of documents, got a {type(documents).__name__}.")
@@ -388,7 +397,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
 
 
 def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
-    """Return texts to continue or to translate as a list, and whether they were one string.
+    """Return texts as an iterable, and whether they were passed as one string.
 
     Raises:
         TypeError: for a dict of token ids.
@@ -402,17 +411,17 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
 
 
 def list_rows(x: Any) -> list[Any]:
-    """Return examples one by one; pairs in a tuple of two lists become tuples."""
+    """Return a list of the examples, turning a tuple of two lists into pairs."""
     if isinstance(x, tuple):
         return [*zip(*x, strict=True)]
     return list(x.numpy() if hasattr(x, "numpy") else x)  # a tensor of strings
 
 
 def check_not_symbolic(x: Any, task: object) -> None:
-    """Check that texts are not strings in a graph, which is being built.
+    """Check that `x` holds no symbolic strings of a graph.
 
     Raises:
-        TypeError: if they are.
+        TypeError: if it does.
     """
     for part in x if isinstance(x, tuple) else (x,):
         if hasattr(part, "shape") and _is_text_dtype(part) and known_values(part) is None:
@@ -424,19 +433,19 @@ def check_not_symbolic(x: Any, task: object) -> None:
 
 @contextlib.contextmanager
 def errors_in(place: str) -> Iterator[None]:
-    """Begin the message of an error with the part of the data that it is about."""
+    """Prefix the messages of type and value errors in the block with `place`, a part of the data."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        kind = TypeError if isinstance(error, TypeError) else ValueError  # some subclasses take no message
-        raise kind(f"In {place}: {error}") from error
+        error_class = TypeError if isinstance(error, TypeError) else ValueError  # some subclasses take no message
+        raise error_class(f"In {place}: {error}") from error
 
 
 # === Types ===
 
 
 def _leading_spec(x: object) -> Any:
-    """Return the `tf.TensorSpec` of a `tf.data.Dataset`'s first component, a mapping if it is a dict; else None."""
+    """Return the `tf.TensorSpec` of a dataset's first component, or a mapping of specs; None for anything else."""
     spec = getattr(x, "element_spec", None)
     while isinstance(spec, tuple):
         spec = spec[0] if spec else None
@@ -448,7 +457,7 @@ def _is_string(spec: object) -> bool:
 
 
 def _is_ragged(spec: object) -> bool:
-    """Return whether a component of a dataset is ragged; of texts, they are split into words."""
+    """Return whether a component of a dataset is ragged, such as texts split into words."""
     return hasattr(spec, "ragged_rank")
 
 
@@ -459,8 +468,8 @@ def _is_text_dtype(x: object) -> bool:
 
 
 def _is_text(x: object) -> TypeGuard[Texts]:
-    """Return whether `x` is text, encoded or not, that the preprocessor still has to turn into model inputs."""
-    # A string, too: later it is an error that says what to do.
+    """Return whether `x` is text, encoded or not, rather than the model's inputs."""
+    # Also a single string, which a later check rejects with advice.
     return isinstance(x, (Encoded, Sequence, ValuesView)) or _is_text_dtype(x)
 
 
@@ -468,20 +477,20 @@ def _is_text(x: object) -> TypeGuard[Texts]:
 
 
 def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
-    """Iterate over the texts, labels and weights of batches; ragged ones are lists."""
+    """Iterate over the texts, labels and weights of a dataset's batches, with ragged tensors as lists."""
     spec = dataset.element_spec
-    words = _is_ragged(_leading_spec(dataset))
-    ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
+    has_ragged_texts = _is_ragged(_leading_spec(dataset))
+    has_ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
         x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
-        # If all rows of a ragged tensor have one length, numpy has a rectangle, as for a dense tensor.
-        x = keras.tree.map_structure(_as_list, x) if words else x
-        y = _as_list(y) if ragged_labels else y
+        # If all rows of a ragged tensor have the same length, numpy makes it a rectangle, like a dense tensor.
+        x = keras.tree.map_structure(_as_list, x) if has_ragged_texts else x
+        y = _as_list(y) if has_ragged_labels else y
         yield x, y, weight
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Return a component of a batch as a list; a ragged array cannot be iterated over."""
+    """Convert a component of a batch to a list; a ragged array cannot be iterated over."""
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 
@@ -498,28 +507,29 @@ def _check_components(dataset: Any) -> None:
 
 
 def _checked_source(x: Any) -> Any:
-    """Return what Keras draws batches from, after a check of its type.
+    """Check the type of a source of batches, and return it.
 
     Raises:
         TypeError: if it holds no token features.
     """
-    if (kind := type(x).__name__).startswith("Distributed"):
+    if (class_name := type(x).__name__).startswith("Distributed"):
         raise TypeError(
-            f"Expected a `tf.data.Dataset`, got a {kind}: pass the dataset itself, whose batches `fit` distributes."
+            f"Expected a `tf.data.Dataset`, got a {class_name}: pass the dataset itself, whose batches `fit` "
+            "distributes."
         )
     if (columns := column_names(x)) is not None:
         advice = "pass one of them, or what `lmzoo.data.from_table` returns"
         if not hasattr(x, "__len__"):
             advice = "pass what `lmzoo.data.stream` returns"
         raise TypeError(f"Expected texts, got a table with the columns {columns!r:.80}: {advice}.")
-    listed = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))
-    if not (listed or isinstance(x, Generator)):
+    is_collection = hasattr(x, "__getitem__") or (isinstance(x, Iterable) and not isinstance(x, Iterator))
+    if not (is_collection or isinstance(x, Generator)):
         raise TypeError(f"Expected a list of texts, a dataset, or a dict of token features; got {x!r:.60}.")
     if hasattr(x, "shape"):
         raise TypeError(f"Expected texts, or a dict of token features, got an array of {x.dtype}.")
-    record = _leading_spec(x)
-    if isinstance(record, Mapping) and any(map(_is_string, record.values())):
-        names = [*record]
+    spec = _leading_spec(x)
+    if isinstance(spec, Mapping) and any(map(_is_string, spec.values())):
+        names = [*spec]
         raise TypeError(
             f"Expected a dataset of texts, or of tuples that begin with them, got one of records of {names!r:.80}: "
             f"`lmzoo.data.stream` reads them, or select what you need with `map`, as in `dataset.map(lambda row: "
@@ -531,25 +541,25 @@ def _checked_source(x: Any) -> Any:
 
 
 def _checked_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
-    """Return the generator's batches after a look at the first one."""
-    first = [*itertools.islice(x, 1)]
-    for batch in first:
+    """Check that a generator's first batch is not text, and return an iterator over all batches."""
+    first_batches = [*itertools.islice(x, 1)]
+    for batch in first_batches:
         if isinstance(batch[0] if isinstance(batch, (tuple, list)) and batch else batch, (str, bytes)):
             raise TypeError("Expected a list of texts, got a generator of them: pass `list(texts)`.")
-    return (batch for batches in (first, x) for batch in batches)
+    return (batch for batches in (first_batches, x) for batch in batches)
 
 
 def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
-    """Return weights of token features as arrays like `y`; the weight of a sequence counts for each of its tokens.
+    """Check weights of token features and return them as arrays, spread over tokens if the labels are per token.
 
     Raises:
         ValueError: for weights of another shape, or that are NaN, infinite or negative.
     """
-    if isinstance(sample_weight, dict):  # of several outputs
+    if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)
     weights = as_weights(sample_weight)
-    of_tokens = task.labels_words or (task.predicts_tokens and getattr(y, "ndim", 0) == 2)
-    if weights is None or y is None or not of_tokens:
+    labels_tokens = task.labels_words or (task.predicts_tokens and getattr(y, "ndim", 0) == 2)
+    if weights is None or y is None or not labels_tokens:
         return weights
     if weights.shape not in (y.shape, y.shape[:1]):
         raise ValueError(
@@ -560,7 +570,7 @@ def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
 
 
 def _with_checked_weights(x: Any) -> Any:
-    """Check the weights in a `tf.data.Dataset` of token features while it streams; return anything else unchanged."""
+    """Add a check of the weights to a `tf.data.Dataset` of token features, and return anything else unchanged."""
     _check_components(x)
     if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):
         return x

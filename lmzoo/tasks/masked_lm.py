@@ -1,4 +1,4 @@
-"""Predicting masked tokens: for pre-training, and for filling in blanks."""
+"""Masked language modeling: pre-training on masked tokens, and filling in blanks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from lmzoo.training.span_metrics import TokenAccuracy
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_COPIES = 1024  # masks predicted at once: bounds the memory of the logits
+_MAX_MASKS = 1024  # masks predicted at once: bounds the memory of the logits
 
 
 class MaskAnswer(TypedDict):
-    """A token for a mask."""
+    """A candidate for a mask, with its probability and the completed text."""
 
     token: str
     score: float
@@ -41,16 +41,16 @@ class MaskAnswer(TypedDict):
 class MaskedLM(MaskedTokensTask):
     """A masked language model (Devlin et al., 2019, section 3.1).
 
-    Inputs are those of the backbone and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
-    takes texts without labels and masks them again in every batch. `predict` takes texts that hold mask tokens, and
-    warns of others.
+    Inputs are the backbone's inputs and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
+    takes texts without labels and draws new masks in every batch. `predict` takes texts with mask tokens, and warns of
+    texts without.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        masking: `lmzoo.text.Masking`, how `fit` corrupts text; by default as in the family's pre-training.
-        activation: str, of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
-        layer_norm_epsilon: float, of the head's LayerNorm; the backbone's by default.
+        masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default.
+        activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
+        layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
 
     Example:
@@ -64,7 +64,8 @@ class MaskedLM(MaskedTokensTask):
     """
 
     predicts = "logits of the masks (n, M, V)"
-    head_kind, reads_heads = "masked_lm", ("pretraining",)
+    head_kind = "masked_lm"
+    reads_heads = ("pretraining",)
     commands = (("masked-lm", "texts"),)
     serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
     uses_pooler = False
@@ -80,33 +81,34 @@ class MaskedLM(MaskedTokensTask):
         name: str | None = None,
     ) -> None:
         super().__init__(
-            backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, found: logits, name
+            backbone, preprocessor, masking, activation, layer_norm_epsilon, lambda logits, outputs: logits, name
         )
         self.compile()
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """See `MaskedTokensTask.supports`; models that predict tokens in any order have not learned to read masks."""
+        """Return whether the family's models have learned to fill masks."""
+        # Models that predict tokens in any order are trained without masks.
         return super().supports(family) and family.objective != "plm"
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return accuracy on masked tokens."""
+        """Return the accuracy of the masked tokens."""
         return [TokenAccuracy()]
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return masked sequences: `(features, targets (b, M), weights (b, M))`."""
+        """Return a batch of masked sequences: features, targets int32 (b, M) and weights float32 (b, M)."""
         features, targets, weights = self.mask(examples.encoded, indices, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
         return features, targets, weights
 
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """Return the positions of the mask tokens, and warn of texts that have none."""
+        """Return the positions of mask tokens, int32 (n, M), and warn of texts without mask tokens."""
         tokenizer = self.text_preprocessor.tokenizer
-        lacking = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
-        if len(lacking):
+        without_mask = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
+        if len(without_mask):
             warn(
-                f"{len(lacking)} of {len(encoded)} texts, the first at position {lacking[0]}, hold no "
+                f"{len(without_mask)} of {len(encoded)} texts, the first at position {without_mask[0]}, hold no "
                 f"{tokenizer.mask_token}, so their outputs predict no masked token. Put one in place of each token to "
                 "predict."
             )
@@ -117,85 +119,91 @@ class MaskedLM(MaskedTokensTask):
     ) -> list[list[MaskAnswer] | list[list[MaskAnswer]]]:
         """Return the most probable tokens at each mask.
 
-        With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word; with
-        byte-level BPE and SentencePiece, where the mask follows a space, those that do not begin with a space. Where
-        no space precedes the mask, as after a bracket and, for BPE, at the beginning of a text, tokens of the latter
-        two do not show whether they are whole words, and all of them are candidates. Punctuation marks are words.
+        With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word. With
+        byte-level BPE and SentencePiece they are the tokens that do not begin with a space, if the mask follows a
+        space. If no space precedes the mask, as after a bracket and, for BPE, at the beginning of a text, their tokens
+        do not show whether they are whole words, and all of them are candidates. Punctuation marks are words.
 
         Args:
             texts: a list of strings (or pairs), each with at least one mask token.
-            top_k: int, candidates for each mask.
-            batch_size: int.
+            top_k: int, number of candidates for each mask.
+            batch_size: int, texts of a batch.
             whole_words: whether a candidate must be a whole word.
 
         Returns:
             For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, where the
             score is the token's probability among all tokens, and the text is the input with the mask replaced. For a
-            text with several masks, one such list for each of them, as in transformers' fill-mask.
+            text with several masks, a list of candidates for each mask, as in transformers' fill-mask.
 
         Raises:
-            ValueError: naming the first text without a mask, or with one that was truncated; for a `top_k` below 1.
+            ValueError: naming the first text without a mask, or with a mask that was truncated; for a `top_k` below 1.
         """
         check_top_k(top_k)
         columns = clean_segments(texts)
         encoded = self.encode_inputs(columns[0] if len(columns) == 1 else tuple(columns))
         counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
-        mask, lines, filled = self.text_preprocessor.tokenizer.mask_token, list(zip(*columns, strict=True)), []
-        for i, (line, kept) in enumerate(zip(lines, counts.tolist(), strict=True)):
-            if not kept or kept < sum(segment.count(mask) for segment in line):
-                missing = f"not every {mask}" if kept else f"no {mask}"
+        mask = self.text_preprocessor.tokenizer.mask_token
+        examples = list(zip(*columns, strict=True))
+        results = []
+        for i, (segments, count) in enumerate(zip(examples, counts.tolist(), strict=True)):
+            if not count or count < sum(segment.count(mask) for segment in segments):
+                problem = f"not every {mask}" if count else f"no {mask}"
                 length = self.text_preprocessor.sequence_length
-                raise ValueError(f"`texts[{i}]` holds {missing} within the {length} tokens that are read.")
-        words = self._words() if whole_words else None
-        size = max(1, _COPIES // counts.max(initial=1))
+                raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
+        whole_word_masks = self._whole_word_masks() if whole_words else None
+        size = max(1, _MAX_MASKS // counts.max(initial=1))
         for start in range(0, len(encoded), size):
             part = slice(start, start + size)
             logits = self.predict(encoded[part], batch_size, verbose=0)  # (n, M, V)
-            filled += [
-                self._candidates(line, log_softmax(row[:count]), top_k, words)
-                for line, row, count in zip(lines[part], logits, counts[part], strict=True)
+            results += [
+                self._candidates(segments, log_softmax(row[:count]), top_k, whole_word_masks)
+                for segments, row, count in zip(examples[part], logits, counts[part], strict=True)
             ]
-        return filled
+        return results
 
     answers = fill
 
-    def _words(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return whether each token is a whole word, bool (V,): after a space, and after anything else."""
+    def _whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return two masks of the tokens that are whole words, bool (V,): after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
         texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
-        whole = np.array(
-            [bool(text.strip()) and "\ufffd" not in text for text in texts]
-        )  # bytes may be a part of a letter
-        whole &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
-        spaced = np.array([text.startswith(" ") for text in texts])
-        return (whole & spaced, whole) if spaced.any() else (whole & tokenizer.word_starts(),) * 2
+        # The replacement character marks bytes that are only a part of a letter.
+        is_word = np.array([bool(text.strip()) and "\ufffd" not in text for text in texts])
+        is_word &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
+        begins_with_space = np.array([text.startswith(" ") for text in texts])
+        if begins_with_space.any():
+            return is_word & begins_with_space, is_word
+        return (is_word & tokenizer.word_starts(),) * 2
 
     def _candidates(
         self,
         segments: tuple[str, ...],
         log_probabilities: np.ndarray,
         top_k: int,
-        words: tuple[np.ndarray, np.ndarray] | None,
+        whole_word_masks: tuple[np.ndarray, np.ndarray] | None,
     ) -> list[MaskAnswer] | list[list[MaskAnswer]]:
+        """Return the candidates for the mask of a text, or a list of candidates for each of several masks."""
         tokenizer = self.text_preprocessor.tokenizer
         mask = str(tokenizer.mask_token)
         results: list[list[MaskAnswer]] = []
         parts = " ".join(segments).split(mask)
-        first = "" if tokenizer.space_of_words else " "  # what the tokenizer itself puts in front of a text
-        spaced = [part[-1:].isspace() for segment in segments for part in (first + segment).split(mask)[:-1]]
+        prefix = "" if tokenizer.space_of_words else " "  # the tokenizer may itself put a space in front of a text
+        follows_space = [part[-1:].isspace() for segment in segments for part in (prefix + segment).split(mask)[:-1]]
         for k, row in enumerate(log_probabilities):  # (V,)
-            before, after = mask.join(parts[: k + 1]), mask.join(parts[k + 1 :])
-            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")  # the embedding table may be longer
-            if words:
-                order = order[words[0 if spaced[k] else 1][order]]
+            before = mask.join(parts[: k + 1])
+            after = mask.join(parts[k + 1 :])
+            # Only the tokenizer's tokens: there may be more token embeddings.
+            order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
+            if whole_word_masks:
+                order = order[whole_word_masks[0 if follows_space[k] else 1][order]]
             candidates: list[MaskAnswer] = []
             for i in order[:top_k]:
                 token = tokenizer.id_to_token(int(i))
                 filling = tokenizer.text_of(token)
-                # A token's own space replaces the one before the mask. At the beginning of the text it is dropped.
-                kept = before.rstrip(" ") if filling.startswith(" ") else before
+                # A token's own space replaces the space before the mask. At the beginning of the text it is dropped.
+                start = before.rstrip(" ") if filling.startswith(" ") else before
                 filling = filling if before else filling.lstrip(" ")
-                candidates.append({"token": token, "score": float(np.exp(row[i])), "text": kept + filling + after})
+                candidates.append({"token": token, "score": float(np.exp(row[i])), "text": start + filling + after})
             results.append(candidates)
         return results[0] if len(results) == 1 else [*results]
 
@@ -207,7 +215,7 @@ class MaskedLM(MaskedTokensTask):
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `token` string and `score` float32, both (B, M, 5).
 
-        They are the most probable tokens behind each mask, best first, padded with "" and 0 for texts with fewer masks.
+        They are the most probable tokens at each mask, best first, padded with "" and 0 for texts with fewer masks.
         """
         import tensorflow as tf
 
@@ -216,21 +224,23 @@ class MaskedLM(MaskedTokensTask):
         masked = tf.equal(ids, tokenizer.mask_id)  # (B, T)
         columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))  # (B, T)
         positions = tf.ragged.boolean_mask(columns, masked).to_tensor()  # (B, M)
-        there = tf.sequence_mask(tf.math.count_nonzero(masked, axis=1), tf.shape(positions)[1])[..., None]  # (B, M, 1)
+        mask_counts = tf.math.count_nonzero(masked, axis=1)  # (B,)
+        is_mask = tf.sequence_mask(mask_counts, tf.shape(positions)[1])[..., None]  # (B, M, 1), False at padding
         logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
-        size = tokenizer.vocabulary_size  # the model may have more
+        size = tokenizer.vocabulary_size  # there may be more token embeddings
         score, best = tf.math.top_k(tf.nn.softmax(logits)[..., :size], min(5, size))  # (B, M, 5)
         token = tf.gather(tf.constant(tokenizer.vocabulary), best)
-        return {"token": tf.where(there, token, ""), "score": tf.where(there, score, 0.0)}
+        return {"token": tf.where(is_mask, token, ""), "score": tf.where(is_mask, score, 0.0)}
 
     def pseudo_perplexity(self, texts: Texts, batch_size: int = 32) -> float:
-        """Return the exponential of the mean negative log-likelihood of each token given all others (Salazar et al.).
+        """Return the pseudo-perplexity of texts (Salazar et al., 2020).
 
-        Every token is masked in turn, so a text of n tokens costs n forward passes.
+        It is the exponential of the mean negative log-likelihood of each token given all other tokens. Every token is
+        masked in turn, so a text of n tokens costs n forward passes.
 
         Args:
             texts: a list of strings.
-            batch_size: int.
+            batch_size: int, masked copies of a batch.
 
         Returns:
             The perplexity over all tokens of all texts, without special tokens.
@@ -238,17 +248,17 @@ class MaskedLM(MaskedTokensTask):
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask token.
         """
-        found = [found for _, _, found in self._log_probabilities(self.encode_inputs(texts), batch_size)]
-        if not found:
+        log_probabilities = [value for _, _, value in self._log_probabilities(self.encode_inputs(texts), batch_size)]
+        if not log_probabilities:
             raise ValueError("`texts` hold no tokens to predict.")
-        return float(np.exp(-np.mean(found)))
+        return float(np.exp(-np.mean(log_probabilities)))
 
     def score(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[TokenScore]]:
-        """Return the log-probability of each token of texts, given all others; see `pseudo_perplexity`.
+        """Return the log-probability of each token of texts, given all other tokens; see `pseudo_perplexity`.
 
         Args:
             texts: strings.
-            batch_size: int.
+            batch_size: int, masked copies of a batch.
 
         Returns:
             For each text, `{"token": str, "start": int, "end": int, "log_probability": float}` for each token, with the
@@ -263,28 +273,29 @@ class MaskedLM(MaskedTokensTask):
             return []
         preprocessor = self.text_preprocessor
         spans = preprocessor.tokenizer.tokenize_with_offsets(cleaned)
-        encoded = preprocessor.pack([[span.id for span in of_text] for of_text in spans])
-        found: list[list[TokenScore]] = [[] for _ in cleaned]
-        for i, place, log_probability in self._log_probabilities(encoded, batch_size):
-            span = spans[i][place - bool(preprocessor.packing.start)]
-            found[i].append(
+        encoded = preprocessor.pack([[span.id for span in text_spans] for text_spans in spans])
+        scores: list[list[TokenScore]] = [[] for _ in cleaned]
+        for i, position, log_probability in self._log_probabilities(encoded, batch_size):
+            span = spans[i][position - bool(preprocessor.packing.start)]
+            scores[i].append(
                 TokenScore(token=span.token, start=span.start, end=span.end, log_probability=log_probability)
             )
-        return found
+        return scores
 
     def _log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
-        """Mask every token in turn: its sequence, its place there, and its log-probability."""
+        """Mask every token in turn, and yield its sequence's index, its position and its log-probability."""
         tokenizer = self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
         flat = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
-        for start in range(0, len(flat), _COPIES):
-            part = flat[start : start + _COPIES]
-            source = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
-            copies, places = encoded.select(source), part - encoded.sequence_splits[source]
-            where = copies.sequence_splits[:-1] + places
-            targets = copies.token_ids[where]
-            copies.token_ids[where] = tokenizer.mask_id
+        for start in range(0, len(flat), _MAX_MASKS):
+            part = flat[start : start + _MAX_MASKS]
+            sequences = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
+            copies = encoded.select(sequences)
+            positions = part - encoded.sequence_splits[sequences]
+            flat_positions = copies.sequence_splits[:-1] + positions
+            targets = copies.token_ids[flat_positions]
+            copies.token_ids[flat_positions] = tokenizer.mask_id
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
-            chosen = log_probabilities[np.arange(len(part)), targets].tolist()
-            yield from zip(source.tolist(), places.tolist(), chosen, strict=True)
+            target_log_probabilities = log_probabilities[np.arange(len(part)), targets].tolist()
+            yield from zip(sequences.tolist(), positions.tolist(), target_log_probabilities, strict=True)

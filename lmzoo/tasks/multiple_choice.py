@@ -1,4 +1,4 @@
-"""The best of several choices for a prompt."""
+"""Selection of the best of several choices for a prompt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Prompts: TypeAlias = Iterable[tuple[Text, Sequence[Text]]] | tuple[Iterable[Text
 
 
 class ChoiceAnswer(TypedDict):
-    """A choice of an example."""
+    """A choice of an example, with its probability."""
 
     index: int
     choice: Text  # as it was passed
@@ -41,15 +41,22 @@ class ChoiceAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleChoice(TextVectorTask):
-    """Scores the choices that may continue or answer a prompt (Devlin et al., 2019, section 4.4).
+    """A model that scores the choices for continuing or answering a prompt (Devlin et al., 2019, section 4.4).
 
     Every choice is packed with its prompt as a pair, and the pair's vector becomes one score. Examples may differ in
     their numbers of choices.
 
-    The inputs are those of the backbone with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The output is
-    logits, float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
+    The inputs are the backbone's with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The output is logits,
+    float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
 
-    The constructor's arguments are those of `lmzoo.models.TextClassifier`, but for the classes.
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        dropout: float, dropout rate on the pooled vector; the backbone's by default.
+        pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
+        encoder_dim: int, width of each direction of the encoder.
+        name: name of the model.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -98,49 +105,50 @@ class MultipleChoice(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return cross-entropy over the choices of each example."""
+        """Return the cross-entropy over the choices of each example."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return accuracy."""
+        """Return the accuracy of the chosen indices."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def encode_inputs(self, x: Texts | Prompts) -> EncodedChoices:
-        """Return examples as packed sequences, one for each choice.
+        """Encode examples as packed sequences, one for each choice.
 
         Args:
             x: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each. Encoded
-                examples are returned as they are.
+                examples are returned unchanged.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: naming the first example without choices; without a preprocessor.
+            ValueError: naming the first example without choices; if the task has no preprocessor.
         """
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """See `Task.encode_examples`; also checks that every example has the choice that its label names.
+        """Encode examples, labels and weights, and check that each label is one of its example's choices.
 
         Raises:
-            ValueError: naming the first label that is not one of its example's choices.
+            ValueError: naming the first label that is not one of its example's choices; see `Task.encode_examples`.
         """
         examples = super().encode_examples(x, y, sample_weight)
-        labels, counts = examples.labels, examples.encoded.counts
-        wrong = labels >= counts
-        if wrong.any():
-            i = int(wrong.argmax())
+        labels = examples.labels
+        counts = examples.encoded.counts
+        out_of_range = labels >= counts
+        if out_of_range.any():
+            i = int(out_of_range.argmax())
             raise ValueError(
                 f"Label {labels[i]} at position {i} is outside [0, {counts[i]}): that example has {counts[i]} choices."
             )
         return examples
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Return indices of the right choices as int32 (n,).
+        """Check the indices of the right choices, and return them as int32 (n,).
 
         Raises:
-            TypeError: naming the first one that is not an integer.
-            ValueError: naming the first one that is not an index; for several labels per example.
+            TypeError: naming the first label that is not an integer.
+            ValueError: naming the first label that is not an index; for several labels per example.
         """
         if y is None:
             return None
@@ -152,25 +160,26 @@ class MultipleChoice(TextVectorTask):
                         f"Label {label!r:.60} at position {position} is not an integer: a label is the index of the "
                         "right choice, from 0."
                     )
-        wrong = (array < 0) | (array > np.iinfo("int32").max)
-        refuse_first(wrong, array, "is not the index of a choice: choices count from 0.")
+        out_of_range = (array < 0) | (array > np.iinfo("int32").max)
+        refuse_first(out_of_range, array, "is not the index of a choice: choices count from 0.")
         return array.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for some examples: int32 (b, C, width), C being the most choices of any example."""
+        """Return the model's inputs for the examples at `indices`, int32 (b, C, width) for at most C choices each."""
         index = encoded.rows(indices)  # (b, C)
         merged = self.text_preprocessor.features(encoded.texts, index.reshape(-1), width)
         return {name: values.reshape(*index.shape, *values.shape[1:]) for name, values in merged.items()}
 
     def backbone_inputs(self, features: Features) -> Features:
-        """See `Task.backbone_inputs`: each choice is a sequence of its own.
+        """Return the token features that the backbone takes, with each choice as a separate sequence.
 
         Raises:
             ValueError: naming the input that lacks the axis of the choices.
         """
         inputs = super().backbone_inputs(features)
         for name in inputs.keys() & self.input.keys():
-            array, axes = np.asarray(inputs[name]), len(self.input[name].shape)
+            array = np.asarray(inputs[name])
+            axes = len(self.input[name].shape)
             if array.ndim != axes:
                 raise ValueError(f"`{name}` must have {axes} axes, examples and choices first; got {array.shape}.")
             inputs[name] = array.reshape(-1, *array.shape[2:])
@@ -183,13 +192,13 @@ class MultipleChoice(TextVectorTask):
 
         Args:
             examples: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each.
-            batch_size: int, how many examples to score at once, with all their choices.
-            top_k: int, how many choices to return for each example.
+            batch_size: int, examples of a batch, each with all its choices.
+            top_k: int, number of choices to return for each example.
 
         Returns:
-            For each example `{"index": int, "choice": str, "score": float}`: the index of the choice, the choice as it
-            was passed, and its softmax probability among the example's choices. With `top_k` above 1, a list of them,
-            best first.
+            For each example `{"index": int, "choice": str, "score": float}`: the index of the choice, the choice
+            itself, and its softmax probability among the example's choices. With `top_k` above 1, a list of these, best
+            first.
 
         Raises:
             ValueError: for a `top_k` below 1.
@@ -209,16 +218,19 @@ class MultipleChoice(TextVectorTask):
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         labels: Any = self.encode_labels(y)
-        right = [str(index) for index in labels.tolist()]
-        found: list[Any] = [answer for part in parts for answer in self.choose(part, batch_size=batch_size)]
-        chosen = [str(answer["index"]) for answer in found]
-        answers = Judged.of_classes(right, chosen, [answer["score"] for answer in found])
-        return Report({"accuracy": float(np.mean(answers.error == 0))}, judged=answers)
+        actual = [str(index) for index in labels.tolist()]
+        answers: list[Any] = [answer for part in parts for answer in self.choose(part, batch_size=batch_size)]
+        predicted = [str(answer["index"]) for answer in answers]
+        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
+        return Report({"accuracy": float(np.mean(judged.error == 0))}, judged=judged)
 
     served_outputs = ("choice", "index", "score", "probabilities")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers to tokens: `index` int32 and `score` (B,), `probabilities` (B, C)."""
+        """Return the exported model's answers to token features, in TensorFlow ops.
+
+        They are `index` int32 and `score` float32, both (B,), and `probabilities` float32 (B, C).
+        """
         import tensorflow as tf
 
         probabilities = tf.nn.softmax(self(features, training=False))  # (B, C)
@@ -226,9 +238,10 @@ class MultipleChoice(TextVectorTask):
         return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
 
     def signatures(self) -> Signatures:
-        """See `Task.signatures`: it is `choose`, for prompts (n,) and choices (n, C).
+        """Return the signatures of the exported model, of which the default is `choose`.
 
-        The choices of an example with fewer than C end in empty strings. `choice` is the chosen text, `tf.string` (n,).
+        It takes prompts (n,) and choices (n, C), padded with empty strings at the end. `choice` is the chosen text,
+        `tf.string` (n,).
         """
         import tensorflow as tf
 
@@ -240,16 +253,17 @@ class MultipleChoice(TextVectorTask):
             shape = tf.shape(choices)  # n, C
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
             truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
-            left = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)  # (n, C), texts from here on
-            real = (left > 0) | (tf.range(shape[1]) == 0)  # (n, C)
+            # (n, C), number of texts at and after each choice
+            following = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
+            real = (following > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
 
-            def of_choices(values: tf.Tensor) -> tf.Tensor:
+            def by_choice(values: tf.Tensor) -> tf.Tensor:
                 mask = tf.reshape(real, [-1] + [1] * (values.shape.rank - 1))
                 return tf.reshape(tf.where(mask, values, 0), tf.concat([shape, tf.shape(values)[1:]], axis=0))
 
-            found = self.serve({name: of_choices(values) for name, values in features.items()})  # (n, C, t[, W])
-            chosen = tf.gather(choices, found["index"], batch_dims=1)
-            return {"choice": chosen, **found, "truncated": tf.reduce_any(truncated & real, axis=1)}
+            answers = self.serve({name: by_choice(values) for name, values in features.items()})  # (n, C, t[, W])
+            choice = tf.gather(choices, answers["index"], batch_dims=1)
+            return {"choice": choice, **answers, "truncated": tf.reduce_any(truncated & real, axis=1)}
 
-        text = [*strings("prompt"), *strings("choices", axes=2)]
-        return pack, {"serving_default": signature(choose, text), "tokens": tokens_signature(self)}
+        specs = [*strings("prompt"), *strings("choices", axes=2)]
+        return pack, {"serving_default": signature(choose, specs), "tokens": tokens_signature(self)}

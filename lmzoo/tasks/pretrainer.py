@@ -1,4 +1,4 @@
-"""Pre-training: masked tokens, alone or with an objective on pairs of segments; random orders; replaced tokens."""
+"""Pre-training with masked tokens, pairs of segments, permuted orders or replaced tokens."""
 
 from __future__ import annotations
 
@@ -21,53 +21,59 @@ from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.training.span_metrics import TokenAccuracy
 
-_PAIRED = ("nsp", "sop")  # objectives on pairs of segments
-_OBJECTIVES = (*_PAIRED, "plm", "rtd", None)
-_DETECTION_WEIGHT = 50.0  # of the discriminator's loss (Clark et al., 2020, appendix A)
+_PAIR_OBJECTIVES = ("nsp", "sop")
+_OBJECTIVES = (*_PAIR_OBJECTIVES, "plm", "rtd", None)
+_DETECTION_WEIGHT = 50.0  # weight of the discriminator's loss (Clark et al., 2020, appendix A)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Pretrainer(MaskedTokensTask):
-    """Masked language model with, on pairs of segments, next-sentence or sentence-order prediction.
+    """A model for pre-training a backbone with its family's objective, such as masked tokens and pairs of segments.
 
-    Next-sentence prediction (`"nsp"`, Devlin et al., 2019) distinguishes the segment that follows from a segment of
-    another document, sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two swapped ones.
-    Label 0 is "is next" or "in order", 1 "random" or "swapped".
+    Masked language modeling (Devlin et al., 2019) is an objective alone, or together with a prediction for pairs of
+    segments. Next-sentence prediction (`"nsp"`, Devlin et al., 2019) distinguishes the segment that follows from a
+    segment of another document, sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two
+    swapped ones. Label 0 is "is next" or "in order", 1 "random" or "swapped".
 
-    Permutation language modeling (`"plm"`, Yang et al., 2019) masks nothing: some tokens, chosen as for a mask, are
-    predicted in a random order, each from all tokens that are not to be predicted and from those that precede it in
-    that order. It needs a backbone with a query stream, and is the only objective for one.
+    Permutation language modeling (`"plm"`, Yang et al., 2019) has no masks: some tokens, chosen in the same way as
+    masks, are predicted in a random order, each from all tokens that are not predicted and from the tokens that precede
+    it in that order. It needs a backbone with a query stream, and is the only objective for such a backbone.
 
-    Replaced token detection (`"rtd"`, Clark et al., 2020) trains two models: a generator of a quarter of the width,
-    which shares the backbone's embeddings, fills the masks with tokens drawn by their probabilities; the backbone, the
-    discriminator, tells for every token whether it is the original one. It needs a backbone with an `embedding_dim`.
+    Replaced token detection (`"rtd"`, Clark et al., 2020) trains two models. A generator of a quarter of the width,
+    which shares the backbone's embeddings, fills the masks with tokens drawn by their probabilities. The backbone, the
+    discriminator, predicts for every token whether it was replaced. It needs a backbone with an `embedding_dim`.
 
-    Inputs are those of the backbone, `mask_positions` int32 (B, M), the tokens to predict, padded with 0; for `"plm"`
-    `order` int32 (B, T), see `lmzoo.text.permutation.factorization_order`; for `"rtd"` `draws` float32 (B, M), uniform
-    random numbers in [0, 1), or negative for the generator's most probable tokens. The output is a dict of logits:
-    `masked_lm` float32 (B, M, V); for pairs, `sentence` float32 (B, 2) on the pooled output; for `"rtd"`
-    `replaced_tokens` float32 (B, T), and `corrupted_ids` int32 (B, T), the tokens that are judged. The loss is the sum
-    of both means, of which that of replaced tokens has the weight 50.
+    Inputs are the backbone's inputs and `mask_positions` int32 (B, M), the positions to predict, padded with 0; for
+    `"plm"` also `order` int32 (B, T), see `lmzoo.text.permutation.factorization_order`; for `"rtd"` also `draws`
+    float32 (B, M), uniform random numbers in [0, 1), or negative for the generator's most probable tokens. The output
+    is a dict of logits: `masked_lm` float32 (B, M, V); for pairs, `sentence` float32 (B, 2) on the pooled output; for
+    `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32 (B, T), the discriminator's token ids. The loss
+    is the sum of the outputs' mean losses, in which replaced tokens have the weight 50.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Once in each call, and always in the
-    same way, they are cut into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective, packed
-    (`lmzoo.data.corpora.pack_sentences`); masks are random in every batch. For random pairs, too, pass what
-    `segment_pairs` makes with `passes=` or with another generator. `predict` takes texts or pairs of texts that hold
-    mask tokens, as `MaskedLM` does.
+    same way, documents are cut into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs,
+    packed (`lmzoo.data.corpora.pack_sentences`); masks are random in every batch. For random pairs, pass the output of
+    `segment_pairs` with `passes=` or with another generator. `predict` takes texts or pairs of texts with mask tokens,
+    see `MaskedLM`.
 
-    With token features, labels are a dict like the output, of `masked_lm` int (B, M), `sentence` int (B,) and
-    `replaced_tokens` int (B, T), the ids of the original text; and so are weights.
+    With token features, labels are a dict by output: `masked_lm` int (B, M), `sentence` int (B,) and `replaced_tokens`
+    int (B, T), the ids of the original text. Weights are a dict of the same form.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, or None for masked tokens alone; by default that of the family.
-        masking, activation, layer_norm_epsilon, name: see `MaskedLM`.
-        generator_width: of the hidden states of the generator of `"rtd"`; by default a quarter of the backbone's.
+        objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, or None for masked tokens alone; the family's by default.
+        masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default.
+        activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
+        layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
+        name: name of the model.
+        generator_width: int, width of the hidden states of the generator for `"rtd"`; a quarter of the backbone's by
+            default.
 
     Raises:
-        ValueError: for an unknown `objective`; for one that the backbone cannot learn, because it has no pooler or no
-            segment ids, no query stream, or no embeddings of a width of their own; for a family without a mask token.
+        ValueError: for an unknown `objective`; for an objective that the backbone cannot learn, because it has no
+            pooler or no segment ids, no query stream, or no embeddings of a separate width; for a family without a mask
+            token.
 
     Example:
 
@@ -75,7 +81,7 @@ class Pretrainer(MaskedTokensTask):
     import lmzoo
 
     documents = [
-        ["The ship left the harbour at dawn.", "Nobody had seen the island before.", "It lay far to the west."],
+        ["The ship left the harbor at dawn.", "Nobody had seen the island before.", "It lay far to the west."],
         ["At noon the wind turned.", "The sea grew rough.", "They reached the island after nine days."],
     ]
     model = lmzoo.models.Pretrainer.from_preset("bert_nano_en_uncased", objective="sop", load_weights=False)
@@ -85,7 +91,8 @@ class Pretrainer(MaskedTokensTask):
     """
 
     predicts = "a dict: `masked_lm` (n, M, V) and `sentence` (n, 2), or `replaced_tokens` (n, T)"
-    head_kind, other_head_kinds = "pretraining", ("replaced_tokens",)
+    head_kind = "pretraining"
+    other_head_kinds = ("replaced_tokens",)
     learns_from = "documents alone"
     splits_examples = True
 
@@ -104,29 +111,30 @@ class Pretrainer(MaskedTokensTask):
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
 
-        def outputs(logits: Tensor, found: Features) -> Features:
+        def outputs(logits: Tensor, features: Features) -> Features:
             if objective == "rtd":
-                return found
-            if objective not in _PAIRED:
+                return features
+            if objective not in _PAIR_OBJECTIVES:
                 return {"masked_lm": logits}
-            initializer, policy = TruncatedNormal(stddev=backbone.config.initializer_range), backbone.dtype_policy
+            initializer = TruncatedNormal(stddev=backbone.config.initializer_range)
+            policy = backbone.dtype_policy
             layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
-            # The second cast changes nothing. With it this layer comes before the other head among the model's layers,
-            # in whose order files hold the state of the optimizer.
-            sentence = ops.cast(ops.cast(layer(found["pooled_output"]), "float32"), "float32")  # (B, 2)
+            # The second cast has no effect on values, but puts this layer before the other head in the order of the
+            # model's layers, in which files hold the optimizer's state.
+            sentence = ops.cast(ops.cast(layer(features["pooled_output"]), "float32"), "float32")  # (B, 2)
             return {"masked_lm": logits, "sentence": sentence}
 
-        head = (masking, activation, layer_norm_epsilon)
-        super().__init__(backbone, preprocessor, *head, outputs, name, objective, generator_width)
+        head_settings = (masking, activation, layer_norm_epsilon)
+        super().__init__(backbone, preprocessor, *head_settings, outputs, name, objective, generator_width)
         self.generator_width = generator_width
-        # Without another objective the head holds nothing else.
+        # Without an objective on pairs, the weights are only a masked language model's head.
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens"}.get(objective, self.head_kind)
         self.per_token = objective == "rtd"
-        self.uses_pooler = objective in _PAIRED
+        self.uses_pooler = objective in _PAIR_OBJECTIVES
         self.compile()
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
-        """Return the mean over masked tokens, and the mean over pairs or over all tokens."""
+        """Return the loss of each output: means over masked tokens, and over pairs or all tokens."""
         loss = super().default_loss
         losses = {name: loss() for name in self.output if name != "corrupted_ids"}
         if "replaced_tokens" in losses:
@@ -136,11 +144,12 @@ class Pretrainer(MaskedTokensTask):
         return losses
 
     def default_loss_weights(self) -> dict[str, float] | None:
-        """Return a higher weight for the discriminator, whose loss is low, since most tokens are not replaced."""
+        """Return the weight of each output's loss, higher for the discriminator, or None for equal weights."""
+        # The discriminator's loss is low, since most tokens are not replaced.
         return {"masked_lm": 1.0, "replaced_tokens": _DETECTION_WEIGHT} if self.objective == "rtd" else None
 
     def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Return the accuracy of each output, and precision and recall where most tokens are not replaced."""
+        """Return the metrics of each output: accuracy, and for replaced tokens also precision and recall."""
         metrics = {
             "masked_lm": [TokenAccuracy()],
             "sentence": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
@@ -155,17 +164,17 @@ class Pretrainer(MaskedTokensTask):
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
     ) -> Tensor:
-        """See `keras.Model.compute_loss`."""
-        return super().compute_loss(x, *self._judged(y, y_pred, sample_weight), training)
+        """Compute the total loss; see `keras.Model.compute_loss`."""
+        return super().compute_loss(x, *self._with_replaced_labels(y, y_pred, sample_weight), training)
 
     def compute_metrics(self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None) -> dict[str, Any]:
-        """See `keras.Model.compute_metrics`."""
-        return super().compute_metrics(x, *self._judged(y, y_pred, sample_weight))
+        """Compute the metrics of all outputs; see `keras.Model.compute_metrics`."""
+        return super().compute_metrics(x, *self._with_replaced_labels(y, y_pred, sample_weight))
 
-    def _judged(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
-        """Return labels, outputs and weights in which each token that was judged is an example.
+    def _with_replaced_labels(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
+        """Return labels, outputs and weights with each of the discriminator's tokens as an example, for `"rtd"`.
 
-        Only the outputs tell which tokens are replaced: one that the generator drew right counts as original.
+        The labels of replaced tokens depend on the outputs: a token that the generator drew right counts as original.
         """
         if self.objective != "rtd" or y is None or "corrupted_ids" not in y_pred:
             return y, y_pred, sample_weight
@@ -178,7 +187,7 @@ class Pretrainer(MaskedTokensTask):
         return y, y_pred, sample_weight
 
     def make_generator(self) -> MaskedLM:
-        """Return the generator of `"rtd"`, a masked language model, with copies of its weights.
+        """Return a copy of the generator of `"rtd"` as a masked language model.
 
         Raises:
             ValueError: for another objective.
@@ -209,54 +218,66 @@ class Pretrainer(MaskedTokensTask):
         return model
 
     def encode_examples(self, x: Any, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Return documents as sequences for training; encoded sequences are returned as they are.
+        """Pack documents into training sequences, or into pairs for an objective on pairs.
+
+        Encoded sequences are returned unchanged.
 
         Raises:
             TypeError: naming the position of a document that is not a list of strings.
-            ValueError: for labels, for weights of documents, or for single sequences if there is an objective.
+            ValueError: for labels, for weights of documents, or for single sequences with an objective on pairs.
         """
-        if self.objective not in _PAIRED:
+        if self.objective not in _PAIR_OBJECTIVES:
             return self._pack_documents(x, y, sample_weight, lambda x, by: pack_sentences(clean_documents(x), by))
         if isinstance(x, EncodedTexts) and not isinstance(x, SegmentPairs):
             raise ValueError(
                 f'With `objective="{self.objective}"` sequences are pairs: make them with '
                 "`lmzoo.data.corpora.segment_pairs`."
             )
-        kind, rng = str(self.objective), np.random.default_rng(0)
+        kind = str(self.objective)
+        rng = np.random.default_rng(0)
         return self._pack_documents(x, y, sample_weight, lambda x, by: segment_pairs(x, by, kind, rng))
 
     def encode_labels(self, y: Labels | None) -> Any:
-        """Return labels of token features as arrays."""
+        """Convert the labels of token features to arrays; None stays None."""
         return None if y is None else keras.tree.map_structure(as_array, y)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Masked sequences: `(features, targets, weights)`, the last two as dicts like the output: (b, M), and (b,)."""
-        encoded, weights = examples.encoded, examples.weights
-        features, tokens, chosen = self.mask(encoded, indices, width, rng)
+        """Return a batch of masked sequences: features, and dicts by output of targets and weights.
+
+        The arrays are (b, M) for `masked_lm`, (b,) for `sentence` and (b, t) for `replaced_tokens`.
+        """
+        encoded = examples.encoded
+        weights = examples.weights
+        features, tokens, is_masked = self.mask(encoded, indices, width, rng)
         weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
-        targets, of_targets = {"masked_lm": tokens}, {"masked_lm": chosen * weight[:, None]}
-        if isinstance(encoded, SegmentPairs) and self.objective in _PAIRED:
-            targets["sentence"], of_targets["sentence"] = encoded.labels[indices], weight
+        targets = {"masked_lm": tokens}
+        target_weights = {"masked_lm": is_masked * weight[:, None]}
+        if isinstance(encoded, SegmentPairs) and self.objective in _PAIR_OBJECTIVES:
+            targets["sentence"] = encoded.labels[indices]
+            target_weights["sentence"] = weight
         if self.objective == "rtd":
             original = self.text_preprocessor.features(encoded, indices, width)
             targets["replaced_tokens"] = original["token_ids"]
-            of_targets["replaced_tokens"] = original["padding_mask"].astype("float32") * weight[:, None]
-        return features, targets, of_targets
+            target_weights["replaced_tokens"] = original["padding_mask"].astype("float32") * weight[:, None]
+        return features, targets, target_weights
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
     require(objective in _OBJECTIVES, "objective", '"nsp", "sop", "plm", "rtd" or None', objective)
-    name, permuted = type(backbone).__name__, hasattr(backbone, "query_stream")
-    if permuted and objective != "plm":
+    name = type(backbone).__name__
+    has_query_stream = hasattr(backbone, "query_stream")
+    if has_query_stream and objective != "plm":
         raise ValueError(f'A {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')
-    if objective == "plm" and not permuted:
+    if objective == "plm" and not has_query_stream:
         raise ValueError(f'A {name} has no query stream, and so cannot learn `objective="plm"`, as XLNet does.')
     if objective == "rtd" and not hasattr(backbone.config, "embedding_dim"):
         raise ValueError(
             f"A {name} has embeddings of its own width, which a narrower generator cannot share, and so cannot learn "
             '`objective="rtd"`: choose None.'
         )
-    if objective not in _PAIRED or (getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input):
+    if objective not in _PAIR_OBJECTIVES:
+        return
+    if getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input:
         return
     raise ValueError(
         f"A {name} with this configuration has no pooler or no segment ids, and so cannot learn "

@@ -1,4 +1,4 @@
-"""Prompts and sources, from which texts are generated: how they are passed, and their tokens."""
+"""Tokenization and checks of prompts for text generation."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 
-# What to do instead of passing the arguments that KerasHub's `generate` has.
+# Argument of KerasHub's `generate` -> advice for lmzoo's.
 INSTEAD_OF_KERAS_HUBS = {
     "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
     "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",
@@ -17,29 +17,29 @@ INSTEAD_OF_KERAS_HUBS = {
 
 
 def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
-    """Return the tokens of prompts; `start_ids` stand for the empty one.
+    """Return the token ids of prompts, with `start_ids` for an empty prompt.
 
     Raises:
         TypeError: naming the position of a prompt that is not a string.
-        ValueError: for an empty prompt, if nothing stands for it.
+        ValueError: for an empty prompt, if `start_ids` is empty.
     """
     (cleaned,) = clean_columns({"prompts": prompts})
-    before = preprocessor.special_ids()[0]
-    ids = [[*before, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
-    for i, of_prompt in enumerate(ids):
-        if not of_prompt:
+    prefix = preprocessor.special_ids()[0]
+    ids_by_prompt = [[*prefix, *text] or start_ids for text in preprocessor.tokenizer.tokenize(cleaned)]
+    for i, ids in enumerate(ids_by_prompt):
+        if not ids:
             raise ValueError(
                 f"`prompts[{i}]` is empty, and the family has no start token to begin a text with: write at least one "
                 "word."
             )
-    return ids
+    return ids_by_prompt
 
 
 def check_room(ids: list[list[int]], new: int, most: int) -> None:
-    """Check that a model of `most` positions has room for prompts and `new` tokens more.
+    """Check that a model with `most` positions has room for each prompt and `new` more tokens.
 
     Raises:
-        ValueError: naming a prompt that leaves too little.
+        ValueError: naming the first prompt that leaves too little room.
     """
     for i, count in enumerate(map(len, ids)):
         if count + new > most:

@@ -1,4 +1,4 @@
-"""Answers to questions that are spans of a given text."""
+"""Question answering with spans of a given context."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 
 class TextAnswer(TypedDict):
-    """An answer, `context[start:end]`."""
+    """An answer, `context[start:end]`, with its probability."""
 
     text: str
     start: int
@@ -51,38 +51,40 @@ class TextAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class QuestionAnswerer(Task):
-    """Answers a question with a span of its context, or with nothing (Devlin et al., 2019, sections 4.2 and 4.3).
+    """An extractive question answering model, which answers with a span of the context or with no answer.
+
+    See Devlin et al. (2019), sections 4.2 and 4.3.
 
     Inputs are pairs (question, context): a tuple of two lists, or a list of 2-tuples. A context that does not fit into
     `sequence_length` next to its question is read in overlapping windows, so a batch holds windows, not examples. The
-    output is logits, float32 (B, T, 2): how well an answer starts and ends at each token of the sequence; at padding
-    they have no meaning. `predict` returns them for all windows of the first example, then of the second, and so on;
-    `encode_inputs(x).examples` says to which example each window belongs.
+    output is logits, float32 (B, T, 2), scores for an answer that starts or ends at each token of the sequence; at
+    padding they have no meaning. `predict` returns the logits of all windows of the first example, then of the second,
+    and so on; `encode_inputs(x).examples` holds the index of each window's example.
 
     A label is `{"text": str, "answer_start": int}`, by characters of the context; a list of such answers, or `{"text":
     [...], "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or an empty list for no answer.
-    A window without the whole answer, or without any, learns to point at the first token of the sequence. Encoded
-    windows (`encode_inputs`) also take labels in that form: int (w, 2), the first and the last token of the answer.
+    A window that does not hold a whole answer learns to point at the first token of the sequence. Encoded windows
+    (`encode_inputs`) also take labels by tokens: int (w, 2), the first and the last token of the answer.
 
     Answers are cut out of the context by the characters of their tokens: each is `context[start:end]`. Google's code
-    works on words split at spaces instead, and searches for the answer in them. Where that fails, as for tokens that
-    are unknown or lost their accents, it returns the whole words around the answer, and it always puts one space
-    between words. Its candidates and scores are the same (see `rank_answers`), but if no candidate is left for a model
-    that must answer, it says "empty", and this class takes the best pair of all tokens.
+    works on words split at spaces instead, and searches for the answer in them. Where that fails, for example for
+    tokens that are unknown or lost their accents, it returns the whole words around the answer, and it always puts one
+    space between words. Its candidates and scores are the same (see `rank_answers`), but if no candidate remains for a
+    model that must answer, it returns "empty", whereas this class takes the best pair of all tokens.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        doc_stride: int, tokens from one window to the next.
-        max_question_length: int, tokens to which questions are truncated.
-        max_answer_length: int, tokens of the longest answer.
-        n_best: int, how many starts and ends of a window, and then answers of an example, are considered.
-        null_score_threshold: float; `answer` gives no answer if the score for none exceeds that of the best answer by
-            more than this. None for always an answer, as in SQuAD 1.1. Settable; `fit_null_threshold` finds it.
+        doc_stride: int, number of tokens from the start of one window to the start of the next.
+        max_question_length: int, number of tokens to which questions are truncated.
+        max_answer_length: int, maximum number of tokens in an answer.
+        n_best: int, number of starts and ends of each window, and then of answers to each example, that are considered.
+        null_score_threshold: float; `answer` returns no answer if the score of no answer exceeds the score of the best
+            answer by more than this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
         name: name of the model.
 
     Raises:
-        ValueError: for a setting that is not a positive integer.
+        ValueError: for a setting that is not a positive integer, or a threshold that is not a number.
 
     Example:
 
@@ -122,10 +124,10 @@ class QuestionAnswerer(Task):
     ) -> None:
         allowed = null_score_threshold is None or is_number(null_score_threshold)
         require(allowed, "null_score_threshold", "a number or None", null_score_threshold)
-        own = head_options(backbone, of_tokens=True)  # an error for anything but a backbone
-        own = {name: own[name] for name in ("activation", "use_bias", "layer_norm_epsilon") if name in own}
+        settings = head_options(backbone, of_tokens=True)  # raises an error for anything but a backbone
+        settings = {key: settings[key] for key in ("activation", "use_bias", "layer_norm_epsilon") if key in settings}
         inputs = backbone.input
-        head = SpanHead(dtype=backbone.dtype_policy, name="span_head", **own)
+        head = SpanHead(dtype=backbone.dtype_policy, name="span_head", **settings)
         outputs = head(backbone(inputs)["sequence_output"], backbone.padding_mask(inputs))  # (B, T, 2)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name)
         self.head = head
@@ -140,24 +142,24 @@ class QuestionAnswerer(Task):
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return a threshold for no answer if some questions have none."""
+        """Return a threshold for no answer if some of the labels `y` are empty, for the command line."""
         return {} if all(y) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the mean of the cross-entropies of starts and of ends, over the positions."""
+        """Return the mean of the cross-entropies of the starts and the ends of answers, over the positions."""
         return SpanCrossentropy()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the share of windows whose start and end are right; `squad_metrics` compares the texts of answers."""
+        """Return the accuracy of windows, in which both start and end of the answer must be right."""
         return [SpanAccuracy()]
 
     # === Examples ===
 
     def encode_inputs(self, x: Texts) -> EncodedWindows:
-        """Return pairs as windows.
+        """Encode pairs of questions and contexts as windows.
 
         Args:
-            x: pairs (question, context); encoded windows are returned as they are.
+            x: pairs (question, context), or encoded windows, which are returned unchanged.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
@@ -177,19 +179,20 @@ class QuestionAnswerer(Task):
         return encode_windows(self.text_preprocessor, questions, contexts, self.doc_stride, self.max_question_length)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Return windows, the positions of the answers in them, int32 (w, 2), and the weights of the windows.
+        """Encode examples as windows, with the positions of their answers, int32 (w, 2), and the windows' weights.
 
         Args:
-            x: as for `encode_inputs`.
-            y: an answer for each example, see the class; or int (w, 2) for encoded windows.
-            sample_weight: float array, one for each entry of `y`.
+            x: pairs (question, context), or encoded windows.
+            y: answers for each example, see the class; or int (w, 2) for encoded windows.
+            sample_weight: float array, a weight for each entry of `y`.
 
         Raises:
             TypeError: naming the position of a label that is not an answer, or of an entry of `x` that is not text.
             ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
                 labels that are missing or too few.
         """
-        encoded, weights = self.encode_inputs(x), example_weights(sample_weight)
+        encoded = self.encode_inputs(x)
+        weights = example_weights(sample_weight)
         if isinstance(x, Encoded) and isinstance(y, np.ndarray) and y.ndim == 2:
             self.check_counts(len(encoded), y, weights)
             return Examples(encoded, self.encode_labels(y), weights)
@@ -201,33 +204,34 @@ class QuestionAnswerer(Task):
         return Examples(encoded, positions, None if weights is None else weights[encoded.examples])
 
     def _warn_of_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
-        """Warn of answers that no window holds, and of those that are too long to be predicted."""
-        given = answers[:, 0] < answers[:, 1]  # (n,)
-        held = np.bincount(encoded.examples, positions.any(axis=1), len(given)) > 0  # (n,), in a window
-        if lost := int((given & ~held).sum()):
+        """Warn of answers that no window holds as a whole, and of answers that are too long to be predicted."""
+        has_answer = answers[:, 0] < answers[:, 1]  # (n,)
+        is_in_window = np.bincount(encoded.examples, positions.any(axis=1), len(has_answer)) > 0  # (n,)
+        answer_count = int(has_answer.sum())
+        if missing_count := int((has_answer & ~is_in_window).sum()):
             length = self.text_preprocessor.sequence_length
             warn(
-                f"{lost} of {int(given.sum())} answers are not in any window as a whole and are learned as no answer: "
-                f"raise `sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
+                f"{missing_count} of {answer_count} answers are not in any window as a whole and are learned as no "
+                f"answer: raise `sequence_length`, {length}, or lower `doc_stride`, {self.doc_stride}."
             )
-        lengthy = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
-        if long := int((lengthy > 0).sum()):
+        long_answers = np.bincount(encoded.examples[positions[:, 1] - positions[:, 0] >= self.max_answer_length])
+        if long_count := int((long_answers > 0).sum()):
             warn(
-                f"{long} of {int(given.sum())} answers are longer than `max_answer_length`, {self.max_answer_length} "
-                "tokens: they are learned, but no answer of that length is given."
+                f"{long_count} of {answer_count} answers are longer than `max_answer_length`, "
+                f"{self.max_answer_length} tokens: they are learned, but no answer of that length is given."
             )
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Return positions, int32 (n, 2), in the sequences of token features; None stays None.
+        """Check the positions of answers in token features, and return them as int32 (n, 2); None stays None.
 
         Raises:
-            ValueError: for anything else.
+            ValueError: if they are not whole numbers of shape (n, 2) in the range of int32.
         """
         if y is None:
             return None
         array = as_labels(y, "two positions for each sequence")
-        whole = array.ndim == 2 and array.shape[1] == 2 and array.dtype.kind in "iu"
-        if not whole or (array < 0).any() or (array > np.iinfo("int32").max).any():
+        are_pairs = array.ndim == 2 and array.shape[1] == 2 and array.dtype.kind in "iu"
+        if not are_pairs or (array < 0).any() or (array > np.iinfo("int32").max).any():
             raise ValueError(
                 "Labels of token features are the positions of the answer's first and last token, whole numbers of "
                 f"shape (n, 2); got {array.dtype} of shape {array.shape}."
@@ -235,7 +239,7 @@ class QuestionAnswerer(Task):
         return array.astype("int32")
 
     def features(self, encoded: EncodedWindows, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for some windows, padded to `width`."""
+        """Return the model's inputs for the windows at `indices`, padded to `width`."""
         return self.text_preprocessor.features(encoded.packed(indices), np.arange(len(indices)), width)
 
     # === Answers ===
@@ -247,23 +251,23 @@ class QuestionAnswerer(Task):
 
         Args:
             x: pairs, as for `fit`, or questions.
-            contexts: a context for each question; None for pairs.
-            top_k: int, how many answers to return for each question; at most `n_best` are found.
-            batch_size: int.
+            contexts: a context for each question; None if `x` is pairs.
+            top_k: int, number of answers to return for each question, of at most `n_best`.
+            batch_size: int, windows of a batch.
 
         Returns:
             For each question `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
-            `context[start:end]`; with `top_k` above 1, a list of them, best first. The score is a softmax over the
+            `context[start:end]`; with `top_k` above 1, a list of these, best first. The score is a softmax over the
             n-best list. No answer is `{"text": "", "start": 0, "end": 0}`. It is in the list if there is a
-            `null_score_threshold`, before the answers whose score it exceeds by more than that, and if the context is
-            empty.
+            `null_score_threshold`, before the answers whose score it exceeds by more than the threshold, and if the
+            context is empty.
 
         Raises:
             ValueError: for texts that are not pairs, or a `top_k` below 1.
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
-        ranked, null = self._rank(encoded, batch_size, always=self.null_score_threshold is None)
+        ranked, null = self._rank(encoded, batch_size, must_answer=self.null_score_threshold is None)
         results: list[list[TextAnswer]] = []
         for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
             if self.null_score_threshold is not None:
@@ -281,26 +285,33 @@ class QuestionAnswerer(Task):
 
     answers = answer
 
-    def _rank(self, encoded: EncodedWindows, batch_size: int, always: bool) -> tuple[list[list[Answer]], np.ndarray]:
-        """Return each example's n-best list and null score; with `always` each context with tokens has an answer."""
+    def _rank(
+        self, encoded: EncodedWindows, batch_size: int, must_answer: bool
+    ) -> tuple[list[list[Answer]], np.ndarray]:
+        """Return each example's n-best list and the score of no answer.
+
+        With `must_answer` no list is empty, except for contexts without tokens.
+        """
         if not len(encoded):
             return [], np.zeros(0)
         logits = self.predict(encoded, batch_size=batch_size, verbose=0)  # (w, T, 2)
         ranked = rank_answers(logits, encoded, self.n_best, self.max_answer_length)
-        if always:
+        if must_answer:
             for i in (i for i, answers in enumerate(ranked) if not answers):
-                windows, alone = encoded.of_example(i)
-                everything = rank_answers(logits[windows], alone, logits.shape[1], self.max_answer_length)
-                ranked[i] = everything[0][: self.n_best]
+                windows, example = encoded.of_example(i)
+                all_answers = rank_answers(logits[windows], example, logits.shape[1], self.max_answer_length)
+                ranked[i] = all_answers[0][: self.n_best]
         return ranked, null_scores(logits, encoded)
 
     def fit_null_threshold(self, x: Texts, y: Labels, batch_size: int = 32) -> float:
-        """Set `null_score_threshold` to the value with the best F1 on held-out examples, as SQuAD 2.0's script does.
+        """Set `null_score_threshold` to the value with the best F1 on held-out examples.
+
+        The search is the same as in SQuAD 2.0's evaluation script.
 
         Args:
-            x: pairs, some of them without an answer.
-            y: their labels, as for `fit`; of several answers the closest one counts.
-            batch_size: int.
+            x: pairs (question, context), some of them without an answer.
+            y: labels of the pairs, as for `fit`; of several answers the closest one counts.
+            batch_size: int, windows of a batch.
 
         Returns:
             The threshold.
@@ -308,52 +319,57 @@ class QuestionAnswerer(Task):
         Raises:
             ValueError: if `y` is not as long as `x`, or if all or none of the examples have an answer.
         """
-        encoded, golds = self.encode_inputs(x), read_golds(y)
+        encoded = self.encode_inputs(x)
+        golds = read_golds(y)
         self.check_counts(len(encoded.contexts), golds, None)
         if len({bool(answers) for answers in golds}) < 2:
             raise ValueError("A threshold needs examples with an answer and examples without one.")
-        ranked, null = self._rank(encoded, batch_size, always=False)
+        ranked, null = self._rank(encoded, batch_size, must_answer=False)
         score = np.array([answers[0].score if answers else -np.inf for answers in ranked])
-        texts = [c[a[0].start : a[0].end] if a else "" for c, a in zip(encoded.contexts, ranked, strict=True)]
-        given, none = (
+        texts = [
+            context[answers[0].start : answers[0].end] if answers else ""
+            for context, answers in zip(encoded.contexts, ranked, strict=True)
+        ]
+        answer_f1, no_answer_f1 = (
             np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
             for predicted in (texts, [""] * len(texts))
         )
-        self.null_score_threshold = best_null_threshold(null - score, given, none)
+        self.null_score_threshold = best_null_threshold(null - score, answer_f1, no_answer_f1)
         return self.null_score_threshold
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
-        found: list[Any] = [answer for part in parts for answer in self.answer(part, batch_size=batch_size)]
+        answers: list[Any] = [answer for part in parts for answer in self.answer(part, batch_size=batch_size)]
         golds = read_golds(y)
-        scores = {name: x for name, x in squad_metrics(found, y).items() if not name.endswith("total")}
-        predicted = [answer["text"] for answer in found]
-        actual = [answers[0].text if answers else "" for answers in golds]
-        error = [1 - answer_score(text, answers, exact_match) for text, answers in zip(predicted, golds, strict=True)]
-        answers = Judged.of_classes(actual, predicted, [answer["score"] for answer in found])
-        return Report(scores, judged=replace(answers, error=np.array(error, "float64")))
+        scores = {name: score for name, score in squad_metrics(answers, y).items() if not name.endswith("total")}
+        predicted = [answer["text"] for answer in answers]
+        actual = [gold[0].text if gold else "" for gold in golds]
+        error = [1 - answer_score(text, gold, exact_match) for text, gold in zip(predicted, golds, strict=True)]
+        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
+        return Report(scores, judged=replace(judged, error=np.array(error, "float64")))
 
     served_outputs = ("answer", "start", "end", "score")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's outputs for tokens: `start_logits` and `end_logits`, float32 (B, T)."""
+        """Return the exported model's outputs for token features: `start_logits` and `end_logits`, float32 (B, T)."""
         logits = self(features, training=False)  # (B, T, 2)
         return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
 
     def signatures(self) -> Signatures:
-        """See `Task.signatures`: it is `answer`, for questions and contexts (n,).
+        """Return the signatures of the exported model, of which the default is `answer`.
 
-        `truncated`, bool (n,), says which questions were truncated; contexts never are.
+        It takes questions and contexts, strings (n,). `truncated`, bool (n,), marks truncated questions; contexts are
+        never truncated.
         """
         from lmzoo.text.graphs.answer_ranking import AnswerGraph, in_chunks
         from lmzoo.text.graphs.windows import WindowGraph
 
         pack = WindowGraph(self.text_preprocessor, self.doc_stride, self.max_question_length)
-        best = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)
+        rank = AnswerGraph(self.n_best, self.max_answer_length, self.null_score_threshold)
 
         def answer(question: tf.Tensor, context: tf.Tensor) -> dict[str, tf.Tensor]:
             windows = pack(question, context)
-            found = best(context, in_chunks(self, windows.features), windows)
-            return {**found, "truncated": windows.truncated}
+            answers = rank(context, in_chunks(self, windows.features), windows)
+            return {**answers, "truncated": windows.truncated}
 
         return pack, {
             "serving_default": signature(answer, strings("question", "context")),

@@ -1,4 +1,4 @@
-"""From sequence to sequence: trained on pairs of texts, it writes the second from the first."""
+"""Sequence-to-sequence modeling: generation of a target text from a source, such as translation."""
 
 from __future__ import annotations
 
@@ -39,27 +39,29 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 BATCH_SIZE = 32
-_FACTOR, _MORE = 2, 16  # by default a target has at most 2·n + 16 tokens, for n of its source
+# By default a target has at most 2·n + 16 tokens, for n tokens of its source.
+_MAX_TARGET_RATIO = 2
+_EXTRA_TARGET_TOKENS = 16
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Seq2SeqLM(Task):
-    """A model from one text to another, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
+    """A model from a source text to a target, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
 
-    Inputs are those of the backbone. The output is logits, float32 (B, S, V): at each position of the target those of
-    its next token, by the backbone's table of token embeddings and a bias.
+    The inputs are the backbone's. The output is logits of the next token at each position of the target, float32
+    (B, S, V), computed with the backbone's token embeddings and a bias.
 
     `fit` and `evaluate` take pairs of texts without labels: a list of `(source, target)`, or a tuple of two lists. With
-    token features, `y` are the targets' tokens, int (B, S), and `sample_weight` says which of them count.
+    token features, `y` holds the targets' tokens, int (B, S), and `sample_weight` marks the tokens that count.
 
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        num_beams: int, translations that beam search continues at the same time; 1 for greedy search.
+        num_beams: int, number of translations that beam search continues at the same time; 1 for greedy search.
         length_penalty: float; beam search divides the log-probability of a translation by its number of tokens to
             this power.
-        max_new_tokens: int, the most tokens of a translation; by default 2·n + 16, for n of the source.
-        label_smoothing: float in [0, 1), the share of the probability that the loss spreads over all tokens.
+        max_new_tokens: int, maximum number of tokens in a translation; by default 2·n + 16, for n in the source.
+        label_smoothing: float in [0, 1), the fraction of the probability that the loss spreads over all tokens.
         name: name of the model.
 
     Raises:
@@ -119,17 +121,19 @@ class Seq2SeqLM(Task):
         require(is_integer(num_beams, 1), "num_beams", "a positive integer", num_beams)
         require(is_number(length_penalty), "length_penalty", "a number", length_penalty)
         require_share("label_smoothing", label_smoothing)
-        most = backbone.config.max_sequence_length
-        fits = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < most)
-        require(fits, "max_new_tokens", f"a positive integer below the model's {most} positions", max_new_tokens)
+        max_length = backbone.config.max_sequence_length
+        fits = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
+        require(fits, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens)
         bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
         inputs = backbone.input
         logits = bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.output_bias = bias
-        self.num_beams, self.length_penalty = int(num_beams), float(length_penalty)
-        self.max_new_tokens, self.label_smoothing = max_new_tokens, label_smoothing
-        self._made: dict[str, Any] = {}  # what is compiled when it is first needed
+        self.num_beams = int(num_beams)
+        self.length_penalty = float(length_penalty)
+        self.max_new_tokens = max_new_tokens
+        self.label_smoothing = label_smoothing
+        self._compiled_parts: dict[str, Any] = {}  # filled on first use
         if preprocessor is not None and not (preprocessor.tokenizer.pad_token and preprocessor.packing.end):
             raise ValueError(
                 "A Seq2SeqLM needs a tokenizer with a padding token, with which targets begin, and a packing with an "
@@ -139,35 +143,35 @@ class Seq2SeqLM(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the family's models read a source."""
+        """Return whether the family's models read a separate source sequence."""
         return bool(family.backbone.reads_source)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return cross-entropy with label smoothing, its mean over the tokens of the targets."""
+        """Return the mean cross-entropy with label smoothing over the tokens of the targets."""
         return SmoothedCrossEntropy(self.label_smoothing)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return accuracy on the next tokens."""
+        """Return the accuracy of the next tokens."""
         return [TokenAccuracy()]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
-        """Adam with the inverse-square-root schedule, as in the paper (Vaswani et al., 2017, section 5.3)."""
+        """Return Adam with the inverse-square-root schedule of Vaswani et al. (2017, section 5.3)."""
         rate = self.recipe.learning_rate
         return AdamW(rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
 
     def forget_compiled(self) -> None:
         super().forget_compiled()
-        self._made = {}
+        self._compiled_parts = {}
 
     # === Examples ===
 
     def encode_inputs(self, x: Any) -> EncodedPairs:
-        """Return pairs of texts as sequences of token ids.
+        """Encode pairs of sources and targets as sequences of token ids.
 
         Raises:
             TypeError: naming the position of an entry that is not text.
-            ValueError: for texts without targets, lists of different lengths, a source that is longer than the model, a
-                language that the vocabulary lacks.
+            ValueError: for texts without targets, lists of different lengths, a source that is longer than the model,
+                or a language that the vocabulary lacks.
         """
         self.check_takes_text()
         if isinstance(x, EncodedPairs):
@@ -178,46 +182,58 @@ class Seq2SeqLM(Task):
                 "A Seq2SeqLM learns from pairs: pass a list of (source, target), or a tuple of two lists. Sources "
                 "alone are for `translate`."
             )
-        sources, targets = list(sources), list(targets)
+        sources = list(sources)
+        targets = list(targets)
         if len(sources) != len(targets):
             raise ValueError(
                 f"Pairs need as many targets as sources: got {len(sources)} sources, {len(targets)} targets."
             )
         sources, targets = clean_columns({"sources": sources, "targets": targets})
-        given = self.text_preprocessor
-        writer = Preprocessor(given.tokenizer.target_side, given.packing, given.sequence_length)
-        return EncodedPairs(self.encode_sources(sources), writer.encode(targets))
+        preprocessor = self.text_preprocessor
+        target_preprocessor = Preprocessor(
+            preprocessor.tokenizer.target_side, preprocessor.packing, preprocessor.sequence_length
+        )
+        return EncodedPairs(self.encode_sources(sources), target_preprocessor.encode(targets))
 
     def encode_sources(self, texts: Iterable[Text]) -> EncodedTexts:
-        """Return sources as sequences of token ids; see `encode_inputs`.
+        """Encode sources as sequences of token ids.
 
-        A source that is longer than `sequence_length`, but not than the model, is truncated with a warning.
+        A source that is longer than `sequence_length`, but fits into the model, is truncated with a warning.
+
+        Raises:
+            TypeError: naming the position of an entry that is not text.
+            ValueError: for a source that is longer than the model, or a language that the vocabulary lacks.
         """
-        preprocessor, most = self.text_preprocessor, self.backbone.config.max_sequence_length
+        preprocessor = self.text_preprocessor
+        max_length = self.backbone.config.max_sequence_length
         (cleaned,) = clean_columns({"texts": texts})
-        known = self.languages
-        for i, text in enumerate(cleaned if known else ()):
+        languages = self.languages
+        for i, text in enumerate(cleaned if languages else ()):
             code = LANGUAGE.match(text)
-            if code and code[0] not in known:
+            if code and code[0] not in languages:
                 raise ValueError(
-                    f"The source at position {i} asks for {code[0]}, but the model writes {', '.join(known)}."
+                    f"The source at position {i} asks for {code[0]}, but the model writes {', '.join(languages)}."
                 )
-        ids, overhead = preprocessor.tokenizer.tokenize(cleaned), preprocessor.packing.overhead(False)
+        ids = preprocessor.tokenizer.tokenize(cleaned)
+        overhead = preprocessor.packing.overhead(False)
         for i, tokens in enumerate(ids):
-            if len(tokens) + overhead > most:
+            if len(tokens) + overhead > max_length:
                 raise ValueError(
-                    f"The source at position {i} has {len(tokens) + overhead} tokens, more than the {most} positions "
-                    "of the model. Split it into sentences (`lmzoo.text.split_sentences`)."
+                    f"The source at position {i} has {len(tokens) + overhead} tokens, more than the {max_length} "
+                    "positions of the model. Split it into sentences (`lmzoo.text.split_sentences`)."
                 )
         return preprocessor.pack(ids)
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The codes of the languages that the model can write, such as ">>fra<<"; none for a model of one language."""
+        """The codes of the target languages, such as ">>fra<<", empty for a model with only one."""
         return tuple(getattr(self.text_preprocessor.tokenizer, "languages", ()))
 
     def features(self, encoded: EncodedPairs, indices: np.ndarray, width: int) -> FeatureArrays:
-        """See `Task.features`; targets follow padding's token, and lack their end."""
+        """Return the model's inputs for the pairs at `indices`, padded to `width`.
+
+        The decoder's inputs are the targets after a padding token, without their last position.
+        """
         pad = self.text_preprocessor.tokenizer.pad_id
         ids, mask = encoded.targets.padded(indices, width, pad)  # (b, width)
         return {
@@ -227,7 +243,7 @@ class Seq2SeqLM(Task):
         }
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return features, the targets int32 (b, t), and which of their tokens count, float32 (b, t)."""
+        """Return a batch of features, target tokens int32 (b, t), and their weights float32 (b, t)."""
         pairs: EncodedPairs = examples.encoded
         ids, mask = pairs.targets.padded(indices, width, self.text_preprocessor.tokenizer.pad_id)
         weights = mask.astype("float32")
@@ -250,11 +266,11 @@ class Seq2SeqLM(Task):
 
         Args:
             texts: strings, or one string.
-            num_beams: int; by default that of the model.
-            length_penalty: float; by default that of the model.
-            max_new_tokens: int, the most tokens of a translation; by default that of the model.
-            language: the language to translate to, such as "fra", for a model that writes several.
-            batch_size: int.
+            num_beams: int, number of beams; the model's by default.
+            length_penalty: float, exponent of the length; the model's by default.
+            max_new_tokens: int, maximum number of tokens in a translation; the model's by default.
+            language: target language, such as "fra", for a model with several.
+            batch_size: int, texts of a batch.
 
         Returns:
             The translation of each text, or for one string its translation.
@@ -282,20 +298,21 @@ class Seq2SeqLM(Task):
         batch_size: int = BATCH_SIZE,
         **unknown: Any,
     ) -> list[str] | Any:
-        """Write a text from each of some texts, with a sampler; see `translate`, and `CausalLM.generate`.
+        """Generate a target for each source text with any sampler, such as random samples.
 
         Args:
             texts: strings, or one string.
-            max_new_tokens: int, the most tokens of a text; by default that of the model.
-            sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", or a sampler.
-            temperature: float, what logits are divided by.
+            max_new_tokens: int, maximum number of tokens in a target; the model's by default.
+            sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", or a sampler; see
+                `CausalLM.generate`.
+            temperature: float, divisor of the logits.
             seed: int, which makes samples repeatable.
-            language: see `translate`.
-            batch_size: int.
-            **unknown: refused; for KerasHub's arguments the error says what to pass instead.
+            language: target language, such as "fra", for a model with several.
+            batch_size: int, texts of a batch.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
-            The new text of each text, or for one string its new text.
+            The target of each text, or for one string its target.
 
         Raises:
             TypeError: naming the position of an entry that is not a string; for a `sampler` that is not one; for an
@@ -303,9 +320,9 @@ class Seq2SeqLM(Task):
             ValueError: see `translate`.
         """
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
-        most = self.backbone.config.max_sequence_length - 1
-        known = max_new_tokens is None or is_integer(max_new_tokens, 1, most)
-        require(known, "max_new_tokens", f"an integer from 1 to {most}", max_new_tokens)
+        limit = self.backbone.config.max_sequence_length - 1
+        is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, limit)
+        require(is_valid, "max_new_tokens", f"an integer from 1 to {limit}", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
         texts, single = list_texts(texts)
         self.check_takes_text()
@@ -313,94 +330,105 @@ class Seq2SeqLM(Task):
         if language is not None:
             code = language if language.startswith(">>") else f">>{language}<<"
             if code not in self.languages:
-                written = ", ".join(self.languages) or "one language, which takes no code"
-                raise ValueError(f"The model does not write {code}: it writes {written}.")
+                languages = ", ".join(self.languages) or "one language, which takes no code"
+                raise ValueError(f"The model does not write {code}: it writes {languages}.")
             cleaned = [f"{code} {text}" for text in cleaned]
         encoded = self.encode_sources(cleaned)
-        preprocessor, lengths = self.text_preprocessor, encoded.lengths
+        preprocessor = self.text_preprocessor
+        lengths = encoded.lengths
         tokenizer = preprocessor.tokenizer
-        if "generator" not in self._made:
-            self._made["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
-        generator: TokenGenerator = self._made["generator"]
-        chosen, (end,) = generator.sampler(sampler, seed), preprocessor.special_ids()[2]
+        if "generator" not in self._compiled_parts:
+            self._compiled_parts["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
+        generator: TokenGenerator = self._compiled_parts["generator"]
+        seeded_sampler = generator.sampler(sampler, seed)
+        (end_id,) = preprocessor.special_ids()[2]
         results = [""] * len(encoded)
         for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
             if generator.static_shapes:
-                width = next(bucket for bucket in ladder_buckets(most + 1) if bucket >= width)
-            (made,) = generator.generate(
+                width = next(bucket for bucket in ladder_buckets(limit + 1) if bucket >= width)
+            (targets,) = generator.generate(
                 [[tokenizer.pad_id]] * len(batch),
                 np.asarray(self.most_new_tokens(lengths[batch], max_new_tokens)),
-                chosen,
-                [end],
+                seeded_sampler,
+                [end_id],
                 float(temperature),
                 stream=False,
                 batch_size=batch_size,
                 room=int(np.asarray(self.most_new_tokens(np.array([width]), max_new_tokens))[0]),
                 source=preprocessor.features(encoded, np.array(batch), width),  # (n, T)
             )
-            for i, tokens in zip(batch, made, strict=True):
-                results[i] = tokenizer.detokenize([token for token in tokens if token != end])
+            for i, tokens in zip(batch, targets, strict=True):
+                results[i] = tokenizer.detokenize([token for token in tokens if token != end_id])
         return results[0] if single else results
 
     def most_new_tokens(self, lengths: Any, new: int | None = None) -> Any:
-        """Return the most tokens of targets, by the tokens of their sources: ints (B,), numpy or a tensor."""
-        new = self.max_new_tokens if new is None else new
-        most = self.backbone.config.max_sequence_length - 1
-        found = lengths * 0 + new if new is not None else _FACTOR * lengths + _MORE
-        return np.minimum(found, most) if isinstance(lengths, np.ndarray) else ops.minimum(found, most)
-
-    forces_end = True  # a target that reaches the limit ends there
-
-    def next_token_logits(self, vectors: Tensor) -> Tensor:
-        """Return the logits of the tokens that may follow, float32 (B, S, V), from the vectors, float (B, S, H)."""
-        logits = self.output_bias(self.backbone.token_logits(vectors))
-        padding = ops.arange(logits.shape[-1]) == self.text_preprocessor.tokenizer.pad_id  # (V,)
-        return ops.where(padding, NEVER, logits)
-
-    def source_attention(self, source: Text, target: Text, layer: int = -1) -> tuple[list[str], list[str], np.ndarray]:
-        """Return how the tokens of a target attend to those of its source, for a picture.
+        """Return the maximum number of tokens in each target, ints (B,).
 
         Args:
-            source: a text.
-            target: its translation, such as `translate` returns.
-            layer: int, block of the decoder, from 0; by default the last one.
+            lengths: ints (B,), numpy array or tensor, number of tokens in each source.
+            new: int, maximum for all targets; the model's `max_new_tokens` by default.
+        """
+        new = self.max_new_tokens if new is None else new
+        limit = self.backbone.config.max_sequence_length - 1
+        counts = lengths * 0 + new if new is not None else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
+        return np.minimum(counts, limit) if isinstance(lengths, np.ndarray) else ops.minimum(counts, limit)
+
+    forces_end = True  # the last token of a target that reaches the limit is the end token
+
+    def next_token_logits(self, vectors: Tensor) -> Tensor:
+        """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).
+
+        Padding is excluded.
+        """
+        logits = self.output_bias(self.backbone.token_logits(vectors))
+        is_padding = ops.arange(logits.shape[-1]) == self.text_preprocessor.tokenizer.pad_id  # (V,)
+        return ops.where(is_padding, NEVER, logits)
+
+    def source_attention(self, source: Text, target: Text, layer: int = -1) -> tuple[list[str], list[str], np.ndarray]:
+        """Return the attention weights from a target's tokens to its source's tokens, averaged over heads.
+
+        Args:
+            source: source text.
+            target: target text, such as the result of `translate`.
+            layer: int, index of the decoder's block, from 0; the last block by default.
 
         Returns:
-            The tokens of the source and of the target, and float (S, T), the probabilities with which each token of the
-            target was predicted from those of the source: the mean over all heads.
+            The T tokens of the source, the S tokens of the target, and float (S, T), the attention weights at the
+            position that predicts each token of the target.
         """
         blocks = self.backbone.config.decoder_layers
         require(is_integer(layer, -blocks, blocks - 1), "layer", f"an integer from {-blocks} to {blocks - 1}", layer)
         encoded = self.encode_inputs([(source, target)])
-        tokenizer, width = self.text_preprocessor.tokenizer, int(encoded.lengths.max())
+        tokenizer = self.text_preprocessor.tokenizer
+        width = int(encoded.lengths.max())
         features = self.features(encoded, np.array([0]), width)
         scores = self.backbone.source_attention_scores(
             {name: ops.convert_to_tensor(values) for name, values in features.items()}
         )
-        read, written = (
+        source_tokens, target_tokens = (
             [tokenizer.id_to_token(int(id)) for id in part.token_ids] for part in (encoded.sources, encoded.targets)
         )
         mean = ops.convert_to_numpy(scores[layer]).mean(axis=(0, 1))  # (S, T)
-        return read, written, mean[: len(written), : len(read)]
+        return source_tokens, target_tokens, mean[: len(target_tokens), : len(source_tokens)]
 
     # === Export ===
 
     served_outputs = ("text",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers to sources: `text`, strings (B,), as `translate` returns them."""
+        """Return the exported model's answers to sources: `text`, strings (B,), equal to the results of `translate`."""
         import tensorflow as tf
 
         from lmzoo.text.graphs import graph_detokenizer
 
         tokenizer = self.text_preprocessor.tokenizer
-        (end,) = self.text_preprocessor.special_ids()[2]
+        (end_id,) = self.text_preprocessor.special_ids()[2]
         source = {name: features[name] for name in ("token_ids", "padding_mask")}
         length = tf.reduce_sum(source["padding_mask"], axis=1)  # (B,)
         limit = 1 + self.most_new_tokens(length)  # (B,)
         last = tf.reduce_max(tf.concat([limit, [2]], axis=0))
-        made = TokenGenerator(self, tokenizer.vocabulary_size).generate_in_graph(
+        tokens = TokenGenerator(self, tokenizer.vocabulary_size).generate_in_graph(
             BeamSampler(self.num_beams, self.length_penalty),
             prompt=tf.fill(tf.stack([tf.size(length), last]), tokenizer.pad_id),
             read=tf.fill(tf.stack([tf.size(length), 1]), tokenizer.pad_id),
@@ -408,23 +436,23 @@ class Seq2SeqLM(Task):
             limit=limit,
             start=tf.constant(1),
             end=last,
-            stops=tf.constant([end]),
+            stops=tf.constant([end_id]),
             temperature=tf.constant(1.0),
             source=source,
         )  # (B, S)
-        place = tf.range(tf.shape(made)[1])  # (S,)
-        within = (place >= 1) & (place < limit[:, None])  # (B, S)
-        ended = within & ((made == end) | (made >= tokenizer.vocabulary_size))
-        kept = within & (tf.cumsum(tf.cast(ended, tf.int32), axis=1) == 0)
-        return {"text": graph_detokenizer(tokenizer)(tf.ragged.boolean_mask(made, kept))}
+        position = tf.range(tf.shape(tokens)[1])  # (S,)
+        in_target = (position >= 1) & (position < limit[:, None])  # (B, S)
+        is_end = in_target & ((tokens == end_id) | (tokens >= tokenizer.vocabulary_size))
+        before_end = in_target & (tf.cumsum(tf.cast(is_end, tf.int32), axis=1) == 0)
+        return {"text": graph_detokenizer(tokenizer)(tf.ragged.boolean_mask(tokens, before_end))}
 
     def signatures(self) -> Signatures:
-        """See `Task.signatures`: `translate` with the settings of the model."""
+        """Return the signatures of the exported model: `translate` with the model's settings."""
         import tensorflow as tf
 
-        pack, found = text_signatures(self)
+        pack, signatures = text_signatures(self)
         specs = {name: tf.TensorSpec([None, None], tf.int32, name=name) for name in ("token_ids", "padding_mask")}
         return pack, {
-            "serving_default": found["serving_default"],
+            "serving_default": signatures["serving_default"],
             "tokens": signature(lambda features: self.serve(features), [specs]),
         }

@@ -1,4 +1,4 @@
-"""Generating text in exported models: strings in, strings out.
+"""Generation of text in exported models, from strings to strings.
 
 Letters in shape comments: B prompts, T tokens of the longest, L positions of prompts and new tokens, V tokens of the
 tokenizer.
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 
     from lmzoo.tasks.base.task import Task
 
-# Each has a signature, next to that of greedy search.
+# Samplers with a signature of their own; the default signature is greedy.
 SAMPLERS = ("random", "top_k", "top_p")
 
 
 def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, start_ids: list[int]) -> Signatures:
-    """Return the signatures of a model that continues texts: see `CausalLM.signatures`.
+    """Return the signatures of an exported model that continues texts.
 
     Args:
-        task: a task on a causal backbone.
-        preprocessor: the preprocessor of prompts.
-        new: the most tokens that are added to a prompt.
-        start_ids: what stands for the empty prompt, if anything.
+        task: task on a causal backbone.
+        preprocessor: preprocessor of prompts.
+        new: int, maximum number of tokens that are added to a prompt.
+        start_ids: token ids of the empty prompt, which may be none.
     """
     import tensorflow as tf
 
@@ -41,13 +41,13 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
 
     pack = PromptGraph(preprocessor, task.served_length, start_ids)
 
-    def served(prompts: tf.Tensor, **drawn: Any) -> dict[str, tf.Tensor]:
+    def serve(prompts: tf.Tensor, **sampling: Any) -> dict[str, tf.Tensor]:
         features = pack(prompts)
         truncated = features.pop("truncated")
-        return {"text": generated(task, features, new, **drawn), "truncated": truncated}
+        return {"text": generated(task, features, new, **sampling), "truncated": truncated}
 
-    def drawing(name: str) -> Callable[..., dict[str, tf.Tensor]]:
-        sampler = sampler_called(name)  # here, since it has variables, though they are not used
+    def sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
+        sampler = sampler_called(name)  # outside of the graph, since it has variables, though they are not used
 
         def from_strings(text: tf.Tensor, seed: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
             checks = [
@@ -55,30 +55,32 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
                 tf.debugging.assert_non_negative(seed, "`seed` must not be negative"),
             ]
             with tf.control_dependencies(checks):
-                return served(tf.identity(text), sampler=sampler, seed=seed, temperature=temperature)
+                return serve(tf.identity(text), sampler=sampler, seed=seed, temperature=temperature)
 
         return from_strings
 
-    numbers = [tf.TensorSpec([None], tf.int64, "seed"), tf.TensorSpec([None], tf.float32, "temperature")]
+    number_specs = [tf.TensorSpec([None], tf.int64, "seed"), tf.TensorSpec([None], tf.float32, "temperature")]
     return pack, {
-        "serving_default": signature(lambda text: served(text), strings("text")),
-        **{name: signature(drawing(name), [*strings("text"), *numbers]) for name in SAMPLERS},
+        "serving_default": signature(lambda text: serve(text), strings("text")),
+        **{name: signature(sampling_function(name), [*strings("text"), *number_specs]) for name in SAMPLERS},
         "tokens": tokens_signature(task),
     }
 
 
 def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
-    """Return features of texts, int32 (B, T), as prompts: without the end token that the preprocessor adds."""
+    """Mask the end token that the preprocessor appended, in features of texts, int32 (B, T)."""
     import tensorflow as tf
 
-    ids, mask = features["token_ids"], features["padding_mask"]
-    *_, end = preprocessor.special_ids()
-    if not end:
+    ids = features["token_ids"]
+    mask = features["padding_mask"]
+    *_, end_ids = preprocessor.special_ids()
+    if not end_ids:
         return features
     length = tf.reduce_sum(mask, axis=1)[:, None]  # (B, 1)
-    place = tf.range(tf.shape(ids)[1])  # (T,)
-    added = (place == length - 1) & (length > 1) & (ids == end[0])  # (B, T); the only token of "" begins it
-    return {**features, "padding_mask": tf.where(added, 0, mask)}
+    position = tf.range(tf.shape(ids)[1])  # (T,)
+    # (B, T); the only token of an empty text begins it, and is not an end.
+    is_end = (position == length - 1) & (length > 1) & (ids == end_ids[0])
+    return {**features, "padding_mask": tf.where(is_end, 0, mask)}
 
 
 def generated(
@@ -89,31 +91,34 @@ def generated(
     seed: tf.Tensor | None = None,
     temperature: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """Return the texts that follow prompts, in TensorFlow ops.
+    """Generate continuations of prompts, in TensorFlow ops.
 
     Args:
-        task: the model.
-        features: `token_ids` and `padding_mask`, int32 (B, T), of prompts.
-        new: the most tokens that are added to a prompt.
+        task: task on a causal backbone.
+        features: dict of the prompts' `token_ids` and `padding_mask`, int32 (B, T).
+        new: int, maximum number of tokens that are added to a prompt.
         sampler: a sampler of KerasHub or its name.
-        seed: int64 (B,), which determines the samples of each text; None for samplers without random numbers.
-        temperature: float32 (B,), what logits are divided by; 1 by default.
+        seed: int64 (B,), seeds of each text's samples; None for samplers without random numbers.
+        temperature: float32 (B,), divisor of the logits; 1 by default.
 
     Returns:
-        `tf.string` (B,).
+        The text that follows each prompt, `tf.string` (B,).
     """
     import tensorflow as tf
 
     from lmzoo.text.graphs import graph_detokenizer
 
-    tokenizer, most = task.text_preprocessor.tokenizer, task.served_length
-    size, end_token = tokenizer.vocabulary_size, tokenizer.end_token
-    ids, length = features["token_ids"], tf.reduce_sum(features["padding_mask"], axis=1)  # (B, T), (B,)
+    tokenizer = task.text_preprocessor.tokenizer
+    max_length = task.served_length
+    size = tokenizer.vocabulary_size
+    end_token = tokenizer.end_token
+    ids = features["token_ids"]  # (B, T)
+    length = tf.reduce_sum(features["padding_mask"], axis=1)  # (B,)
     longest = tf.reduce_max(tf.concat([length, [1]], axis=0))
-    room = f"A prompt may have {most} tokens, so that {new} more fit into the model."
-    with tf.control_dependencies([tf.debugging.assert_less_equal(longest, most, room)]):
-        first = tf.maximum(length, 1)  # an empty prompt stays empty: nothing begins it
-    made = TokenGenerator(task, size).generate_in_graph(
+    message = f"A prompt may have {max_length} tokens, so that {new} more fit into the model."
+    with tf.control_dependencies([tf.debugging.assert_less_equal(longest, max_length, message)]):
+        first = tf.maximum(length, 1)  # an empty prompt has no token to continue, and stays empty
+    tokens = TokenGenerator(task, size).generate_in_graph(
         _ServedSampler(sampler, seed, first),
         prompt=tf.pad(ids, [[0, 0], [0, new]]),
         read=ids,
@@ -124,40 +129,49 @@ def generated(
         stops=tf.constant([size if end_token is None else tokenizer.token_to_id(end_token)]),
         temperature=tf.constant(1.0) if temperature is None else temperature[:, None],
     )  # (B, L)
-    place = tf.range(tf.shape(made)[1])  # (L,)
-    after = (place >= first[:, None]) & (place < length[:, None] + new)  # (B, L)
-    ended = (made == size) if end_token is None else (made == size) | (made == tokenizer.token_to_id(end_token))
-    kept = after & (tf.cumsum(tf.cast(ended & after, tf.int32), axis=1) == 0)
-    text_of = graph_detokenizer(tokenizer)
-    before = tf.sequence_mask(length, tf.shape(made)[1])  # (B, L)
-    whole, given = (text_of(tf.ragged.boolean_mask(made, mask)) for mask in (before | kept, before))  # (B,)
-    # What a token means may depend on those before it.
-    skipped = tf.minimum(tf.strings.length(given, "UTF8_CHAR"), tf.strings.length(whole, "UTF8_CHAR"))  # (B,)
-    return tf.strings.substr(whole, skipped, tf.fill(tf.shape(skipped), 2**31 - 1), "UTF8_CHAR")
+    position = tf.range(tf.shape(tokens)[1])  # (L,)
+    in_continuation = (position >= first[:, None]) & (position < length[:, None] + new)  # (B, L)
+    is_end = (tokens == size) if end_token is None else (tokens == size) | (tokens == tokenizer.token_to_id(end_token))
+    is_new = in_continuation & (tf.cumsum(tf.cast(is_end & in_continuation, tf.int32), axis=1) == 0)
+    detokenize = graph_detokenizer(tokenizer)
+    in_prompt = tf.sequence_mask(length, tf.shape(tokens)[1])  # (B, L)
+    # A token's text may depend on the tokens before it, so the prompt's characters are cut off the whole text.
+    text, prompt = (
+        detokenize(tf.ragged.boolean_mask(tokens, mask)) for mask in (in_prompt | is_new, in_prompt)
+    )  # (B,)
+    prompt_length = tf.minimum(tf.strings.length(prompt, "UTF8_CHAR"), tf.strings.length(text, "UTF8_CHAR"))  # (B,)
+    return tf.strings.substr(text, prompt_length, tf.fill(tf.shape(prompt_length), 2**31 - 1), "UTF8_CHAR")
 
 
 class _RowSeed(keras.random.SeedGenerator):
-    """The seed of the random numbers for one token of one text."""
+    """Settable seed of the random numbers for one token of one text."""
 
-    def __init__(self) -> None:  # without the variable of a generator
-        self.now: Any = None  # uint32 (2,)
+    def __init__(self) -> None:  # the base class would create a variable
+        self.value: Any = None  # uint32 (2,)
 
     def next(self, ordered: bool = True) -> Any:
-        """Return the seed of the next numbers."""
-        return self.now
+        """Return the current seed."""
+        return self.value
 
 
 class _ServedSampler:
-    """A sampler of KerasHub for exported graphs: without variables, and with a seed for each text.
+    """A sampler of KerasHub for exported graphs, without variables and with a seed for each text.
 
-    A text gets the random numbers that it gets alone in `generate`.
+    The random numbers of a text are the same as in a call of `generate` for this text alone.
+
+    Args:
+        sampler: sampler of KerasHub or its name.
+        seed: int64 (B,), seeds of the texts, or None.
+        first: int32 (B,), position of each text's first new token.
     """
 
     def __init__(self, sampler: Sampler, seed: tf.Tensor | None, first: tf.Tensor) -> None:
         self.sampler: Sampler = sampler_called(sampler)
-        self.seed, self.first, self.rows = seed, first, _RowSeed()
+        self.seed = seed
+        self.first = first
+        self.row_seed = _RowSeed()
         if seed is not None:
-            self.sampler.seed_generator = self.rows
+            self.sampler.seed_generator = self.row_seed
 
     def __call__(
         self,
@@ -169,10 +183,10 @@ class _ServedSampler:
         stop_token_ids: list[int],
         **_: Any,
     ) -> tf.Tensor:
-        """See `keras_hub.samplers.Sampler`."""
+        """Continue prompts, with the interface of `keras_hub.samplers.Sampler`."""
         import tensorflow as tf
 
-        place = tf.range(tf.shape(prompt)[1])  # (L,)
+        position = tf.range(tf.shape(prompt)[1])  # (L,)
 
         def unfinished(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tf.Tensor:
             ended = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
@@ -180,23 +194,23 @@ class _ServedSampler:
 
         def body(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tuple[tf.Tensor, tf.Tensor, Tensors]:
             logits, _, cache = next(prompt, cache, index)  # (B, V + 1)
-            tokens = tf.cast(self._tokens(self.sampler.compute_probabilities(logits), index), prompt.dtype)  # (B,)
-            prompt = tf.where((place == index) & ~mask, tokens[:, None], prompt)
+            tokens = tf.cast(self._next_tokens(self.sampler.compute_probabilities(logits), index), prompt.dtype)  # (B,)
+            prompt = tf.where((position == index) & ~mask, tokens[:, None], prompt)
             return index + 1, prompt, cache
 
         return tf.while_loop(unfinished, body, (index, prompt, cache))[1]
 
-    def _tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
-        """Return the next token of each text, int (B,), from (B, V + 1)."""
+    def _next_tokens(self, probabilities: tf.Tensor, index: tf.Tensor) -> tf.Tensor:
+        """Return the next token of each text, int (B,), from probabilities (B, V + 1)."""
         import tensorflow as tf
 
         if self.seed is None:
             return self.sampler.get_next_token(probabilities)
-        number = tf.maximum(index - self.first, 0)  # (B,), of the new token
-        seeds = tf.stack([tf.cast(self.seed, tf.uint32), tf.cast(number, tf.uint32)], axis=1)  # (B, 2)
+        new_token_index = tf.maximum(index - self.first, 0)  # (B,)
+        seeds = tf.stack([tf.cast(self.seed, tf.uint32), tf.cast(new_token_index, tf.uint32)], axis=1)  # (B, 2)
 
-        def of_row(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
-            self.rows.now = row[1]
+        def sample_row(row: tuple[tf.Tensor, tf.Tensor]) -> tf.Tensor:
+            self.row_seed.value = row[1]
             return tf.cast(self.sampler.get_next_token(row[0][None])[0], tf.int32)
 
-        return tf.map_fn(of_row, (probabilities, seeds), fn_output_signature=tf.int32)
+        return tf.map_fn(sample_row, (probabilities, seeds), fn_output_signature=tf.int32)

@@ -1,4 +1,4 @@
-"""One label, or any number of labels, for a text or a pair of texts."""
+"""Classification of texts or pairs of texts, with one label or any number of labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ClassAnswer(TypedDict):
-    """A class of a text."""
+    """A class of a text with its probability."""
 
     label: str
     score: float
@@ -36,19 +36,19 @@ class ClassAnswer(TypedDict):
 class TextClassifier(TextVectorTask):
     """A classifier of texts or pairs of texts (Devlin et al., 2019, section 4.1).
 
-    The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, also
-    none, and each logit decides on its class alone; `fit` then takes for each text a list, tuple or set of classes, by
-    name or number, or for all texts an array (n, num_classes) of 0 and 1.
+    The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, or
+    none, and each logit decides on its class independently; `fit` then takes a list, tuple or set of classes for each
+    text, by name or number, or an array (n, num_classes) of 0 and 1 for all texts.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        num_classes: int; may be left out when `labels` are given.
-        labels: names of the classes. With them `fit` takes string labels and `classify` returns names.
-        dropout: float, rate on the pooled vector in training; the backbone's by default.
+        num_classes: int, number of classes; by default the number of `labels`.
+        labels: names of the classes. With names `fit` also takes string labels, and `classify` returns names.
+        dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
-            token. `from_preset` takes what the preset's recipe for fine-tuning says.
+            token. `from_preset` uses the pooling of the preset's fine-tuning recipe.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors,
             as on ELMo in Peters et al. (2018), with a classifier on the mean of their outputs; None for the backbone
             alone.
@@ -114,41 +114,41 @@ class TextClassifier(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return cross-entropy of the logits; with `multi_label` binary cross-entropy, its mean over classes."""
+        """Return the cross-entropy of the logits, or with `multi_label` the mean binary cross-entropy over classes."""
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return accuracy; with `multi_label` micro F1."""
+        """Return accuracy, or micro F1 with `multi_label`."""
         if self.multi_label:
             return [MicroF1()]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Labels as int32 (n,), with `multi_label` as float32 (n, C), each checked to be a class of this model."""
+        """Check labels and return them as int32 (n,), or as float32 indicators (n, C) with `multi_label`."""
         encode = encode_label_sets if self.multi_label else encode_classes
         return None if y is None else encode(y, self.num_classes, self.labels)
 
     def classify(
         self, texts: Texts, batch_size: int = 32, top_k: int = 1, threshold: float = 0.5
     ) -> list[ClassAnswer] | list[list[ClassAnswer]]:
-        """Return the most probable class of each text; with `multi_label` all probable ones.
+        """Return the most probable class of each text, or with `multi_label` all classes that reach the threshold.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
-            batch_size: int.
-            top_k: int, how many classes to return for each text; not with `multi_label`.
-            threshold: float, the lowest probability of the classes to return; only with `multi_label`.
+            batch_size: int, texts of a batch.
+            top_k: int, number of classes to return for each text; not with `multi_label`.
+            threshold: float, smallest probability of a returned class; only with `multi_label`.
 
         Returns:
-            For each text `{"label": str, "score": float}`, the score being the softmax probability; with `top_k` above
-            1, a list of them, best first. With `multi_label` a list, which may be empty, of the classes whose score,
-            the sigmoid, is at least `threshold`, best first. The label of a class without a name is its number.
+            For each text `{"label": str, "score": float}`, where the score is the softmax probability; with `top_k`
+            above 1, a list of these, best first. With `multi_label`, a list of all classes whose score, the sigmoid, is
+            at least `threshold`, best first; it may be empty. The label of a class without a name is its number.
 
         Raises:
-            ValueError: for `top_k` with `multi_label` or below 1, or `threshold` without `multi_label`; for one that
-                is not a number.
+            ValueError: for `top_k` with `multi_label` or below 1, for `threshold` without `multi_label`, or for a
+                threshold that is not a number.
         """
         check_top_k(top_k)
         advice = "With `multi_label` all classes that reach `threshold` are returned: leave out `top_k`."
@@ -158,7 +158,8 @@ class TextClassifier(TextVectorTask):
         require(threshold == 0.5 or self.multi_label, "threshold", "0.5", threshold, advice)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
-        names, count = self.class_names, None if self.multi_label else top_k
+        names = self.class_names
+        count = None if self.multi_label else top_k
         ranked: list[list[ClassAnswer]] = [
             [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:count]]
             for row in scores
@@ -175,27 +176,28 @@ class TextClassifier(TextVectorTask):
         names = self.class_names
         labels: Any = self.encode_labels(y)
         actual = [names[k] for k in labels.tolist()]
-        found: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
-        predicted = [answer["label"] for answer in found]
-        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in found])
+        answers: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
+        predicted = [answer["label"] for answer in answers]
+        judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
         return replace(compare_classes(actual, predicted, names), judged=judged)
 
     def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
-        """Compare sets of classes, and judge each class of each text as an answer of its own, yes or no."""
+        """Compare sets of classes, judging each class of each text as a separate yes-or-no answer."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
         actual = [[names[k] for k in np.flatnonzero(flags).tolist()] for flags in labels]
         answers: list[Any] = [
             row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
         ]
-        found = [{answer["label"]: answer["score"] for answer in row} for row in answers]
-        predicted = [[name for name, score in row.items() if score >= 0.5] for row in found]
-        sides = [
-            [name if name in row else f"not {name}" for row in side for name in names] for side in (actual, predicted)
-        ]
-        scores = np.array([[row[name] for name in names] for row in found]).reshape(-1)
-        decisions = Judged.of_classes(sides[0], sides[1], np.maximum(scores, 1 - scores))
-        decisions = replace(decisions, example=np.repeat(np.arange(len(found)), len(names)))
+        scores_by_class = [{answer["label"]: answer["score"] for answer in row} for row in answers]
+        predicted = [[name for name, score in row.items() if score >= 0.5] for row in scores_by_class]
+        actual_decisions, predicted_decisions = (
+            [name if name in row else f"not {name}" for row in label_sets for name in names]
+            for label_sets in (actual, predicted)
+        )
+        scores = np.array([[row[name] for name in names] for row in scores_by_class]).reshape(-1)
+        decisions = Judged.of_classes(actual_decisions, predicted_decisions, np.maximum(scores, 1 - scores))
+        decisions = replace(decisions, example=np.repeat(np.arange(len(scores_by_class)), len(names)))
         return replace(compare_label_sets(actual, predicted, names), judged=decisions)
 
     served_outputs = ("label", "score", "probabilities")
@@ -203,7 +205,7 @@ class TextClassifier(TextVectorTask):
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `label`, `score` and `probabilities`.
 
-        With `multi_label` the first two are (B, C): all classes, the most probable first; the client applies a
+        With `multi_label`, `label` and `score` are (B, C): all classes, the most probable first. The client applies a
         threshold.
         """
         return class_answers(self(features, training=False), self.class_names, self.multi_label)

@@ -1,4 +1,4 @@
-"""One vector for a text, or for each of its words."""
+"""Embeddings of texts and of their words."""
 
 from __future__ import annotations
 
@@ -34,16 +34,16 @@ if TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextEmbedder(Task):
-    """A model of one vector for each text, by which texts are compared (Reimers and Gurevych, 2019).
+    """An embedding model, which maps each text to a vector for comparisons (Reimers and Gurevych, 2019).
 
-    The model's output is float32 (B, H), or of the width that several poolings or a `projection` give. It has no
-    weights of its own but those of the projection.
+    The model's output is float32 (B, H); several poolings or a `projection` change its width. The only weights of its
+    head are the projection's.
 
-    `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text on its own. With
+    `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. With
     `objective="contrastive"` the texts of a pair belong together (a question and its answer, two wordings of a
-    sentence, or twice the same text, with different dropout), there are no labels, and each text learns to find its
+    sentence, or the same text twice, with different dropout), there are no labels, and each text learns to find its
     partner in the batch: see `lmzoo.training.MultipleNegativesRanking`; the larger the batch, the better. With
-    `"cosine"` each pair has a label between -1 and 1, which the cosine of its vectors is fitted to:
+    `"cosine"` each pair has a label between -1 and 1, to which the cosine of its vectors is fitted:
     `lmzoo.training.PairCosineError`.
 
     Batches of token features hold the texts of pair i as sequences 2i and 2i + 1, with a label and a weight for each
@@ -53,19 +53,20 @@ class TextEmbedder(Task):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         pooling: `"mean"` or `"max"` over the tokens without padding; `"cls"`, the last layer's vector of the first
-            token; `"lasttoken"`, that of the last one; `"weightedmean"`, the mean with weights 1, 2, 3, ... in the
-            order of the tokens; `"mean_sqrt_len_tokens"`, the sum divided by the square root of their number; or a
-            list of several, whose vectors are concatenated. (`TextClassifier`'s `pooling="first"` is another: the
-            backbone's `pooled_output`, for BERT with one more dense layer, trained for another task.)
+            token; `"lasttoken"`, the last layer's vector of the last token; `"weightedmean"`, the mean with weights 1,
+            2, 3, ... in the order of the tokens; `"mean_sqrt_len_tokens"`, the sum divided by the square root of the
+            number of tokens; or a list of several, whose vectors are concatenated. (`TextClassifier`'s
+            `pooling="first"` differs from `"cls"`: it is the backbone's `pooled_output`, for BERT with one more dense
+            layer, trained for another task.)
         normalize: bool, whether to divide vectors by their lengths, so that their products are cosines.
         projection: layers between pooling and `normalize`, a list of dicts: `{"kind": "dense", "units": 64,
             "activation": "tanh", "use_bias": True}` (by default without an activation, `"linear"`, and with a bias),
             `{"kind": "layer_norm"}`, `{"kind": "dropout", "rate": 0.1}`, `{"kind": "normalize"}` and
             `{"kind": "truncate", "units": 64}`, which keeps the first features.
-        prompts: texts to put before other texts, by name, such as `{"query": "query: "}`.
+        prompts: dict from names to prompts, texts to put before other texts, such as `{"query": "query: "}`.
         default_prompt: name of the prompt that is put before every text; None for no prompt. Settable.
         objective: `"contrastive"` or `"cosine"`, the objective of `fit`.
-        temperature: positive float, of the contrastive objective.
+        temperature: positive float, temperature of the contrastive objective.
         name: name of the model.
 
     Raises:
@@ -129,7 +130,7 @@ class TextEmbedder(Task):
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return the objective: scores of pairs, or pairs alone."""
+        """Return the objective that suits the labels `y`: "cosine", or "contrastive" for None."""
         return {"objective": "contrastive" if y is None else "cosine"}
 
     def default_loss(self) -> keras.losses.Loss:
@@ -137,18 +138,19 @@ class TextEmbedder(Task):
         return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return how often partners find each other, or the correlation of cosines and labels."""
+        """Return the accuracy of finding the partner, or for "cosine" the correlation of cosines and labels."""
         return [PairCorrelation() if self.objective == "cosine" else PairAccuracy()]
 
     @property
     def unused_variables(self) -> list[keras.Variable]:
-        """Also ELMo's gamma, which scales all vectors, if they are divided by their lengths."""
+        """The variables that the task's loss does not reach."""
+        # ELMo's gamma scales all vectors, which has no effect if they are divided by their lengths.
         mix = self.backbone.scalar_mix
         scale_is_lost = self.normalize and not self.projection
         return super().unused_variables + ([mix.gamma] if mix is not None and scale_is_lost else [])
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments, as plain lists and dicts."""
+        """Return the constructor's arguments as plain lists and dicts."""
         config = super().get_config()
         modes = self.pooling if isinstance(self.pooling, str) else list(self.pooling)
         layers = [dict(layer) for layer in self.projection]
@@ -157,62 +159,62 @@ class TextEmbedder(Task):
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Return the prompt with a name, by default the default prompt; "" for none.
+        """Look up a prompt by its name, by default the default prompt, or "" if there is no default.
 
         Raises:
-            ValueError: If there is no prompt of that name.
+            ValueError: if there is no prompt of that name.
         """
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else checked_prompts(self.prompts, name)[name]
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
-        """Encode texts or pairs, each with the default prompt before it; see `Task.encode_inputs`."""
+        """Encode texts or pairs with the default prompt before each text; see `Task.encode_inputs`."""
         return self._encode_with(x, self.prompt_text())
 
     def _encode_with(self, x: Texts, prompt: str) -> EncodedInputs:
         if prompt and not isinstance(x, Encoded):
             self.check_takes_text()
-            firsts, *others = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
+            firsts, *seconds = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
             firsts = add_prompt(prompt, firsts)
-            x = (firsts, *others) if others else firsts
+            x = (firsts, *seconds) if seconds else firsts
         return super().encode_inputs(x)
 
     def forget_compiled(self) -> None:
-        """Also drops the models that `embed` made for single layers."""
+        """Drop the compiled functions, and the models of single layers that `embed` uses."""
         super().forget_compiled()
         self._layer_models = None
 
     @property
     def layer_models(self) -> LayerModels:
-        """The models that `embed` makes for single layers, compiled as the task is."""
+        """The models of single layers for `embed`, compiled with the task's settings."""
         if self._layer_models is None:
-            compiled = {"jit_compile": self.jit_compile, "run_eagerly": self.run_eagerly}
-            self._layer_models = LayerModels(self.backbone, **compiled)
+            compile_settings = {"jit_compile": self.jit_compile, "run_eagerly": self.run_eagerly}
+            self._layer_models = LayerModels(self.backbone, **compile_settings)
         return self._layer_models
 
     # === Pairs ===
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Return pairs of texts, their labels, if the objective has labels, and weights."""
+        """Encode pairs of texts, their labels, if the objective has labels, and their weights."""
         self.check_takes_text()
         self.check_unlabeled(y)
         return self._with_labels(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
-        firsts, *others = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
-        if not others:
+        firsts, *columns = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
+        if not columns:
             raise ValueError(
                 f"{type(self).__name__} is trained on pairs of texts: pass (firsts, seconds), two lists, or a list of "
                 "2-tuples. For pairs that differ only in dropout, pass (texts, texts)."
             )
-        (seconds,) = others
+        (seconds,) = columns
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
-        both = self.text_preprocessor.encode(add_prompt(self.prompt_text(), [*firsts, *seconds]))
-        return EncodedPairs(both[: len(firsts)], both[len(firsts) :])
+        encoded = self.text_preprocessor.encode(add_prompt(self.prompt_text(), [*firsts, *seconds]))
+        return EncodedPairs(encoded[: len(firsts)], encoded[len(firsts) :])
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Return the similarities as float32 (n,), each checked to be a number between -1 and 1."""
+        """Check that similarities are between -1 and 1, and return them as float32 (n,)."""
         if y is None or not self.needs_labels:
             return as_array(y)
         array = encode_numbers(y)
@@ -224,7 +226,7 @@ class TextEmbedder(Task):
         return array
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, y (2b,))` and, if there are any, weights (2b,): each text is a sequence.
+        """Return a batch of features, labels (2b,) and, if there are any, weights (2b,), with a sequence for each text.
 
         Without labels, `y` numbers the texts, so that equal texts are recognized.
         """
@@ -235,9 +237,9 @@ class TextEmbedder(Task):
             for name, values in firsts.items()
         }
         if labels is None:
-            numbers_of: dict[bytes, int] = {}
+            text_numbers: dict[bytes, int] = {}
             ids = next(features[name] for name in ("character_ids", "token_ids") if name in features)
-            targets = np.array([numbers_of.setdefault(text.tobytes(), len(numbers_of)) for text in ids], "int32")
+            targets = np.array([text_numbers.setdefault(text.tobytes(), len(text_numbers)) for text in ids], "int32")
         else:
             targets = np.repeat(labels[indices], 2)
         return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], 2))
@@ -269,25 +271,25 @@ class TextEmbedder(Task):
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> np.ndarray | list[WordVectors]:
-        """Return the vectors of texts, or of their words.
+        """Return the embeddings of texts or of their words.
 
         A word's vector is the mean over its tokens in the whole text, and is not divided by its length. If several
-        words share a token and have no other, each has that token's vector. Words that do not fit into the model, or
-        from which the tokenizer makes no token, are zeros, with a warning.
+        words consist of one shared token, each has that token's vector. Words that do not fit into the model, or for
+        which the tokenizer makes no token, get zeros, with a warning.
 
         Args:
             texts: a list of strings. For vectors of texts, also pairs, each with one vector: a tuple of two lists or a
                 list of 2-tuples. For vectors of words, a text may also be a list of words; strings are split by
                 `lmzoo.text.word_splitting.split_words`.
-            batch_size: int.
+            batch_size: int, texts of a batch.
             level: `"text"` or `"word"`.
             layers: for words, the layers of their vectors. None: the backbone's `sequence_output`, which is the last
                 layer or, for ELMo, the trained mix. An int: one of `hidden_states`, where 0 is the input of the first
-                layer and -1 the last layer. A list of ints: their mean. A dict from ints to floats: their sum with
-                these weights. `"all"`: all of them, separately.
-            prompt_name: for texts, the name in `prompts` of the text to put before each of them, by default that of
-                `default_prompt`.
-            prompt: such a text itself, instead; "" for none.
+                layer and -1 the last layer. A list of ints: the mean of these layers. A dict from ints to floats: the
+                sum of layers with these weights. `"all"`: all layers, separately.
+            prompt_name: for texts, the name in `prompts` of the prompt to put before each text; `default_prompt` by
+                default.
+            prompt: for texts, the prompt itself, instead of its name; "" for no prompt.
 
         Returns:
             For texts, float32 (n, H). For words, a list of n `WordVectors(words, offsets, vectors)`: the words, their
@@ -331,15 +333,16 @@ class TextEmbedder(Task):
     answers = embed
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
-        """Compare labels with cosines; there are no scores without labels."""
+        """Return a report that compares cosines with the labels, or an empty report without labels."""
         if y is None:
             return Report()
-        y, cosines = exact_numbers(y), []
+        y = exact_numbers(y)
+        cosines = []
         for part in parts:
-            pair: Any = split_segments(part)
-            a, b = (self.embed(texts, batch_size) for texts in pair)  # (n, H)
-            lengths = np.linalg.norm(a, axis=1) * np.linalg.norm(b, axis=1)
-            cosines.append((a * b).sum(axis=1) / np.maximum(lengths, 1e-12))
+            columns: Any = split_segments(part)
+            firsts, seconds = (self.embed(texts, batch_size) for texts in columns)  # (n, H)
+            lengths = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
+            cosines.append((firsts * seconds).sum(axis=1) / np.maximum(lengths, 1e-12))
         predicted = np.concatenate(cosines)
         return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
@@ -347,9 +350,9 @@ class TextEmbedder(Task):
     output_name = "embedding"
 
     def signatures(self) -> Signatures:
-        """Return the signatures for texts and pairs, which put the default prompt before each text."""
+        """Return the signatures of the exported model, which put the default prompt before each text."""
         return text_signatures(self, self.prompt_text())
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H), vectors of texts."""
+        """Return the exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H)."""
         return {"embedding": self(features, training=False)}

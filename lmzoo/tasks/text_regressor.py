@@ -1,4 +1,4 @@
-"""One number for a text or a pair of texts."""
+"""Regression of one number from a text or a pair of texts."""
 
 from __future__ import annotations
 
@@ -23,20 +23,27 @@ from lmzoo.training import PearsonCorrelation
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_FIRST = 256  # elements of a dataset that are read ahead
+_MAX_SAMPLED_ELEMENTS = 256  # elements of a dataset whose labels set the initial bias
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextRegressor(TextVectorTask):
     """A model of one number for a text or a pair of texts, such as the similarity of two sentences (Cer et al., 2017).
 
-    The model's output is that number, float32 (B, 1), in the units of the labels. Nothing is scaled, but the bias of a
-    new head starts at the mean of the first labels that `fit` sees. With labels far from zero, learning the bias would
-    turn the vectors of all texts into one direction.
+    The model's output is that number, float32 (B, 1), in the units of the labels. Labels are not scaled, but the bias
+    of a new head starts at the mean of the first labels that `fit` reads. With labels far from zero, learning the bias
+    would turn the vectors of all texts into one direction.
 
-    The constructor's arguments are those of `lmzoo.models.TextClassifier`, but for the classes, and
-    `output_activation`: `"linear"`, or `"sigmoid"` for labels, and answers, between 0 and 1. Cross-encoders of Sentence
-    Transformers say in their files which one they need.
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        dropout: float, dropout rate on the pooled vector; the backbone's by default.
+        pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
+        encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
+        encoder_dim: int, width of each direction of the encoder.
+        output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of Sentence
+            Transformers' cross-encoders name the activation that they need.
+        name: name of the model.
 
     Raises:
         ValueError: for an unknown `pooling`, `encoder` or `output_activation`.
@@ -80,15 +87,15 @@ class TextRegressor(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return mean squared error."""
+        """Return the mean squared error."""
         return keras.losses.MeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return Pearson's correlation."""
+        """Return Pearson's correlation of numbers and labels."""
         return [PearsonCorrelation()]
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
-        """Return the data as `Task.batches`; in training, set a new head's bias, zero, to the mean of the labels."""
+        """Return the data of `fit` and `evaluate`, and in training set a new head's bias to the mean of the labels."""
         data = super().batches(inputs, options)
         if options.training and self.output_activation == "linear":
             labels = self.encode_labels(_first_labels(inputs, data[0]))
@@ -98,11 +105,11 @@ class TextRegressor(TextVectorTask):
         return data
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Return labels as float32 (n,), each checked to be a finite number.
+        """Check that labels are finite numbers, and return them as float32 (n,).
 
         Raises:
-            TypeError: naming the first one that is not a number.
-            ValueError: naming the first one that is not finite or, for a sigmoid, not between 0 and 1; for several
+            TypeError: naming the first label that is not a number.
+            ValueError: naming the first label that is not finite or, for a sigmoid, not between 0 and 1; for several
                 numbers per text.
         """
         if y is None:
@@ -117,15 +124,14 @@ class TextRegressor(TextVectorTask):
         return array
 
     def score(self, texts: Texts, batch_size: int = 32) -> list[float]:
-        """Return the number of each text.
+        """Return the predicted number for each text.
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
-            batch_size: int.
+            batch_size: int, texts of a batch.
 
         Returns:
-            For each text a float, in the units of the labels, which may lie outside of their range unless the task has
-            a sigmoid.
+            For each text a float, in the units of the labels. Without a sigmoid it may lie outside of their range.
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
@@ -144,13 +150,13 @@ class TextRegressor(TextVectorTask):
 
 
 def _first_labels(inputs: TaskInputs, batches: Any) -> Any:
-    """Return labels, those of the first examples if they are read as they stream, or None if they are unknown.
+    """Return the labels of all examples, of the first examples in a stream or dataset, or None if there are none.
 
-    `batches` are made of the examples.
+    `batches` are the batches of the examples.
     """
     if inputs.y is not None:
         return inputs.y
     if isinstance(batches, BufferedBatches):
         lengths, make_batch = batches.first()
         return make_batch(np.arange(len(lengths)), int(lengths.max()), np.random.default_rng(0))[1]
-    return inputs.first_labels(_FIRST) if isinstance(inputs, TextDataset) else None
+    return inputs.first_labels(_MAX_SAMPLED_ELEMENTS) if isinstance(inputs, TextDataset) else None

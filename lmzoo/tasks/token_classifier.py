@@ -1,4 +1,4 @@
-"""A label for each word: tagging and named entity recognition."""
+"""Classification of words: tagging and named entity recognition."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_TAGGED = 512  # texts whose scores are kept at once
+_TEXTS_PER_PREDICTION = 512  # bounds the memory of the scores
 _NO_WEIGHTS = "have no weights with `crf`, whose loss is that of whole texts: pass a weight for each text, or no `crf`."
 
 
@@ -58,10 +58,10 @@ class TokenClassifier(Task):
     """A classifier of the words of texts (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenized
-    on its own, as if it followed a space; its label is that of its first token. The output is logits, float32 (B, T,
+    separately, as if it followed a space, and gets the label of its first token. The output is logits, float32 (B, T,
     num_classes), for all tokens.
 
-    `fit` takes for each text one label per word, by name or number; a word with label -100 does not count. For a string
+    `fit` takes one label per word for each text, by name or number; a word with label -100 does not count. For a string
     it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if most of the model's labels mark
     spans: in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES. `sample_weight` is a weight for each text or, without
     `crf`, a list of the weights of its words; `class_weight` weighs words by their labels. The loss is the weighted
@@ -71,16 +71,16 @@ class TokenClassifier(Task):
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels of tokens are then int
             (B, T), -100 for tokens that do not count.
-        num_classes: int; may be left out when `labels` are given.
+        num_classes: int, number of classes; by default the number of `labels`.
         labels: names of the classes.
-        dropout: float, rate on the tokens' vectors in training; the backbone's by default.
+        dropout: float, dropout rate on the tokens' vectors; the backbone's by default.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors, as
             on ELMo in Peters et al. (2018); None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
-        crf: bool, whether labels are scored together with those before them, by a linear-chain conditional random field
-            (Lample et al., 2016), as on ELMo in Peters et al. (2018). If the labels mark spans, impossible sequences,
-            such as "I-PER" after "O", have the probability 0. The output is then float32 (B, T, C + 1, C + 1), see
-            `lmzoo.layers.TransitionScores`.
+        crf: bool, whether each label is scored together with the label before it, by a linear-chain conditional random
+            field (Lample et al., 2016), as on ELMo in Peters et al. (2018). If the labels mark spans, impossible
+            sequences, such as "I-PER" after "O", have the probability 0. The output is then float32 (B, T, C + 1,
+            C + 1), see `lmzoo.layers.TransitionScores`.
         name: name of the model.
 
     Raises:
@@ -123,20 +123,29 @@ class TokenClassifier(Task):
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_others(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
-        rate, own = vectors.rate(backbone), head_options(backbone, of_tokens=True)
-        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **own)
+        rate = vectors.rate(backbone)
+        settings = head_options(backbone, of_tokens=True)
+        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **settings)
         inputs = backbone.input
         outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
         if crf:
             allowed = transition_table(labels or ()) if marks_spans(labels) else None
             outputs = TransitionScores(num_classes, allowed, name="transition_scores")(outputs)  # (B, T, C + 1, C + 1)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
-        self.head, self.num_classes = head, num_classes
-        self.dropout, self.encoder, self.encoder_dim, self.crf = dropout, encoder, encoder_dim, crf
+        self.head = head
+        self.num_classes = num_classes
+        self.dropout = dropout
+        self.encoder = encoder
+        self.encoder_dim = encoder_dim
+        self.crf = crf
         self.compile()
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
-        """See `Task.compile`. Raises ValueError for another loss than `CrfLoss` with `crf`."""
+        """Configure the model for training; see `Task.compile`.
+
+        Raises:
+            ValueError: with `crf`, for a loss other than `CrfLoss`; see also `Task.compile`.
+        """
         if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
             raise ValueError(
                 f"With `crf` the outputs are scores of pairs of labels: leave `loss` out, got {loss!r:.60}."
@@ -144,7 +153,7 @@ class TokenClassifier(Task):
         super().compile(optimizer, loss, *args, **kwargs)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Cross-entropy of the logits, with `crf` the negative log-likelihood of whole texts; its mean over words."""
+        """Return the mean cross-entropy over words, or with `crf` the negative log-likelihood of whole texts."""
         if self.crf:
             return CrfLoss()
         return keras.losses.SparseCategoricalCrossentropy(
@@ -157,14 +166,19 @@ class TokenClassifier(Task):
         return [TokenAccuracy(), *(SpanScore(self.labels or (), score) for score in scores)]
 
     def encode_inputs(self, x: Any) -> EncodedInputs:
-        """Return strings or lists of words as packed sequences with the places of their words."""
+        """Encode strings or lists of words as packed sequences with the places of their words."""
         self.check_takes_text()
         if isinstance(x, EncodedTexts):
             return x
         return self.text_preprocessor.encode_words(x)
 
     def encode_examples(self, x: Any, y: Any = None, sample_weight: Weights | None = None) -> Examples:
-        """Return texts, the labels of their tokens as an object array of int32 arrays, and weights."""
+        """Encode texts, labels and weights.
+
+        Returns:
+            Encoded texts; the labels of their tokens, an object array of int32 arrays; and weights, of texts or of
+            tokens.
+        """
         encoded = self.encode_inputs(x)
         weights, rows = read_weights(sample_weight)
         if y is not None:
@@ -172,116 +186,133 @@ class TokenClassifier(Task):
         self.check_counts(len(encoded), y, weights if rows is None else rows)
         if rows is not None and self.crf:
             raise ValueError(f"Words {_NO_WEIGHTS}")
-        if isinstance(x, EncodedTexts) and (of_tokens := self._labels_of_tokens(encoded, y)) is not None:
+        if isinstance(x, EncodedTexts) and (token_labels := self._labels_of_tokens(encoded, y)) is not None:
             if rows is not None:
                 weights = encoded.by_sequence(join_weights(rows, encoded.lengths, "tokens"))
-            return Examples(encoded, of_tokens, weights)
+            return Examples(encoded, token_labels, weights)
         counts = [len(words) for words in encoded.words]
-        labels, widened = self.labels_by_word(x, y, encoded)
-        numbers = self._number_labels(labels, counts)
+        labels, widened_count = self.labels_by_word(x, y, encoded)
+        word_labels = self._number_labels(labels, counts)
         if self.crf and marks_spans(self.labels):
-            check_possible(numbers, counts, self.labels or ())
-        of_tokens = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
-        kept = encoded.first >= 0
-        places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[kept]  # of words, among all tokens
-        if widened:
-            warn(f"{widened} spans began or ended inside a word and were widened to the whole word.")
-        labeled = numbers != IGNORED  # (W,)
-        if unread := int((labeled & ~kept).sum()):
+            check_possible(word_labels, counts, self.labels or ())
+        token_labels = np.full(encoded.sequence_splits[-1], IGNORED, "int32")
+        in_sequence = encoded.first >= 0  # (W,), False for truncated words
+        places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[in_sequence]  # among all tokens
+        if widened_count:
+            warn(f"{widened_count} spans began or ended inside a word and were widened to the whole word.")
+        labeled = word_labels != IGNORED  # (W,)
+        if truncated_count := int((labeled & ~in_sequence).sum()):
             warn(
-                f"{unread:,} of {int(labeled.sum()):,} labeled words were truncated and count neither in "
+                f"{truncated_count:,} of {int(labeled.sum()):,} labeled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
-        of_tokens[places] = numbers[kept]
+        token_labels[places] = word_labels[in_sequence]
         if rows is not None:
-            spread = np.zeros(len(of_tokens), "float32")
-            spread[places] = join_weights(rows, counts, "words")[kept]
-            weights = encoded.by_sequence(spread)
-        return Examples(encoded, encoded.by_sequence(of_tokens), weights)
+            token_weights = np.zeros(len(token_labels), "float32")
+            token_weights[places] = join_weights(rows, counts, "words")[in_sequence]
+            weights = encoded.by_sequence(token_weights)
+        return Examples(encoded, encoded.by_sequence(token_labels), weights)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """See `Task.encode_class_weight`; with `crf`, raises ValueError."""
+        """Return the weight of every class by its number, by default 1.
+
+        Raises:
+            ValueError: with `crf`; see also `Task.encode_class_weight`.
+        """
         if self.crf:
             raise ValueError(f"Classes {_NO_WEIGHTS}")
         return super().encode_class_weight(class_weight)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
-        """Return checked labels of encoded texts' tokens, as in `encode_examples`; None if `y` has labels of words."""
-        wrong = [i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]]
-        flat = None if wrong else np.concatenate([np.zeros(0, "int64"), *y])
+        """Return the labels of tokens of encoded texts, checked, or None if `y` holds labels of words."""
+        invalid = [
+            i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]
+        ]
+        flat = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
         if isinstance(encoded, EncodedWords) and (flat is None or flat.dtype.kind not in "iu"):
             return None
         if flat is None:
             raise ValueError(
-                f"`y[{wrong[0]}]` must be the labels of the {encoded.lengths[wrong[0]]} tokens of its sequence."
+                f"`y[{invalid[0]}]` must be the labels of the {encoded.lengths[invalid[0]]} tokens of its sequence."
             )
         return encoded.by_sequence(np.asarray(self.encode_labels(flat[None]))[0])
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
-        """Return the labels of texts' words, from labels or spans, and how many spans were widened to words."""
-        given = [] if isinstance(x, EncodedTexts) else list_rows(x)
-        strings = [*map(is_text, given)] or [False] * len(encoded)
-        results, widened = [], 0
+        """Return the labels of each text's words, and the number of spans that were widened to whole words.
+
+        Args:
+            x: texts.
+            y: for each text, the labels of its words, or spans.
+            encoded: `x`, encoded.
+
+        Raises:
+            TypeError: naming the position of labels that are not a list.
+            ValueError: for another number of labels than words, or a span that is malformed; see `labels_of_spans`.
+        """
+        rows = [] if isinstance(x, EncodedTexts) else list_rows(x)
+        are_strings = [*map(is_text, rows)] or [False] * len(encoded)
+        results = []
+        widened_count = 0
         for i, labels in enumerate(y):
             if isinstance(labels, (str, Mapping)) or not hasattr(labels, "__len__"):
                 raise TypeError(f"`y[{i}]` must be a list: the labels of the words, or spans; got {labels!r:.60}.")
             words = encoded.words[i]
-            if isinstance(labels[0], Mapping) if len(labels) else strings[i] and marks_spans(self.labels):
-                labels, changed = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
-                widened += changed
+            if isinstance(labels[0], Mapping) if len(labels) else are_strings[i] and marks_spans(self.labels):
+                labels, count = labels_of_spans(f"`y[{i}]`", labels, encoded.texts[i], words, self.labels)
+                widened_count += count
             elif len(labels) != len(words):
-                shown = " ".join(word for word, _, _ in words[:8])
-                raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {shown!r:.80}.")
+                excerpt = " ".join(word for word, _, _ in words[:8])
+                raise ValueError(f"`y[{i}]` holds {len(labels)} labels for {len(words)} words: {excerpt!r:.80}.")
             results.append(list(labels))
-        return results, widened
+        return results, widened_count
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
-        """Return the labels of all words, concatenated, as int32; -100 for words that do not count."""
-        flat = [label for of_text in labels for label in of_text]
+        """Return the class numbers of all texts' words as one int32 array, -100 for words that do not count."""
+        flat = [label for text_labels in labels for label in text_labels]
         result = np.full(len(flat), IGNORED, "int32")
-        used = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
+        counted = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
 
         def place(k: int) -> str:
             ends = np.cumsum(counts)
-            text = int(np.searchsorted(ends, used[k], side="right"))
-            return f"at `y[{text}][{used[k] - (ends[text] - counts[text])}]`"
+            text = int(np.searchsorted(ends, counted[k], side="right"))
+            return f"at `y[{text}][{counted[k] - (ends[text] - counts[text])}]`"
 
-        if used:
-            result[used] = encode_classes([flat[k] for k in used], self.num_classes, self.labels, place)
+        if counted:
+            result[counted] = encode_classes([flat[k] for k in counted], self.num_classes, self.labels, place)
         return result
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Return labels of tokens, int32 (n, T), each checked to be a class or -100."""
+        """Check that labels of tokens, (n, T), are classes or -100, and return them as int32."""
         if y is None:
             return None
         array = as_labels(y, "a label for each token")
         if array.ndim != 2 or array.dtype.kind not in "iu":
             raise ValueError(f"Expected labels of tokens, int (n, T), got {array.dtype} {array.shape}.")
-        wrong = array[(array != IGNORED) & ((array < 0) | (array >= self.num_classes))]
-        if len(wrong):
-            raise ValueError(f"Label {wrong[0]} is outside [0, {self.num_classes}), the classes of this model.")
+        invalid = array[(array != IGNORED) & ((array < 0) | (array >= self.num_classes))]
+        if len(invalid):
+            raise ValueError(f"Label {invalid[0]} is outside [0, {self.num_classes}), the classes of this model.")
         return array.astype("int32")
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, labels (b, t))` and, if there are any, weights (b, t)."""
-        encoded, of_tokens, weights = examples
+        """Return a batch of features, labels (b, t) and, if there are any, weights (b, t)."""
+        encoded, token_labels, weights = examples
         labels = np.full((len(indices), width), IGNORED, "int32")
         for i, index in enumerate(indices):
-            labels[i, : len(of_tokens[index])] = of_tokens[index]
-        of_labels = () if weights is None else (weights_in_batch(weights, indices, width),)
-        return (self.features(encoded, indices, width), labels, *of_labels)
+            labels[i, : len(token_labels[index])] = token_labels[index]
+        weights_entry = () if weights is None else (weights_in_batch(weights, indices, width),)
+        return (self.features(encoded, indices, width), labels, *weights_entry)
 
     def tag(
         self, texts: Texts, batch_size: int = 32, aggregation: str | None = "first", constrained: bool = False
     ) -> list[list[SpanAnswer]]:
-        """Return the spans, or the labeled words, of each text.
+        """Return the labeled spans or words of each text.
 
         Args:
             texts: strings, or lists of words.
-            batch_size: int.
+            batch_size: int, texts of a batch.
             aggregation: `"first"`: a word has the label of its first token, and words form spans if the labels mark
-                spans (words outside of spans are left out). `"simple"`: the same with tokens instead of words, each
-                with its own label. `"none"` or None: every word with its label.
+                spans (words outside of spans are left out). `"simple"`: tokens with their own labels form spans instead
+                of words. `"none"` or None: every word with its label.
             constrained: whether to choose the most probable well-formed sequence of labels, where for example no
                 "I-PER" follows "O", instead of each word's most probable label. Not for `"simple"`.
 
@@ -293,8 +324,8 @@ class TokenClassifier(Task):
         Raises:
             ValueError: for another aggregation, or for `constrained` if the labels do not mark spans.
         """
-        known = aggregation in ("first", "simple", "none", None)
-        require(known, "aggregation", '"first", "simple" or "none"', aggregation)
+        is_valid = aggregation in ("first", "simple", "none", None)
+        require(is_valid, "aggregation", '"first", "simple" or "none"', aggregation)
         scheme = SpanScheme.of(self.labels)
         if self.crf and aggregation == "simple":
             raise ValueError('`aggregation="simple"` labels tokens, but with `crf` only words have labels.')
@@ -304,15 +335,16 @@ class TokenClassifier(Task):
         if not len(encoded):
             return []
         tagged: list[list[SpanAnswer]] = []
-        found = list(self._places(encoded, tokens=aggregation == "simple"))
-        labeled = self._labels_at([columns for _, columns in found], encoded, batch_size, constrained)
-        for i, ((places, _), (chosen, probabilities)) in enumerate(zip(found, labeled, strict=True)):
-            labels = [self.class_names[k] for k in chosen]
-            alone = [(label, k, k + 1) for k, label in enumerate(labels)]
+        units = list(self._places(encoded, tokens=aggregation == "simple"))
+        predictions = self._labels_at([columns for _, columns in units], encoded, batch_size, constrained)
+        for i, ((places, _), (classes, probabilities)) in enumerate(zip(units, predictions, strict=True)):
+            labels = [self.class_names[k] for k in classes]
+            single_units = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])
-            spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else alone
+            spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else single_units
             for label, first, end in spans:
-                start, stop = places[first][0], places[end - 1][1]
+                start = places[first][0]
+                stop = places[end - 1][1]
                 score = float(probabilities[first:end].mean())
                 text = encoded.texts[i][start:stop]
                 tagged[-1].append({"text": text, "label": label, "score": score, "start": start, "end": stop})
@@ -321,30 +353,30 @@ class TokenClassifier(Task):
     answers = tag
 
     def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Return the labels of texts' words, int (W,), and their probabilities, without words that were truncated."""
+        """Iterate over the labels of each text's words, int (W,), and their probabilities, without truncated words."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
         return self._labels_at(columns, encoded, batch_size)
 
     def _labels_at(
         self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the labels of chosen tokens of each text, int (U,), and their probabilities, float (U,)."""
-        for indices in groups_of(range(len(encoded)), _TAGGED):
+        """Yield the labels of each text's tokens at `columns`, int (U,), and their probabilities, float (U,)."""
+        for indices in groups_of(range(len(encoded)), _TEXTS_PER_PREDICTION):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
-            of_part = [columns[i] for i in indices]
+            group_columns = [columns[i] for i in indices]
             if self.crf:
-                yield from decode_words(outputs, of_part)  # from (n, T, C + 1, C + 1)
+                yield from decode_words(outputs, group_columns)  # from (n, T, C + 1, C + 1)
                 continue
-            for row, places in zip(outputs, of_part, strict=True):  # from (n, T, C)
+            for row, places in zip(outputs, group_columns, strict=True):  # from (n, T, C)
                 scores = log_softmax(row[places])  # (U, C)
                 if constrained:
-                    chosen = best_path(scores, *allowed_transitions(self.labels or ()))
+                    classes = best_path(scores, *allowed_transitions(self.labels or ()))
                 else:
-                    chosen = scores.argmax(axis=1)
-                yield chosen, np.exp(scores[np.arange(len(chosen)), chosen])
+                    classes = scores.argmax(axis=1)
+                yield classes, np.exp(scores[np.arange(len(classes)), classes])
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """Yield the characters and the columns of each text's words or tokens, without those that were truncated."""
+        """Yield the character ranges and the columns of each text's words or tokens, without truncated ones."""
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
             words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]
@@ -356,60 +388,73 @@ class TokenClassifier(Task):
             # The last word may have lost tokens.
             last = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
             columns = np.arange(columns[0], min(columns[0] + len(places), last))
-            # The space that some tokenizers put in front of a word may be a separate token without any text.
+            # Some tokenizers put a space in front of a word, which may be a separate token without any text.
             with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
             yield [places[k] for k in with_text], columns[with_text]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
-        """Compare the labels of words; those that were truncated count as outside of spans, or as wrong.
+        """Return a report that compares the predicted labels of words with the actual labels.
 
-        The label -100 means that a word has none.
+        Truncated words count as predicted outside of spans or, without spans, as wrong. Words with the label -100 do
+        not count.
         """
-        unseen, names = OUTSIDE if marks_spans(self.labels) else "", self.class_names
-        labels: list[Any] = []  # of the words that have one
-        words: list[tuple[str, float, int, int]] = []  # what the model says, how probable that is, and the characters
-        counts: list[int] = []  # how many of these are in each text
-        rest = iter(y)
+        truncated_label = OUTSIDE if marks_spans(self.labels) else ""
+        names = self.class_names
+        labels: list[Any] = []  # actual labels of the words that count
+        words: list[tuple[str, float, int, int]] = []  # their predicted labels, probabilities, first and end characters
+        counts: list[int] = []  # number of these words in each text
+        remaining = iter(y)
         for part in parts:
             encoded = self.encode_inputs(part)
-            given = self.labels_by_word(part, itertools.islice(rest, len(encoded)), encoded)[0]
+            labels_by_text = self.labels_by_word(part, itertools.islice(remaining, len(encoded)), encoded)[0]
             columns = np.split(encoded.first, encoded.word_splits[1:-1])
-            found = self.labels_of_words(encoded, batch_size)
-            for of_text, places, spans, answers in zip(given, columns, encoded.words, found, strict=True):
-                before = len(labels)
-                known = zip(*(values.tolist() for values in answers), strict=True)
-                for label, place, (_, start, end) in zip(of_text, places, spans, strict=True):
-                    number, score = next(known) if place >= 0 else (None, math.nan)
+            predictions = self.labels_of_words(encoded, batch_size)
+            for text_labels, places, spans, prediction in zip(
+                labels_by_text, columns, encoded.words, predictions, strict=True
+            ):
+                previous_count = len(labels)
+                read_words = zip(*(values.tolist() for values in prediction), strict=True)
+                for label, place, (_, start, end) in zip(text_labels, places, spans, strict=True):
+                    number, score = next(read_words) if place >= 0 else (None, math.nan)
                     if label != IGNORED:
                         labels.append(label)
-                        words.append((unseen if number is None else names[number], score, start, end))
-                counts.append(len(labels) - before)
-        right = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
+                        words.append((truncated_label if number is None else names[number], score, start, end))
+                counts.append(len(labels) - previous_count)
+        actual = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
         predicted = [label for label, *_ in words]
         decisions = replace(
-            Judged.of_classes(right, predicted, [score for _, score, *_ in words]),
+            Judged.of_classes(actual, predicted, [score for _, score, *_ in words]),
             example=np.repeat(np.arange(len(counts)), counts),
             places=np.array([place for _, _, *place in words], "int64").reshape(-1, 2),
             count=len(counts),
         )
-        actual, answered = ([[*itertools.islice(side, n)] for n in counts] for side in (iter(right), iter(predicted)))
-        return replace(compare_tags(actual, answered, names), judged=decisions)
+        actual_by_text, predicted_by_text = (
+            [[*itertools.islice(flat, count)] for count in counts] for flat in (iter(actual), iter(predicted))
+        )
+        return replace(compare_tags(actual_by_text, predicted_by_text, names), judged=decisions)
 
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported answers to tokens: `labels` string, `scores` (B, T), `probabilities` (B, T, C)."""
-        found = class_answers(self(features, training=False), self.class_names)
-        return {"labels": found["label"], "scores": found["score"], "probabilities": found["probabilities"]}
+        """Return the exported model's answers to tokens, in TensorFlow ops.
+
+        They are `labels` string and `scores` float32, both (B, T), and `probabilities` float32 (B, T, C).
+        """
+        answers = class_answers(self(features, training=False), self.class_names)
+        return {"labels": answers["label"], "scores": answers["score"], "probabilities": answers["probabilities"]}
 
     def signatures(self) -> Signatures:
-        """See `Task.signatures`: `tag` with `aggregation="first"`; texts with fewer spans are padded: "", 0 and -1."""
+        """Return the signatures of the exported model, of which the default is `tag` with `aggregation="first"`.
+
+        Texts with fewer spans than others are padded with "", 0 and -1.
+        """
         import tensorflow as tf
 
         from lmzoo.text.graphs.preprocessor import WordPackerGraph
         from lmzoo.text.graphs.span_labels import labeled_spans
 
-        pack, table = WordPackerGraph(self.text_preprocessor), SpanTable.of(self.class_names)
+        pack = WordPackerGraph(self.text_preprocessor)
+        table = SpanTable.of(self.class_names)
 
         def tag(text: tf.Tensor) -> dict[str, tf.Tensor]:
             features = pack(text)
@@ -418,20 +463,29 @@ class TokenClassifier(Task):
             if self.crf:
                 places = tf.stack([first.value_rowids(), tf.cast(first.values, tf.int64)], axis=1)  # (w, 2)
                 words = tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
-                chosen, scores = (tf.gather_nd(x, places) for x in decode(outputs, words))  # (w,)
+                classes, scores = (tf.gather_nd(x, places) for x in decode(outputs, words))  # (w,)
             else:
                 probabilities = tf.nn.softmax(tf.gather(outputs, first, batch_dims=1).values)  # (w, C)
-                chosen, scores = tf.argmax(probabilities, axis=-1), tf.reduce_max(probabilities, axis=-1)  # (w,)
-            spans = labeled_spans(table, text, first.with_values(chosen), scores, span)
+                classes = tf.argmax(probabilities, axis=-1)  # (w,)
+                scores = tf.reduce_max(probabilities, axis=-1)  # (w,)
+            spans = labeled_spans(table, text, first.with_values(classes), scores, span)
             return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}
-        # Tokens alone do not say which of them begin words.
+        # A CRF labels words, and token features do not show which tokens begin words.
         return pack, signatures if self.crf else {**signatures, "tokens": tokens_signature(self)}
 
 
 def place_tokens(tokenizer: Tokenizer, words: Sequence[tuple[str, int, int]]) -> list[TokenSpan]:
-    """Return the tokens of words, each with the characters of the text that the words are in."""
+    """Return the tokens of words, with their characters in the text.
+
+    Args:
+        tokenizer: tokenizer of the words.
+        words: words with their first and end characters in the text.
+    """
     spans = tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
-    placed = zip(words, spans, strict=True)
-    return [s._replace(start=begin + s.start, end=begin + s.end) for (_, begin, _), of_word in placed for s in of_word]
+    return [
+        span._replace(start=begin + span.start, end=begin + span.end)
+        for (_, begin, _), word_spans in zip(words, spans, strict=True)
+        for span in word_spans
+    ]

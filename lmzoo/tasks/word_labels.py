@@ -1,4 +1,4 @@
-"""Labels of words: from spans, checked for their order, and decoded by a conditional random field."""
+"""Labels of words: conversion from spans, checks of their order, and decoding with a conditional random field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def warn_about_others(labels: Sequence[str] | None) -> None:
-    """Warn if most labels mark spans and some do not, which may be spelling mistakes."""
+    """Warn of labels that mark no spans although most labels do, since they may be misspelled."""
     scheme = SpanScheme.of(labels)
     if scheme and scheme.others:
         warn(
@@ -31,44 +31,46 @@ def warn_about_others(labels: Sequence[str] | None) -> None:
 def labels_of_spans(
     place: str, spans: Sequence[Any], text: str, words: Sequence[tuple[str, int, int]], labels: Sequence[str] | None
 ) -> tuple[list[str], int]:
-    """Return the labels of a text's words that mark spans, `{"start": int, "end": int, "label": str}` by characters.
+    """Convert the spans of a text to labels of its words.
 
     Args:
-        place: where the spans were given, for messages.
-        spans: the spans; one may hold its text, which is then compared.
+        place: name of the spans in messages, such as "`y[3]`".
+        spans: `{"start": int, "end": int, "label": str}` by characters; a span with `text` is compared with the text.
         text: the text.
-        words: each with where it begins and ends.
-        labels: those of the model.
+        words: words with their first and end characters in the text.
+        labels: labels of the model, which mark spans.
 
     Returns:
-        The labels, and how many spans were widened to whole words.
+        The labels of the words, and the number of spans that were widened to whole words.
 
     Raises:
-        ValueError: naming a span that is malformed, outside of the text, without a word, or that shares one with
-            another; or if the labels do not mark spans.
+        ValueError: naming a span that is malformed, outside of the text, without a word, or that shares a word with
+            another span; or if the labels do not mark spans.
     """
     spans = [_checked_span(place, span, text) for span in spans]
     scheme = SpanScheme.of(labels)
     if scheme is None:
         raise ValueError(f"{place} holds spans, but the model's labels do not mark any: {labels}.")
-    found, widened = [OUTSIDE] * len(words), 0
+    word_labels = [OUTSIDE] * len(words)
+    widened_count = 0
     for span in spans:
         inside = [k for k, (_, start, end) in enumerate(words) if start < span["end"] and end > span["start"]]
         if not inside:
             raise ValueError(f"{place}: no word of the text is in the span {span!r:.80}.")
-        if any(found[k] != OUTSIDE for k in inside):
+        if any(word_labels[k] != OUTSIDE for k in inside):
             raise ValueError(f"{place}: the span {span!r:.80} shares a word with another one.")
-        widened += (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"])
+        widened_count += (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"])
         for k, label in zip(inside, labels_of_span(span["label"], len(inside), scheme), strict=True):
-            found[k] = label
-    return found, widened
+            word_labels[k] = label
+    return word_labels, widened_count
 
 
 def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-    """Return a span, checked to lie within its text and, if it holds a text of its own, to match it."""
+    """Return a span after checking that it lies within the text and matches it."""
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
-    start, end = span["start"], span["end"]
+    start = span["start"]
+    end = span["end"]
     if not (is_integer(start, 0) and is_integer(end, 1, len(text)) and start < end):
         raise ValueError(f"{place}: the span {span!r:.80} is not within its text of {len(text)} characters.")
     if span.get("text", text[start:end]) != text[start:end]:
@@ -77,26 +79,27 @@ def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
 
 
 def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[str]) -> None:
-    """Check that the labels of each text, those of its words that count, can follow one another.
+    """Check that the labels of each text's words can follow one another.
 
     Args:
         numbers: int (W,), the labels of the words of all texts; -100 for words that do not count.
         counts: the number of words of each text.
-        labels: those of the model, which mark spans.
+        labels: labels of the model, which mark spans.
 
     Raises:
-        ValueError: naming the first label that cannot follow the one before it.
+        ValueError: naming the first label that cannot follow the label before it.
     """
-    allowed, none = transition_table(labels), len(labels)
-    for i, of_text in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
-        places = np.flatnonzero(of_text != IGNORED)
-        path = [none, *of_text[places].tolist(), none]
+    allowed = transition_table(labels)
+    boundary = len(labels)
+    for i, text_labels in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
+        places = np.flatnonzero(text_labels != IGNORED)
+        path = [boundary, *text_labels[places].tolist(), boundary]
         for k, (before, after) in enumerate(pairwise(path)):
             if not allowed[before, after]:
-                place = f"`y[{i}][{places[k]}]`" if after < none else f"`y[{i}]`"
-                if before == none:
+                place = f"`y[{i}][{places[k]}]`" if after < boundary else f"`y[{i}]`"
+                if before == boundary:
                     problem = f"{labels[after]!r} cannot begin a text"
-                elif after == none:
+                elif after == boundary:
                     problem = f"a text cannot end with {labels[before]!r}"
                 else:
                     problem = f"{labels[after]!r} cannot follow {labels[before]!r}"
@@ -110,14 +113,14 @@ def decode_words(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[
     """Yield the most probable labels of each text's words, and their probabilities, both (W,).
 
     Args:
-        scores: float (n, T, C + 1, C + 1), of a conditional random field.
-        columns: of the words' first tokens, for each text.
+        scores: float (n, T, C + 1, C + 1), scores of a conditional random field.
+        columns: for each text the columns of its words' first tokens, int (W,).
     """
     counts = np.array([[len(places)] for places in columns])  # (n, 1)
     words = np.arange(max(1, counts.max())) < counts  # (n, W)
     index = np.zeros(words.shape, "int64")
     index[words] = np.concatenate(columns)
-    of_words = np.take_along_axis(scores, index[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
-    best, probabilities = map(keras.ops.convert_to_numpy, decode(of_words, words))  # (n, W)
-    for i, of_text in enumerate(words):
-        yield best[i, of_text], probabilities[i, of_text]
+    word_scores = np.take_along_axis(scores, index[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
+    best, probabilities = map(keras.ops.convert_to_numpy, decode(word_scores, words))  # (n, W)
+    for i, mask in enumerate(words):
+        yield best[i, mask], probabilities[i, mask]

@@ -1,6 +1,6 @@
-"""A vector for each word of a text, from any layer of a backbone or a mix of layers.
+"""Vectors of a text's words, from one layer of a backbone or a mix of layers.
 
-Dimensions: K requested layers, w words of a text.
+Letters in shape comments: K requested layers, w words of a text.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import numbers
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeAlias
 
-import keras
 import numpy as np
 from keras import ops
 
@@ -24,19 +23,19 @@ from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import Text, clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
 
-_VALUES = 1 << 26  # floats of the tokens' vectors at once: 256 MiB
+_MAX_VALUES = 1 << 26  # floats of the tokens' vectors in memory at once: 256 MiB
 
 # See `lmzoo.models.TextEmbedder.embed`.
 Layers: TypeAlias = int | Sequence[int] | Mapping[int, float] | Literal["all"] | None
 
 
 class WordVectors(NamedTuple):
-    """The words of a text with a vector for each.
+    """The words of a text with their vectors.
 
     Attributes:
         words: w strings.
-        offsets: int64 (w, 2), the first character of each word and the one after its last: `text[start:end]`; for a
-            list of words, in the text that they form when joined by spaces.
+        offsets: int64 (w, 2), start and end of each word, `text[start:end]`; for a list of words, in the text that they
+            form when joined by spaces.
         vectors: float32 (w, H), or (w, L, H) for all L layers.
 
     Example: see `lmzoo.models.TextEmbedder.embed`.
@@ -48,11 +47,11 @@ class WordVectors(NamedTuple):
 
 
 class LayerMix(NamedTuple):
-    """Which layers of a backbone are requested, and how they are combined.
+    """A selection of a backbone's layers, with the weights of their sum.
 
     Attributes:
-        layers: K indices of `hidden_states`; their number stands for `sequence_output`.
-        weights: float32 (K,), weights of their sum; None to keep them separate.
+        layers: K indices of `hidden_states`, or the number of `hidden_states` for `sequence_output`.
+        weights: float32 (K,), weights of the layers' sum; None to keep the layers separate.
     """
 
     layers: tuple[int, ...]
@@ -60,14 +59,14 @@ class LayerMix(NamedTuple):
 
     @classmethod
     def parse(cls, layers: Any, count: int) -> LayerMix:
-        """Return the mix that `layers` describes; see `lmzoo.models.TextEmbedder.embed`.
+        """Parse the `layers` argument of `lmzoo.models.TextEmbedder.embed`.
 
         Args:
             layers: None, an int, ints, a dict from ints to floats, or "all".
             count: int, number of layers.
 
         Raises:
-            TypeError: if it is something else.
+            TypeError: if `layers` is something else.
             ValueError: if the model does not have the layers.
         """
         if layers is None:
@@ -80,8 +79,8 @@ class LayerMix(NamedTuple):
             raise TypeError(
                 f'`layers` is a number, a list of numbers, a dict of weights, or "all"; got {layers!r:.60}.'
             )
-        wanted = list(layers)
-        for layer in wanted:
+        selected = list(layers)
+        for layer in selected:
             if not isinstance(layer, numbers.Integral) or isinstance(layer, bool):
                 raise TypeError(
                     f"`layers` holds {layer!r:.40}, which is not the number of a layer; weights go into a dict, such "
@@ -91,34 +90,38 @@ class LayerMix(NamedTuple):
                 raise ValueError(
                     f"There is no layer {layer}: this model has {count}, 0 to {count - 1}, or -1 to -{count}."
                 )
-        if not wanted:
+        if not selected:
             raise ValueError("`layers` is empty: name at least one layer.")
         if isinstance(layers, Mapping):
             for layer, weight in layers.items():
                 finite = is_number(weight) and abs(weight) < math.inf
                 require(finite, f"layers[{layer}]", "a finite number, the layer's weight", weight)
-        weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(wanted)] * len(wanted)
-        return cls(tuple(int(layer) % count for layer in wanted), np.array(weights, "float32"))
+        weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(selected)] * len(selected)
+        return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
 
     def of(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the combination (w, H) of float32 (w, K, H); without weights (w, K, H) itself."""
+        """Return the weighted sum over layers (w, H) of float32 (w, K, H), or `vectors` itself without weights."""
         return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
 
 
 class LayerModels:
-    """Models from a backbone's inputs to some of its layers, each compiled once, as `compiled` says.
+    """Models from a backbone's inputs to some of its layers, each built and compiled once.
 
-    They are not attributes of the task itself, where Keras would save them as parts of it.
+    They are not attributes of the task itself, since Keras would save them as parts of the task.
+
+    Args:
+        backbone: `lmzoo.models.Backbone`.
+        **compiled: arguments of `keras.Model.compile`.
     """
 
     def __init__(self, backbone: Backbone, **compiled: Any) -> None:
         self.backbone = backbone
         self.states = [*backbone.output["hidden_states"], backbone.output["sequence_output"]]
         self.compiled = compiled
-        self.of = functools.cache(self._of)
+        self.of = functools.cache(self._build)
 
-    def _of(self, layers: tuple[int, ...]) -> keras.Model:
-        """Return the model whose output is float32 (B, T, K, H)."""
+    def _build(self, layers: tuple[int, ...]) -> SeveralDevicesModel:
+        """Build and compile the model of some layers, whose output is float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
         model = SeveralDevicesModel(self.backbone.input, stacked)
         model.compile(**self.compiled)
@@ -128,43 +131,60 @@ class LayerModels:
 def embed_words(
     task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
-    """Return the vectors of the words of each text; see `lmzoo.models.TextEmbedder.embed`."""
+    """Return the vectors of the words of each text.
+
+    Args:
+        task: task whose preprocessor encodes the texts.
+        models: models of the layers of the task's backbone.
+        texts: strings or lists of words.
+        layers: layers of the vectors; see `lmzoo.models.TextEmbedder.embed`.
+        batch_size: int, texts of a batch.
+
+    Raises:
+        TypeError: naming the position of an entry that is not text; see also `LayerMix.parse`.
+        ValueError: see `LayerMix.parse`.
+    """
     mix = LayerMix.parse(layers, len(models.states) - 1)
     with collect_warnings() as messages:
         texts = clean_columns({"texts": texts}, words=True)[0]
-        preprocessor, words = task.text_preprocessor, [place_words(text) for text in texts]
+        preprocessor = task.text_preprocessor
         tokenizer = preprocessor.tokenizer
+        words = [place_words(text) for text in texts]
         if tokenizer.takes_words:
             tokens = tokenizer.tokenize(texts)
             aligned = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
         else:
             spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
-            tokens = [[span.id for span in of_text] for of_text in spans]
-            aligned = [tokens_of_words(*of_text) for of_text in zip(words, spans, strict=True)]
+            tokens = [[span.id for span in text_spans] for text_spans in spans]
+            aligned = [tokens_of_words(*words_and_spans) for words_and_spans in zip(words, spans, strict=True)]
         encoded = preprocessor.pack(tokens)
         room = encoded.lengths - preprocessor.packing.overhead(pair=False)
         width = len(mix.layers) * models.states[0].shape[-1]
         results: dict[int, WordVectors] = {}
-        order, done, missing = np.argsort(-encoded.lengths, kind="stable"), 0, 0
-        while done < len(order):
-            longest = max(1, encoded.lengths[order[done]])
-            indices = order[done : done + max(1, _VALUES // int(longest * width))]
-            done += len(indices)
-            predict = models.of(mix.layers).predict
-            states = predict_encoded(task, predict, encoded.select(indices), batch_size, verbose=0, per_token=True)
+        order = np.argsort(-encoded.lengths, kind="stable")
+        position = 0
+        missing_count = 0
+        while position < len(order):
+            max_length = max(1, encoded.lengths[order[position]])
+            indices = order[position : position + max(1, _MAX_VALUES // int(max_length * width))]
+            position += len(indices)
+            model = models.of(mix.layers)
+            states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
             for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
-                of_word, token = (index[aligned[i][1] < room[i]] for index in aligned[i])
-                found, first, counts = np.unique(of_word, return_index=True, return_counts=True)
+                word_index, token_index = (index[aligned[i][1] < room[i]] for index in aligned[i])
+                word_indices, first, counts = np.unique(word_index, return_index=True, return_counts=True)
                 means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
-                if len(found):
-                    of_tokens = vectors[token + bool(preprocessor.packing.start)]
-                    means[found] = np.add.reduceat(of_tokens, first, axis=0) / counts[:, None, None]
-                missing += len(means) - len(found)
+                if len(word_indices):
+                    token_vectors = vectors[token_index + bool(preprocessor.packing.start)]
+                    means[word_indices] = np.add.reduceat(token_vectors, first, axis=0) / counts[:, None, None]
+                missing_count += len(means) - len(word_indices)
                 offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
                 results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
-    if missing:
+    if missing_count:
         count = sum(map(len, words))
-        messages.append(f"{missing} of {count} words have no token in the model's input: their vectors are zeros.")
+        messages.append(
+            f"{missing_count} of {count} words have no token in the model's input: their vectors are zeros."
+        )
     if messages:
         warn(" ".join(messages))
     return [results[i] for i in range(len(texts))]

@@ -1,4 +1,4 @@
-"""Weights of words: as users pass them, by the classes of the words, and in batches."""
+"""Weights of words: from users, by the classes of the words, and in batches."""
 
 from __future__ import annotations
 
@@ -12,16 +12,18 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | None]:
-    """Return the weights of texts as float (n,), and those of their words as n lists or arrays; one of them is None.
+    """Return `(text_weights, word_weights)`, at least one of them None.
+
+    The first are float (n,), the second n lists or arrays, one for each text.
 
     Raises:
         TypeError: if weights of texts are not numbers.
         ValueError: for weights of texts that are NaN, infinite or negative, or not one for each text.
     """
-    if hasattr(sample_weight, "to_list"):  # a ragged tensor, or a series of pandas
+    if hasattr(sample_weight, "to_list"):  # a ragged tensor, or a pandas Series
         sample_weight = sample_weight.to_list()
-    listed = isinstance(sample_weight, (list, tuple)) or getattr(sample_weight, "ndim", 0) in (1, 2)
-    if listed and any(hasattr(row, "__len__") and not isinstance(row, (str, bytes)) for row in sample_weight):
+    is_list = isinstance(sample_weight, (list, tuple)) or getattr(sample_weight, "ndim", 0) in (1, 2)
+    if is_list and any(hasattr(row, "__len__") and not isinstance(row, (str, bytes)) for row in sample_weight):
         return None, list(sample_weight)
     weights = as_weights(sample_weight)
     if weights is not None and weights.ndim != 1:
@@ -33,11 +35,11 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
 
 
 def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.ndarray:
-    """Return the weights of all words, or other units, of n texts, float32 (sum of `counts`,), each checked.
+    """Check and concatenate the weights of all texts' words or tokens, float32 (sum of `counts`,).
 
     Args:
-        rows: the weights of each text, as `read_weights` returns them.
-        counts: words of each text.
+        rows: the weights of each text's words or tokens, n lists or arrays.
+        counts: number of words or tokens of each text.
         unit: "words" or "tokens", for messages.
 
     Raises:
@@ -58,36 +60,42 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
 
 
 def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Examples:
-    """Return examples whose words are weighed by their classes, in addition to the weights that they have.
+    """Multiply the weights of examples' tokens by the weights of their classes.
 
     Args:
-        examples: their labels are those of the tokens of each text, int (T,), -100 where none counts.
+        examples: examples whose labels are int (T,) for each text, -100 for tokens that do not count.
         class_weight: the weights of all classes by number.
     """
     weights = np.empty(len(examples.labels), object)
     for i, labels in enumerate(examples.labels):
-        given = 1.0 if examples.weights is None else examples.weights[i]
-        weights[i] = weights_of_classes(labels, class_weight) * given
+        sample_weight = 1.0 if examples.weights is None else examples.weights[i]
+        weights[i] = weights_of_classes(labels, class_weight) * sample_weight
     return examples._replace(weights=weights)
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the weights of labels of tokens, (n, T), by their classes and by the weights that they have."""
-    of_classes = weights_of_classes(y, class_weight)  # (n, T)
+    """Return the weights of token labels, float (n, T): the class weights times the sample weights, if any.
+
+    Args:
+        y: int (n, T), labels of tokens.
+        weights: (n,) or (n, T), sample weights, or None.
+        class_weight: the weights of all classes by number.
+    """
+    class_weights = weights_of_classes(y, class_weight)  # (n, T)
     if weights is None:
-        return of_classes
-    given = np.asarray(weights)  # (n,) or (n, T)
-    return of_classes * (given if given.ndim == 2 else given[:, None])
+        return class_weights
+    sample_weights = np.asarray(weights)  # (n,) or (n, T)
+    return class_weights * (sample_weights if sample_weights.ndim == 2 else sample_weights[:, None])
 
 
 def weights_of_classes(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the weight of the class of each label, float32 like `labels`; 0 for labels that do not count."""
+    """Look up the weight of each label's class, float32 of the shape of `labels`; 0 for labels that do not count."""
     table = np.array([class_weight[number] for number in range(len(class_weight))], "float32")  # (C,)
     return np.where(labels == IGNORED, np.float32(0), table[np.maximum(labels, 0)])
 
 
 def weights_in_batch(weights: np.ndarray, indices: np.ndarray, width: int) -> np.ndarray:
-    """Return the weights of texts (n,), or of the tokens of n texts, as those of a batch's tokens, (b, t)."""
+    """Return the weights of a batch's tokens (b, t), from weights of texts (n,) or of the tokens of n texts."""
     if weights.dtype != object:
         return np.repeat(weights[indices, None], width, axis=1)
     result = np.zeros((len(indices), width), "float32")

@@ -1,8 +1,8 @@
-"""The conformance kit: checks that every family and every task must pass.
+"""Conformance kit: checks that every family, task and layer must pass.
 
-A check is a function that raises `AssertionError`. Those in `FAMILY_CHECKS` take a `Family`, those in `TASK_CHECKS` a
-task's class and a family. Models and tokenizers are built from the family's record (`Family.tiny`), so a family
-outside of this package is tested like those in it:
+A check is a function that raises `AssertionError` if it fails. Checks in `FAMILY_CHECKS` take a `Family`; checks in
+`TASK_CHECKS` take a task class and a family. Models and tokenizers are built from the family's record (`Family.tiny`),
+so that families of other packages are tested like lmzoo's own:
 
 ```python
 import pytest
@@ -21,8 +21,8 @@ def test_classifier(check):
     check(TextClassifier, FAMILY)
 ```
 
-Those in `LAYER_CHECKS` take a function that makes a layer in a dtype policy, and one that returns the arguments of a
-call with a number of sequences:
+Checks in `LAYER_CHECKS` take two functions: the first creates a layer, given the name of a dtype policy; the second
+returns the arguments of a call, given the number of sequences:
 
 ```python
 import numpy as np
@@ -38,8 +38,8 @@ def test_layer(check):
     )
 ```
 
-Those in `CHECKPOINT_CHECKS` take a family, a kind of head of `peer_heads`, and the index of a variant of `Family.tiny`;
-they compare with the family's classes in transformers, which must be installed, with torch:
+Checks in `CHECKPOINT_CHECKS` take a family, a kind of head from `peer_heads`, and optionally the index of a variant of
+`Family.tiny`. They compare the family with its classes in transformers, which must be installed with torch:
 
 ```python
 from lmzoo.testing import CHECKPOINT_CHECKS, peer_heads
@@ -51,7 +51,8 @@ def test_checkpoint(check, head):
     check(FAMILY, head)
 ```
 
-The tokenizer's `of_words` makes its vocabulary. `tiny` should hold distinct primes, so that swapped axes are found.
+The tokenizer's `of_words` creates its vocabulary. Sizes in `tiny` should be distinct primes, so that checks detect
+swapped axes.
 """
 
 from lmzoo.testing.checkpoint_checks import CHECKPOINT_CHECKS, check_peer_files, check_peer_outputs, peer_heads

@@ -1,4 +1,4 @@
-"""The checks of the conformance kit."""
+"""Conformance checks of families and tasks."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from lmzoo.testing.tiny import SEED, randomize, tiny_backbone, tiny_examples, ti
 
 
 def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    """Return padded inputs, and where their tokens are real, bool (B, T).
+    """Return padded inputs by name, and the mask of real tokens, bool (B, T).
 
-    The values at padding must not matter, so they are not zero, except where zero is what marks padding.
+    Values at padding are not zero, since they must not matter, except where zero marks padding.
     """
     preprocessor = tiny_preprocessor(family)
     encoded = preprocessor.encode(tiny_texts())
@@ -40,14 +40,14 @@ def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarra
         for name, values in features.items():
             if name != "padding_mask":
                 values[~real] = 1
-    if family.backbone.reads_source:  # the same texts as targets, of other sources
+    if family.backbone.reads_source:  # the texts are the targets, with different sources
         features |= {f"decoder_{name}": values.copy() for name, values in features.items()}
         features |= {name: np.roll(features[name], 1, axis=0) for name in ("token_ids", "padding_mask")}
     return features, real
 
 
 def _blank(features: dict[str, np.ndarray], index: int) -> None:
-    """Make a sequence all padding."""
+    """Turn a sequence into padding."""
     masks = [values for name, values in features.items() if name.endswith("padding_mask")]
     for values in masks or features.values():
         values[index] = 0
@@ -65,7 +65,7 @@ def _weights(model: keras.Model) -> list[np.ndarray]:
 
 
 def check_config(family: Family) -> None:
-    """`get_config`, JSON and Keras' serialization preserve the configuration; an unknown argument is an error."""
+    """Check that `get_config`, JSON and Keras' serialization preserve the configuration, and unknown arguments fail."""
     backbone = tiny_backbone(family, dropout=0.17)
     config = json.loads(json.dumps(backbone.get_config()))
     assert family.backbone.from_config(config).get_config() == backbone.get_config()
@@ -76,29 +76,32 @@ def check_config(family: Family) -> None:
 
 
 def check_shapes(family: Family) -> None:
-    """Check that outputs have the shapes, names and dtypes that every backbone promises."""
-    backbone, (features, real) = tiny_backbone(family), _features(family)
-    outputs, (batch, length) = _outputs(backbone, features), real.shape
-    hidden = family.tiny.hidden_dim
-    of_source = {"encoder_output", "encoder_hidden_states"} if family.backbone.reads_source else set()
-    assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states", *of_source}
-    assert outputs["sequence_output"].shape == (batch, length, hidden)
-    assert outputs["pooled_output"].shape == (batch, hidden)
-    assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden)}
+    """Check that outputs have the names, shapes and dtypes required of every backbone."""
+    backbone = tiny_backbone(family)
+    features, real = _features(family)
+    outputs = _outputs(backbone, features)
+    batch, length = real.shape
+    hidden_dim = family.tiny.hidden_dim
+    source_outputs = {"encoder_output", "encoder_hidden_states"} if family.backbone.reads_source else set()
+    assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states", *source_outputs}
+    assert outputs["sequence_output"].shape == (batch, length, hidden_dim)
+    assert outputs["pooled_output"].shape == (batch, hidden_dim)
+    assert {state.shape for state in outputs["hidden_states"]} == {(batch, length, hidden_dim)}
     assert all(array.dtype == "float32" for array in keras.tree.flatten(outputs))
     assert isinstance(backbone.input, dict)
     assert isinstance(backbone.output, dict)
 
 
 def check_padding(family: Family) -> None:
-    """More padding, whatever its ids, changes nothing; sequences that are all padding stay finite."""
+    """Check that more padding does not change the outputs, and sequences of only padding have finite outputs."""
     backbone = tiny_backbone(family)
     (narrow, real), (wide, _) = (_features(family, extra) for extra in (0, 5))
     width = real.shape[1]
-    expected, padded = _outputs(backbone, narrow), _outputs(backbone, wide)
+    expected = _outputs(backbone, narrow)
+    padded = _outputs(backbone, wide)
     assert_close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
-    for before, after in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
-        assert_close(after[:, :width][real], before[real], "hidden_states depend on padding")
+    for narrow_state, wide_state in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
+        assert_close(wide_state[:, :width][real], narrow_state[real], "hidden_states depend on padding")
     _blank(wide, 0)
     blank = _outputs(backbone, wide)
     assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
@@ -108,18 +111,19 @@ def check_padding(family: Family) -> None:
 
 
 def check_batches(family: Family) -> None:
-    """Check that the outputs for a sequence do not depend on the other sequences of the batch, and repeat exactly."""
-    backbone, (features, _) = tiny_backbone(family), _features(family)
-    together = _outputs(backbone, features)
-    assert_close(_outputs(backbone, features), together, "the same call twice", tolerance=0)
+    """Check that a sequence's outputs do not depend on the rest of its batch, and are the same in every call."""
+    backbone = tiny_backbone(family)
+    features, _ = _features(family)
+    batch_outputs = _outputs(backbone, features)
+    assert_close(_outputs(backbone, features), batch_outputs, "the same call twice", tolerance=0)
     for i in (0, 4):
-        alone = _outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
-        expected = keras.tree.map_structure(lambda array, i=i: array[i : i + 1], together)
-        assert_close(alone, expected, "a sequence alone and in a batch")
+        outputs = _outputs(backbone, {name: values[i : i + 1] for name, values in features.items()})
+        expected = keras.tree.map_structure(lambda array, i=i: array[i : i + 1], batch_outputs)
+        assert_close(outputs, expected, "a sequence alone and in a batch")
 
 
 def check_input_names(family: Family) -> None:
-    """Check that inputs of other models change no bit, and names that no model has are refused."""
+    """Check that inputs of other models do not change the outputs, and unknown names raise an error."""
     _check_input_names(tiny_backbone(family), _features(family)[0])
 
 
@@ -127,38 +131,46 @@ def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray])
     model.run_eagerly = not compiles_each_operation()
     rng = np.random.default_rng(SEED)
     shape = next(iter(features.values())).shape
-    others = {name: rng.integers(2, size=shape) for name in OTHER_MODELS_INPUTS - model.input.keys()}
-    outputs, expected = (model.predict_on_batch(inputs) for inputs in ({**others, **features}, features))
+    unused = {name: rng.integers(2, size=shape) for name in OTHER_MODELS_INPUTS - model.input.keys()}
+    outputs, expected = (model.predict_on_batch(inputs) for inputs in ({**unused, **features}, features))
     assert_close(outputs, expected, "inputs of other models change the outputs", tolerance=0)
-    for name in ("_", *(f"{own}_" for own in model.input)):  # sorted before, between and after the model's own
+    # These names sort before, between and after the names of the model's inputs.
+    for name in ("_", *(f"{input_name}_" for input_name in model.input)):
         for call in (model, model.predict_on_batch):
             with np.testing.assert_raises_regex(ValueError, re.escape(repr(name))):
                 call({**features, name: rng.integers(2, size=shape)})
 
 
 def check_causality(family: Family) -> None:
-    """In a causal model or a decoder another token changes nothing before it, and all real tokens after it see it."""
+    """Check that a token of a causal model or decoder changes all real tokens after it, but none before it."""
     if not family.backbone.causal and not family.backbone.reads_source:
         return
-    backbone, (features, real), position = tiny_backbone(family), _features(family), 3
+    backbone = tiny_backbone(family)
+    features, real = _features(family)
+    position = 3
     name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
     changed = {**features, name: features[name].copy()}
     changed[name][:, position] = (changed[name][:, position] + 1) % family.tiny.vocabulary_size
     old, new = (_outputs(backbone, inputs)["hidden_states"] for inputs in (features, changed))
-    for before, after in zip(old, new, strict=True):
-        assert_close(after[:, :position], before[:, :position], "a token changes earlier ones", tolerance=0)
-    moved = np.abs(new[-1] - old[-1]).max(axis=-1)  # (B, T)
+    for old_state, new_state in zip(old, new, strict=True):
+        assert_close(new_state[:, :position], old_state[:, :position], "a token changes earlier ones", tolerance=0)
+    differences = np.abs(new[-1] - old[-1]).max(axis=-1)  # (B, T)
     assert real[:, position].any()
-    assert (moved[:, position:][real[:, position:]] > 1e-5).all(), "a token does not see an earlier one"
+    assert (differences[:, position:][real[:, position:]] > 1e-5).all(), "a token does not see an earlier one"
 
 
 def check_training(family: Family, eager: bool | None = None) -> None:
-    """Check that a step moves every trainable weight, and is the same eagerly and under `jit_compile=True`.
+    """Check that a training step changes every trainable weight, and that eager and compiled steps agree.
 
-    One sequence is all padding, whose gradients must be finite, too. On JAX an eager step takes most of a minute and is
-    left out by default: `check_task_backends` compares JAX's compiled step with TensorFlow's.
+    One sequence is only padding; its gradients must also be finite.
+
+    Args:
+        family: the family.
+        eager: whether to take an eager step; by default not on JAX, where it takes most of a minute, and
+            `check_task_backends` compares the compiled step with TensorFlow's.
     """
-    (features, real), rng = _features(family), np.random.default_rng(SEED)
+    features, real = _features(family)
+    rng = np.random.default_rng(SEED)
     _blank(features, 0)
     shape = (*real.shape, family.tiny.hidden_dim)
     targets = [rng.normal(size=shape), rng.normal(size=(shape[0], shape[2]))]
@@ -175,20 +187,21 @@ def check_training(family: Family, eager: bool | None = None) -> None:
 
 
 def check_seed(family: Family) -> None:
-    """`keras.utils.set_random_seed` makes weights and dropout reproducible."""
-    config, runs = {**tiny_backbone(family).get_config(), "dropout": 0.3}, []
+    """Check that `keras.utils.set_random_seed` makes initial weights and dropout reproducible."""
+    config = {**tiny_backbone(family).get_config(), "dropout": 0.3}
+    runs = []
     features = {name: ops.convert_to_tensor(v) for name, v in _features(family)[0].items()}
     for _ in range(2):
         keras.utils.set_random_seed(SEED)
         backbone = family.backbone(**config)
-        noisy = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
-        runs.append([ops.convert_to_numpy(array) for array in noisy])
+        pooled = [backbone(features, training=True)["pooled_output"] for _ in range(2)]
+        runs.append([ops.convert_to_numpy(array) for array in pooled])
     assert_close(runs[1], runs[0], "the same seed twice")
     assert np.abs(runs[0][0] - runs[0][1]).max() > 1e-3, "dropout repeats its mask"
 
 
 def check_backbone_files(family: Family) -> None:
-    """Check that a `.keras` file and a preset restore the backbone bit by bit."""
+    """Check that a `.keras` file and a preset restore the backbone exactly."""
     backbone = tiny_backbone(family)
     with tempfile.TemporaryDirectory() as folder:
         backbone.save(f"{folder}/backbone.keras")
@@ -201,7 +214,7 @@ def check_backbone_files(family: Family) -> None:
 
 
 def check_functional_model(family: Family) -> None:
-    """Check that a functional model over all outputs stays the same when cloned, read from JSON, or loaded."""
+    """Check that copies of a functional model by Keras (cloned, from JSON, loaded) compute the same."""
     assert_copies_agree(tiny_backbone(family), _features(family)[0])
 
 
@@ -215,7 +228,7 @@ def _task_batch(task: Task) -> tuple[Tensors, ...]:
 
 
 def check_task_predictions(task_class: type[Task], family: Family) -> None:
-    """Raw texts get the same predictions in any order and batch size; `answers` is the method of its name."""
+    """Check that predictions do not depend on order and batch size, and that `answers` is a method of the task."""
     answers = task_class.answers
     if answers is not Task.answers:
         name = answers.__name__
@@ -223,39 +236,42 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
     task = tiny_task(task_class, family)
     x, _ = tiny_examples(task, 11)
     expected = task.predict(x, batch_size=11, verbose=0)
-    backwards = task.predict(x[::-1], batch_size=4, verbose=0)
-    assert_close(keras.tree.map_structure(lambda array: array[::-1], backwards), expected, "predictions by batch")
+    reverse = task.predict(x[::-1], batch_size=4, verbose=0)
+    assert_close(keras.tree.map_structure(lambda array: array[::-1], reverse), expected, "predictions by batch")
     assert {len(array) for array in keras.tree.flatten(expected)} == {len(x)}
 
 
 def check_task_input_names(task_class: type[Task], family: Family) -> None:
-    """Check that inputs of other models change no bit, and names that no model has are refused."""
+    """Check that inputs of other models do not change the outputs, and unknown names raise an error."""
     task = tiny_task(task_class, family)
     _check_input_names(task, _task_batch(task)[0])
 
 
 def check_task_functional_model(task_class: type[Task], family: Family) -> None:
-    """Check that a functional model over all outputs stays the same when cloned, read from JSON, or loaded."""
+    """Check that copies of a functional model by Keras (cloned, from JSON, loaded) compute the same."""
     task = tiny_task(task_class, family)
     assert_copies_agree(task, _task_batch(task)[0])
 
 
 def check_task_training(task_class: type[Task], family: Family) -> None:
-    """Check that a step moves every trainable weight, and is the same eagerly and under `jit_compile=True`."""
-    batch, eager = _task_batch(tiny_task(task_class, family)), not compiles_each_operation()
+    """Check that a training step changes every trainable weight, and that eager and compiled steps agree."""
+    batch = _task_batch(tiny_task(task_class, family))
+    eager = not compiles_each_operation()
     _check_step(lambda: tiny_task(task_class, family), "auto", *batch, eager=eager)
 
 
 def check_task_fit(task_class: type[Task], family: Family) -> None:
-    """`fit` on raw texts lowers the loss, and repeats itself exactly from the same start."""
+    """Check that `fit` on raw texts lowers the loss, and that a second run from the same state has the same losses."""
     task = tiny_task(task_class, family)
     x, y = tiny_examples(task, 8)
-    # SGD tests as much of `fit` as Adam, whose update takes most of a step on so small a model.
+    # SGD, since Adam's update would take most of the time of a step on such a small model.
     task.compile(keras.optimizers.SGD(0.1, global_clipnorm=1.0))
     task.optimizer.build(task.trainable_variables)
-    x, y = 2 * list(x), None if y is None else 2 * list(y)
+    x = 2 * list(x)
+    y = None if y is None else 2 * list(y)
     variables = [*task.variables, *task.optimizer.variables]
-    start, losses = [np.array(ops.convert_to_numpy(variable)) for variable in variables], []
+    start = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+    losses = []
     for _ in range(2):
         for variable, value in zip(variables, start, strict=True):
             variable.assign(value)
@@ -266,9 +282,9 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_files(task_class: type[Task], family: Family) -> None:
-    """Check that a `.keras` file and a preset restore the task with its head and vocabulary, bit by bit.
+    """Check that a `.keras` file and a preset restore the task exactly, with its head and vocabulary.
 
-    The constructor compiles the task; loaded with `compile=False` it has no optimizer.
+    A task is compiled by its constructor, but has no optimizer if it is loaded with `compile=False`.
     """
     task = tiny_task(task_class, family)
     assert task.compiled, f"The constructor of {task_class.__name__} must end with `self.compile()`."
@@ -287,23 +303,23 @@ def check_task_files(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_resume(task_class: type[Task], family: Family) -> None:
-    """Check that a `.keras` file restores the optimizer, so that training continues as if it had not stopped."""
-    task, batch = tiny_task(task_class, family), _task_batch(tiny_task(task_class, family))
-    task.compile(run_eagerly=not compiles_each_operation())  # quicker for two steps
+    """Check that training continues exactly from a `.keras` file, which also restores the optimizer."""
+    task = tiny_task(task_class, family)
+    batch = _task_batch(tiny_task(task_class, family))
+    task.compile(run_eagerly=not compiles_each_operation())  # faster for two steps
     task.train_on_batch(*batch)
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
-        saved = keras.saving.load_model(Path(folder, "task.keras"))
-    assert_close(_weights(saved), _weights(task), "weights after loading", tolerance=0)
-    assert_close(saved.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
-    assert_close(_weights(saved), _weights(task), "weights after the step after loading")
+        loaded = keras.saving.load_model(Path(folder, "task.keras"))
+    assert_close(_weights(loaded), _weights(task), "weights after loading", tolerance=0)
+    assert_close(loaded.train_on_batch(*batch), task.train_on_batch(*batch), "the step after loading", tolerance=0)
+    assert_close(_weights(loaded), _weights(task), "weights after the step after loading")
 
 
 def check_task_backends(task_class: type[Task], family: Family) -> None:
-    """Check that a `.keras` file trains and predicts the same on TensorFlow and JAX, if both are there.
+    """Check that a `.keras` file trains and predicts the same on TensorFlow and JAX, if both are installed.
 
-    The inputs are compared first: a failure names the first of them that differs, or what differs although they are
-    equal.
+    Inputs are compared first, so that a failure shows whether they differ or results differ for equal inputs.
     """
     other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
     if importlib.util.find_spec(other) is None:
@@ -312,20 +328,20 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     with tempfile.TemporaryDirectory() as folder:
         task.save(Path(folder, "task.keras"))
         ask_other_backend(other, [folder, task_class.__module__, family.backbone.__module__])
-        theirs = dict(np.load(Path(folder, "results.npz")))
-    for name, ours in train_and_predict(task).items():
+        other_results = dict(np.load(Path(folder, "results.npz")))
+    for name, result in train_and_predict(task).items():
         what = f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED)"
-        if name.startswith("input"):  # without padding: each backend has widths of its own
-            common = tuple(map(slice, np.minimum(ours.shape, theirs[name].shape)))
-            assert_close(ours[common], theirs[name][common], what)
+        if name.startswith("input"):  # without padding, since padded lengths depend on the backend
+            common = tuple(map(slice, np.minimum(result.shape, other_results[name].shape)))
+            assert_close(result[common], other_results[name][common], what)
         else:
-            assert_close(ours, theirs[name], f"{what}, with equal inputs")
+            assert_close(result, other_results[name], f"{what}, with equal inputs")
 
 
 def check_task_export(task_class: type[Task], family: Family) -> None:
-    """Check that the exported model answers strings as the task does in Python, and token ids the same way.
+    """Check that an exported model returns the same answers as the task in Python, for strings and for token ids.
 
-    Passes for a task that cannot be exported.
+    The check passes for a task that cannot be exported.
     """
     if importlib.util.find_spec("tensorflow_text") is None or not task_class.served_outputs:
         return
@@ -334,70 +350,74 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
 
     from lmzoo.serving.warmup import read_warmup
 
-    task, texts = tiny_task(task_class, family), [f"{text} {family.mask_token or ''}" for text in tiny_texts()]
+    task = tiny_task(task_class, family)
+    texts = [f"{text} {family.mask_token or ''}" for text in tiny_texts()]
     with tempfile.TemporaryDirectory() as folder:
         task.export(Path(folder, "1"), verbose=False)
-        served = tf.saved_model.load(str(Path(folder, "1"))).signatures
-        serve = served["serving_default"]
-        named = serve.structured_input_signature[1]  # unordered
-        inputs = [name for name in ("text", "prompt", "choices", "question", "context") if name in named]
+        signatures = tf.saved_model.load(str(Path(folder, "1"))).signatures
+        serve = signatures["serving_default"]
+        specs = serve.structured_input_signature[1]  # unordered
+        inputs = [name for name in ("text", "prompt", "choices", "question", "context") if name in specs]
         x = texts if inputs == ["text"] else tiny_examples(task)[0]
         columns = [x] if len(inputs) == 1 else [list(column) for column in zip(*x, strict=True)]
-        # Examples may differ in their number of choices: shorter lists are padded with "".
+        # Examples may have different numbers of choices: shorter lists are padded with "".
         tensors = [tf.ragged.constant(c).to_tensor() if isinstance(c[0], list) else tf.constant(c) for c in columns]
-        found = serve(**dict(zip(inputs, tensors, strict=True)))
-        assert found.keys() == {*task.served_outputs, "truncated"}
-        found = {name: value.numpy() for name, value in found.items()}
+        outputs = serve(**dict(zip(inputs, tensors, strict=True)))
+        assert outputs.keys() == {*task.served_outputs, "truncated"}
+        outputs = {name: value.numpy() for name, value in outputs.items()}
         if inputs == ["text"]:
-            tokens = served["tokens"](**{k: tf.constant(v) for k, v in task.text_preprocessor(texts).items()})
-            for name in found.keys() & tokens.keys() if tokens.keys() >= {*task.served_outputs} else ():
-                assert_same(tokens[name].numpy(), found[name], f"served {name}")
-        warm = [served[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
-    assert {len(rows) for rows in warm} == {1, 4}, "requests to warm up with"
+            features = {name: tf.constant(values) for name, values in task.text_preprocessor(texts).items()}
+            token_outputs = signatures["tokens"](**features)
+            has_all = token_outputs.keys() >= {*task.served_outputs}
+            for name in outputs.keys() & token_outputs.keys() if has_all else ():
+                assert_same(token_outputs[name].numpy(), outputs[name], f"served {name}")
+        truncated = [signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
+    assert {len(rows) for rows in truncated} == {1, 4}, "requests to warm up with"
     if task_class.answers is not Task.answers:
-        assert_answers_agree(task, x, found)
+        assert_answers_agree(task, x, outputs)
 
 
 def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, eager: bool) -> keras.Model:
-    """Take a compiled step, compare it with an eager one if asked to, and return the compiled model."""
+    """Take a compiled training step, check it (against an eager step if `eager`), and return the compiled model."""
     results = []
     for arguments in (*[{"run_eagerly": True}] * eager, {"jit_compile": True}):
         model = build()
         model.compile(keras.optimizers.SGD(0.5), loss=loss, **arguments)
-        before = _weights(model)
+        old_weights = _weights(model)
         results.append((model.train_on_batch(*batch), _weights(model)))
     assert_close(results[-1], results[0], "a training step, compiled and eager", tolerance=1e-4)
     assert all(np.isfinite(array).all() for array in results[-1][1]), "a gradient is not finite"
-    trained = {id(weight) for weight in model.trainable_weights}
-    unmoved = [
+    trainable_ids = {id(weight) for weight in model.trainable_weights}
+    unchanged = [
         weight.path
-        for weight, was, now in zip(model.weights, before, results[-1][1], strict=True)
-        # A softmax ignores what is added to all scores of a query: the keys' bias has no gradient but noise.
-        if id(weight) in trained and np.array_equal(was, now) and not weight.path.endswith("key/bias")
+        for weight, old, new in zip(model.weights, old_weights, results[-1][1], strict=True)
+        # The bias of keys has no gradient but noise, since a softmax ignores what is added to all scores of a query.
+        if id(weight) in trainable_ids and np.array_equal(old, new) and not weight.path.endswith("key/bias")
         if not _is_unseen(model, weight, batch)
     ]
-    assert not unmoved, f"no gradient reaches {unmoved}"
+    assert not unchanged, f"no gradient reaches {unchanged}"
     return model
 
 
 def _is_unseen(model: keras.Model, weight: keras.Variable, batch: tuple[Tensors, ...]) -> bool:
     """Return whether the outputs depend on a weight but the loss does not.
 
-    That is so for a weight that adds the same to all logits of a softmax, such as the last layer's bias where the
-    softmax is over positions.
+    Such a weight adds the same number to all logits of a softmax, for example a bias before a softmax over positions.
     """
-    value, found = np.array(ops.convert_to_numpy(weight)), []
+    value = np.array(ops.convert_to_numpy(weight))
+    results = []
     for shift in (0.0, 0.5):
         weight.assign(value + np.float32(shift))
         model.reset_metrics()
-        found.append((model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"]))
+        results.append((model.predict_on_batch(batch[0]), model.test_on_batch(*batch, return_dict=True)["loss"]))
     weight.assign(value)
-    (outputs, loss), (shifted_outputs, shifted_loss) = found
+    (outputs, loss), (shifted_outputs, shifted_loss) = results
     arrays = zip(keras.tree.flatten(outputs), keras.tree.flatten(shifted_outputs), strict=True)
     return any(not np.allclose(*pair, atol=1e-3) for pair in arrays) and bool(np.isclose(loss, shifted_loss, rtol=1e-5))
 
 
 def _checks(prefix: str) -> Iterator[Callable[..., None]]:
+    """Iterate over the functions of this module whose names begin with `prefix`."""
     return (value for name, value in globals().items() if name.startswith(prefix))
 
 

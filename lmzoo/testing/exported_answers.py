@@ -1,4 +1,4 @@
-"""Compares the answers of an exported model with those of its task."""
+"""Comparison of an exported model's predictions with its task's predictions."""
 
 from __future__ import annotations
 
@@ -13,20 +13,25 @@ from lmzoo.common.tensor_types import Tensors
 if TYPE_CHECKING:
     from lmzoo.tasks.base.task import Task
 
-TOLERANCE = 1e-5  # between results in float32 that must be equal
+TOLERANCE = 1e-5  # absolute and relative, for float32 results that must agree
 
 
 def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarray]) -> None:
-    """Check that a signature of strings answered for the examples `x` as the task does in Python.
+    """Check that an exported signature and the task in Python return the same answers.
+
+    Args:
+        task: the exported task.
+        x: examples.
+        found: outputs of the signature for the examples, by name.
 
     Raises:
-        AssertionError: if a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
+        AssertionError: If a string differs, a number differs by more than 1e-5, or a row is not padded with "", 0 or
             -1.
     """
     answers = task.answers(x)
     for name in task.served_outputs:
         assert len(found[name]) == len(answers), f"{len(found[name])} of {len(answers)} rows of {name}"
-        if name == "probabilities":  # which answers in Python do not have
+        if name == "probabilities":  # not part of the answers in Python
             continue
         for row, answer in zip(found[name], answers, strict=True):
             dicts = [a["text" if name == "answer" else name] for a in _dicts(answer)]
@@ -37,7 +42,7 @@ def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarr
 
 
 def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
-    """Check that strings are equal and numbers close."""
+    """Check that arrays of strings are equal, or arrays of numbers close; `what` describes them in the message."""
     if actual.dtype == object:
         texts = [[t.decode() if isinstance(t, bytes) else t for t in array.ravel()] for array in (actual, expected)]
         assert texts[0] == texts[1], what
@@ -46,14 +51,14 @@ def assert_same(actual: np.ndarray, expected: np.ndarray, what: str) -> None:
 
 
 def assert_close(actual: Tensors, expected: Tensors, what: str, tolerance: float = TOLERANCE) -> None:
-    """Check that the numbers in trees of arrays are close; the message names the path of the first that is not."""
+    """Check that nested arrays are close; the message describes them by `what`, and the first mismatch by its path."""
     for (path, a), b in zip(keras.tree.flatten_with_path(actual), keras.tree.flatten(expected), strict=True):
-        named = ", ".join([what, *map(str, path)])
-        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=named)
+        name = ", ".join([what, *map(str, path)])
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
 def _dicts(answer: object) -> list[dict[str, Any]]:
-    """Return the dicts in a task's answer to one example, out of any lists around them."""
+    """Return the dicts in a task's answer to one example, which may be in nested lists."""
     if isinstance(answer, dict):
         return [answer]
-    return [found for part in answer for found in _dicts(part)] if isinstance(answer, list) else []
+    return [item for part in answer for item in _dicts(part)] if isinstance(answer, list) else []

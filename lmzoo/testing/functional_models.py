@@ -1,4 +1,4 @@
-"""Compares functional models that Keras has copied, read from JSON or loaded with the models they come from."""
+"""Comparison of functional models with their copies by Keras: cloned, built from JSON, or loaded."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lmzoo.testing.other_backend import compiles_each_operation
 
 
 def assert_copies_agree(model: keras.Model, features: Features) -> None:
-    """Check that copies of a model's graph, and of a functional model over all of its outputs, compute the same.
+    """Check that copies of a model, and of a functional model on top of its outputs, compute the same.
 
     Args:
-        model: a functional model.
-        features: its inputs.
+        model: functional model.
+        features: inputs of the model, by name.
 
     Raises:
         AssertionError: If a copy has other weights or outputs.
@@ -36,12 +36,12 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
             copy.set_weights(functional.get_weights())
         assert_close(_predict(copy, features), expected, f"{name} of a functional model")
     clone = keras.models.clone_model(model)
-    clone.set_weights(keras.Model(model.input, model.output).get_weights())  # those that the outputs depend on
+    clone.set_weights(keras.Model(model.input, model.output).get_weights())  # only weights that the outputs depend on
     assert_close(_predict(clone, features), _predict(model, features), "clone_model")
 
 
 def _on_top(output: Tensor) -> Tensor:
-    """Put a layer on an output: one with weights, if the output's width is known."""
+    """Apply a layer to an output, a `Dense` layer if the output's width is known."""
     layer = keras.layers.Rescaling(0.5) if output.shape[-1] is None else keras.layers.Dense(3)
     return layer(output)
 

@@ -1,4 +1,4 @@
-"""The checks of the conformance kit for layers."""
+"""Conformance checks of layers."""
 
 from __future__ import annotations
 
@@ -19,31 +19,34 @@ from lmzoo.testing.tiny import SEED
 
 DTYPE_POLICIES = ("float32", "float16", "bfloat16", "mixed_float16", "mixed_bfloat16")
 
-# From the name of a dtype policy to a new layer.
+# Function from the name of a dtype policy to a new layer.
 Build: TypeAlias = Callable[[str], keras.layers.Layer]
-# From the number of sequences to the arguments of a call: arrays, or lists, tuples and dicts of arrays.
+# Function from the number of sequences to the arguments of a call: arrays, or lists, tuples and dicts of arrays.
 Arguments: TypeAlias = Callable[[int], list[Any]]
 
-_BATCH = 3
+_BATCH_SIZE = 3
 
 
-def _symbols(arguments: list[Any], known: bool = False) -> list[Any]:
-    """Return symbolic inputs like some arrays, whose first axis has no length unless it is `known`."""
-    return keras.tree.map_structure(
-        lambda a: keras.Input(batch_shape=(a.shape[0] if known else None, *a.shape[1:]), dtype=str(a.dtype)), arguments
-    )
+def _symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[Any]:
+    """Return symbolic inputs like the arrays, whose first axis has no length unless `fixed_batch`."""
+
+    def make_input(array: np.ndarray) -> keras.KerasTensor:
+        batch = array.shape[0] if fixed_batch else None
+        return keras.Input(batch_shape=(batch, *array.shape[1:]), dtype=str(array.dtype))
+
+    return keras.tree.map_structure(make_input, arguments)
 
 
-def _built(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
-    """Build a layer with weights that are all random."""
+def _build_layer(build: Build, arguments: list[Any], policy: str = "float32") -> keras.layers.Layer:
+    """Build a layer with reproducible initial weights."""
     keras.utils.set_random_seed(SEED)
     layer = build(policy)
-    layer(*_symbols(arguments))
+    layer(*_symbolic_inputs(arguments))
     return layer
 
 
 def _compute(layer: Callable[..., Tensors], arguments: list[Any]) -> Tensors:
-    """Compute a layer's outputs; on JAX compiled as a whole, since each operation would be compiled separately."""
+    """Compute a layer's outputs; on JAX, compile the call, since eager code would compile each operation separately."""
     tensors = keras.tree.map_structure(ops.convert_to_tensor, arguments)
     if not compiles_each_operation():
         return layer(*tensors)
@@ -56,9 +59,9 @@ def _arrays(tensors: Tensors) -> list[np.ndarray]:
     return [ops.convert_to_numpy(ops.cast(x, "float32")) for x in keras.tree.flatten(tensors)]
 
 
-def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
-    """Return a model from inputs to the layer's outputs, whose dtypes contain `kinds`, and arrays as its inputs."""
-    inputs = _symbols(arguments)
+def _make_functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
+    """Return a model of the layer with all outputs whose dtypes contain `kinds`, and its inputs as arrays."""
+    inputs = _symbolic_inputs(arguments)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
     model.run_eagerly = not compiles_each_operation()
@@ -66,37 +69,37 @@ def _functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = ""
 
 
 def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:
-    """Check that declared shapes and dtypes are the computed ones, and numbers finite, in each dtype policy."""
-    values = arguments(_BATCH)
+    """Check that outputs have the declared shapes and dtypes, and are finite, in each dtype policy."""
+    values = arguments(_BATCH_SIZE)
     for policy in policies:
-        layer = _built(build, values, policy)
+        layer = _build_layer(build, values, policy)
         computed = _compute(layer, values)
         assert all(np.isfinite(array).all() for array in _arrays(computed)), f"{policy}: not finite"
-        for known in (False, True):
-            declared = layer(*_symbols(values, known))
+        for fixed_batch in (False, True):
+            declared = layer(*_symbolic_inputs(values, fixed_batch))
             keras.tree.assert_same_structure(declared, computed)
             for spec, tensor in zip(keras.tree.flatten(declared), keras.tree.flatten(computed), strict=True):
                 assert spec.dtype == keras.backend.standardize_dtype(tensor.dtype), policy
                 sizes = tuple(tensor.shape)
                 assert tuple(size or n for size, n in zip(spec.shape, sizes, strict=True)) == sizes, policy
-                assert None not in spec.shape or not known
+                assert None not in spec.shape or not fixed_batch
 
 
 def check_layer_config(build: Build, arguments: Arguments) -> None:
-    """Check that a layer made from its configuration as JSON has the same configuration, in each dtype policy."""
+    """Check that a layer restored from its configuration in JSON has the same configuration, in each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
-        stored = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
-        clone = keras.saving.deserialize_keras_object(stored)
+        config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
+        clone = keras.saving.deserialize_keras_object(config)
         assert type(clone) is type(layer)
         assert json.dumps(clone.get_config()) == json.dumps(layer.get_config()), policy
         assert clone.dtype_policy.name == layer.dtype_policy.name
 
 
 def check_layer_files(build: Build, arguments: Arguments) -> None:
-    """Check that a functional model of the layer computes the same after it was saved and loaded."""
-    layer = _built(build, arguments(_BATCH))
-    model, values = _functional(layer, arguments(_BATCH))
+    """Check that a functional model of the layer computes the same after saving and loading."""
+    layer = _build_layer(build, arguments(_BATCH_SIZE))
+    model, values = _make_functional(layer, arguments(_BATCH_SIZE))
     with tempfile.TemporaryDirectory() as folder:
         model.save(f"{folder}/layer.keras")
         loaded = keras.saving.load_model(f"{folder}/layer.keras")
@@ -105,48 +108,49 @@ def check_layer_files(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_masks(build: Build, arguments: Arguments) -> None:
-    """Check that masks may be bool or int, and that a mask of Keras on the first argument changes no number.
+    """Check that masks may be bool or int, and that a Keras mask on the first argument does not change the outputs.
 
-    Keras may warn that the layer does not pass its mask on.
+    Keras may warn that the layer does not support masking.
     """
-    values = arguments(_BATCH)
-    layer = _built(build, values)
+    values = arguments(_BATCH_SIZE)
+    layer = _build_layer(build, values)
     expected = _arrays(_compute(layer, values))
     integers = keras.tree.map_structure(lambda a: a.astype("int32") if a.dtype == bool else a, values)
     assert_close(_arrays(_compute(layer, integers)), expected, "masks of integers")
     first = values[0]
     if isinstance(first, np.ndarray) and first.ndim == 3 and first.dtype == "float32":
 
-        def masked(first: Any, *others: Any) -> Tensors:
-            return layer(keras.layers.Masking(mask_value=1e9)(first), *others)  # which masks nothing
+        def call_with_mask(first: Any, *rest: Any) -> Tensors:
+            return layer(keras.layers.Masking(mask_value=1e9)(first), *rest)  # the mask is True everywhere
 
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", ".*does not support masking")
-            assert_close(_arrays(_compute(masked, values)), expected, "an input with a mask of Keras")
+            assert_close(_arrays(_compute(call_with_mask, values)), expected, "an input with a mask of Keras")
 
 
 def check_layer_training(build: Build, arguments: Arguments) -> None:
-    """Check that a training step moves the weights of a layer, if it has any, and that all stay finite."""
-    layer = _built(build, arguments(_BATCH))
+    """Check that a training step changes the weights of a layer, if it has any, and that all stay finite."""
+    layer = _build_layer(build, arguments(_BATCH_SIZE))
     if not layer.trainable_weights:
         return
-    model, values = _functional(layer, arguments(_BATCH), "float")
+    model, values = _make_functional(layer, arguments(_BATCH_SIZE), "float")
     model.compile(keras.optimizers.SGD(0.01), loss="mse", run_eagerly=not compiles_each_operation())
-    before = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    old_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
     targets = [np.ones(x.shape, "float32") for x in keras.tree.flatten(model.predict_on_batch(values))]
     assert np.isfinite(model.train_on_batch(values, targets)).all()
-    after = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
-    assert all(np.isfinite(array).all() for array in after), "a gradient is not finite"
-    assert any((a != b).any() for a, b in zip(after, before, strict=True)), "no weight has moved"
+    new_weights = [ops.convert_to_numpy(weight) for weight in model.trainable_weights]
+    assert all(np.isfinite(array).all() for array in new_weights), "a gradient is not finite"
+    assert any((a != b).any() for a, b in zip(new_weights, old_weights, strict=True)), "no weight has moved"
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
-    """Check that an empty batch gives empty results, with all other axes as they are."""
-    layer = _built(build, arguments(_BATCH))
-    pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH))), strict=True)
+    """Check that an empty batch returns outputs that are empty along one axis and otherwise have the same shape."""
+    layer = _build_layer(build, arguments(_BATCH_SIZE))
+    pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True)
     for empty, full in pairs:
-        kept = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]
-        assert kept in ([], [0]), f"shape {empty.shape} for an empty batch, {full.shape} for {_BATCH} sequences"
+        changed_sizes = [m for m, n in zip(empty.shape, full.shape, strict=True) if m != n]
+        message = f"shape {empty.shape} for an empty batch, {full.shape} for {_BATCH_SIZE} sequences"
+        assert changed_sizes in ([], [0]), message
 
 
 LAYER_CHECKS: tuple[Callable[[Build, Arguments], None], ...] = (

@@ -1,4 +1,4 @@
-"""Trains a task and predicts with it in another process, since a process has only one backend."""
+"""Training and prediction with another backend, in a child process, since a process has only one backend."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ for line in sys.stdin:
 
 
 @functools.cache
-def _process_of(backend: str) -> subprocess.Popen[str]:
-    """Return a process of another backend; it is kept, since it takes long to start."""
+def _backend_process(backend: str) -> subprocess.Popen[str]:
+    """Start a process with another backend, and reuse it in later calls, since starting takes long."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -56,9 +56,12 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 
     Args:
         backend: "tensorflow" or "jax".
-        request: a folder with `task.keras`, to which `results.npz` is written, and modules to import before loading.
+        request: directory with `task.keras`, to which `results.npz` is written, then modules to import before loading.
+
+    Raises:
+        AssertionError: If the process ends or raises an error.
     """
-    process = _process_of(backend)
+    process = _backend_process(backend)
     assert process.stdin is not None
     assert process.stdout is not None
     print(json.dumps(request), file=process.stdin, flush=True)
@@ -68,21 +71,21 @@ def ask_other_backend(backend: str, request: list[str]) -> None:
 
 
 def train_and_predict(task: Task) -> dict[str, np.ndarray]:
-    """Return by name the inputs of a step, the predictions of a task before it, its losses, and the predictions after.
+    """Take a training step, and return its inputs, its losses, and the predictions before and after it, by name.
 
-    `check_task_training` compares compiled and eager steps; here each backend takes the kind that starts faster.
+    The step is compiled or eager, whichever starts faster on the backend; `check_task_training` compares both.
     """
     task.compile(keras.optimizers.SGD(0.5), run_eagerly=not compiles_each_operation())
     x, y = tiny_examples(task, 8)
-    options = BatchOptions(len(x), "given", (0, 0), training=True)  # as in the first step of `fit`
+    options = BatchOptions(len(x), "given", (0, 0), training=True)  # like the first step of `fit`
     features, *_ = next(iter(task.batches(read_inputs(x, y), options)[0].batches()))
-    found: dict[str, Any] = {"input": features, "prediction before the step": task.predict(x, verbose=0)}
+    results: dict[str, Any] = {"input": features, "prediction before the step": task.predict(x, verbose=0)}
     history = task.fit(x, y, batch_size=len(x), shuffle=False, verbose=0).history
-    found |= {name: np.array(values) for name, values in history.items() if name.endswith("loss")}
-    found["prediction after the step"] = task.predict(x, verbose=0)
-    return {", ".join(map(str, path)): np.asarray(array) for path, array in keras.tree.flatten_with_path(found)}
+    results |= {name: np.array(values) for name, values in history.items() if name.endswith("loss")}
+    results["prediction after the step"] = task.predict(x, verbose=0)
+    return {", ".join(map(str, path)): np.asarray(array) for path, array in keras.tree.flatten_with_path(results)}
 
 
 def compiles_each_operation() -> bool:
-    """Whether eager code starts more slowly than compiled code, as on JAX, where each operation compiles separately."""
+    """Return whether eager code compiles each operation separately, as on JAX, and so starts slowly."""
     return keras.backend.backend() == "jax"

@@ -1,4 +1,4 @@
-"""Models, texts and examples small enough for tests; `lmzoo.testing` offers them."""
+"""Tiny models, texts and examples for tests."""
 
 from __future__ import annotations
 
@@ -35,21 +35,25 @@ SEED = 1709
 
 
 def public_tasks() -> list[type[Task]]:
-    """Return the tasks in `lmzoo.models`, without their base."""
+    """Return the task classes in `lmzoo.models`, except their base class."""
     classes = (getattr(models, name) for name in models.__all__)
     return [cls for cls in classes if issubclass(cls, Task) and cls is not Task]
 
 
 def tiny_preprocessor(family: Family) -> Preprocessor:
-    """Return a preprocessor whose vocabulary, of the size in `family.tiny`, is special tokens, `WORDS` and fillers."""
+    """Return a preprocessor with the vocabulary size of `family.tiny`: special tokens, `WORDS` and fillers."""
     tokenizer = family.tokenizer.of_words(WORDS, family.tiny.vocabulary_size, **family.special_tokens)
     return Preprocessor(tokenizer, family.packing, getattr(family.tiny, "max_sequence_length", 67))
 
 
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
-    """Return a backbone of the configuration `family.tiny`, without dropout, with random weights everywhere.
+    """Return a backbone with the configuration `family.tiny`, random weights and no dropout.
 
-    It sets the random seed, so that all calls return the same weights. `overrides` are constructor arguments to change.
+    It sets the random seed, so that all calls return the same weights.
+
+    Args:
+        family: the family.
+        **overrides: constructor arguments to change.
     """
     require(isinstance(family, Family), "family", "a record of a family, such as `families()['bert']`", family)
     keras.utils.set_random_seed(SEED)
@@ -59,12 +63,18 @@ def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
 
 
 def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
-    """Return a task on a tiny backbone, with the classes `LABELS` or a vocabulary of all but three `WORDS`, if any."""
+    """Return a task on a tiny backbone, with the classes `LABELS` if the task has classes.
+
+    Args:
+        task_class: class of the task.
+        family: the family.
+        **arguments: constructor arguments of the task to change.
+    """
     parameters = inspect.signature(task_class).parameters
     defaults: dict[str, Any] = {
         "vocabulary": [*WordTokenizer.special_tokens, *WORDS[:-3]],
-        "max_question_length": 31,  # sequences are short: contexts need room
-        "max_new_tokens": 7,  # prompts need room, too
+        "max_question_length": 31,  # sequences are short, and contexts need room
+        "max_new_tokens": 7,  # sequences are short, and prompts need room
     }
     arguments = {**{name: value for name, value in defaults.items() if name in parameters}, **arguments}
     if "num_classes" in parameters and not {"num_classes", "labels"} & arguments.keys():
@@ -73,39 +83,41 @@ def tiny_task(task_class: type[Task], family: Family, **arguments: Any) -> Task:
 
 
 def tiny_texts(count: int = 7) -> list[str]:
-    """Return texts of two to nine of `WORDS`."""
+    """Return texts of two to nine random `WORDS`."""
     rng = np.random.default_rng(SEED)
     return [" ".join(rng.choice(WORDS, rng.integers(2, 10))) for _ in range(count)]
 
 
 def randomize(model: keras.Model) -> None:
-    """Make every trainable weight random, including those that start as 0 or 1."""
+    """Add random numbers to every trainable weight, since some start as 0 or 1."""
     rng = np.random.default_rng(SEED)
     for variable in model.trainable_variables:
         variable.assign(ops.convert_to_numpy(variable) + rng.normal(scale=0.1, size=variable.shape))
 
 
 def _second_word(text: str) -> dict[str, Any]:
+    """Return the second word of a text as an answer in SQuAD's format."""
     words = text.split()
     return {"text": words[1], "answer_start": len(words[0]) + 1}
 
 
-def _with_good(i: int) -> list[str]:
-    """Return two to four choices, "good" at index i mod 2."""
-    others = ["dull", "a plot", "bad ."][: 1 + i % 3]
-    return [*others[: i % 2], "good", *others[i % 2 :]]
+def _make_choices(i: int) -> list[str]:
+    """Return two to four choices, with "good" at index i mod 2."""
+    wrong = ["dull", "a plot", "bad ."][: 1 + i % 3]
+    return [*wrong[: i % 2], "good", *wrong[i % 2 :]]
 
 
 def _halves(words: list[str]) -> tuple[str, str]:
+    """Return two texts, of every other word."""
     return " ".join(words[::2]), " ".join(words[1::2])
 
 
-# For each class of tasks a function from texts to what `fit` takes as `x` and `y`.
+# Functions from texts to `x` and `y` of `fit`, by class of tasks.
 _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
     # Each document has enough words to fill a batch.
     BidirectionalLM: lambda texts: ([[*texts[i:], *texts[:i]][:5] for i in range(len(texts))], None),
     MultipleChoice: lambda texts: (
-        [(t, _with_good(i)) for i, t in enumerate(texts)],
+        [(t, _make_choices(i)) for i, t in enumerate(texts)],
         [i % 2 for i in range(len(texts))],
     ),
     # Documents of two sentences to `fit`, pairs to `predict`.
@@ -119,12 +131,12 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
 
 
 def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
-    """Return small inputs for a task, and their labels or None: what its `fit` takes.
+    """Return small inputs and labels (or None) for the `fit` method of a task.
 
-    A task that is not one of lmzoo's gets texts, and class numbers below 3 if it needs labels.
+    A task of another package gets texts, and class indices below 3 if it needs labels.
     """
     texts = tiny_texts(count)
-    if isinstance(task, MaskedLM):  # which predicts at masks
+    if isinstance(task, MaskedLM):  # predicts at mask tokens
         texts = [f"{text} {task.text_preprocessor.tokenizer.mask_token}" for text in texts]
     for cls, make in _EXAMPLES.items():
         if isinstance(task, cls):

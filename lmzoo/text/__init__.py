@@ -10,6 +10,7 @@ from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.bpe import BytePairTokenizer
 from lmzoo.text.tokenizers.character_pairs import CharacterPairTokenizer
 from lmzoo.text.tokenizers.characters import CharacterTokenizer, batch_to_ids
+from lmzoo.text.tokenizers.deberta_sentencepiece import DebertaV3Tokenizer
 from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
@@ -26,6 +27,7 @@ __all__ = [
     "BytePairTokenizer",
     "CharacterPairTokenizer",
     "CharacterTokenizer",
+    "DebertaV3Tokenizer",
     "Encoded",
     "EncodedChoices",
     "EncodedTexts",

@@ -1,4 +1,4 @@
-"""Assigns the tokens of a text to its words, by the characters that both came from."""
+"""Alignment of the tokens of a text with its words, by character offsets."""
 
 from __future__ import annotations
 
@@ -11,35 +11,37 @@ from lmzoo.text.tokenizers.tokenizer import TokenSpan
 
 
 def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[TokenSpan]) -> tuple[np.ndarray, np.ndarray]:
-    """Return the tokens of each word of a text.
+    """Return the tokens of each word of a text, aligned by character offsets.
 
-    A token belongs to the word that contains most of its characters, the first one on ties. A word to which no token
-    belongs shares the tokens that cover part of it. For BERT "can't" is "can", "'", "t": the word "ca" has the first of
-    them, "n't" the others. If "can't" were one token, both words would have it.
+    A token belongs to the word that contains most of its characters, the first one on ties. A word without tokens
+    shares the tokens that cover a part of it. For example, BERT splits "can't" into "can", "'" and "t": the word "ca"
+    has the first token, and "n't" the other two. If "can't" were one token, both words would have it.
 
     Args:
-        words: `(word, start, end)`, in order, without overlaps; see `lmzoo.text.word_splitting.split_words`.
-        spans: the tokens of the same text; see `Tokenizer.tokenize_with_offsets`.
+        words: list of `(word, start, end)`, in order, without overlaps, as from
+            `lmzoo.text.word_splitting.split_words`.
+        spans: list of `TokenSpan`, the tokens of the same text from `Tokenizer.tokenize_with_offsets`.
 
     Returns:
-        Two int64 (n,): indices of words, rising, and of the tokens that belong to them. Words without characters, or
+        Two int64 (n,): rising indices of words, and of the tokens that belong to them. Words without characters, or
         whose characters the tokenizer drops, are not among them.
     """
-    starts, ends = [start for _, start, _ in words], [end for _, _, end in words]
-    owned: dict[int, list[int]] = {}
-    shared: dict[int, list[int]] = {}
+    starts = [start for _, start, _ in words]
+    ends = [end for _, _, end in words]
+    own_tokens: dict[int, list[int]] = {}
+    shared_tokens: dict[int, list[int]] = {}
     for index, span in enumerate(spans):
-        touched = range(bisect_right(ends, span.start), bisect_left(starts, span.end))
-        covered = {w: min(ends[w], span.end) - max(starts[w], span.start) for w in touched}
-        if not covered or not (most := max(covered.values())):
+        word_range = range(bisect_right(ends, span.start), bisect_left(starts, span.end))
+        overlaps = {w: min(ends[w], span.end) - max(starts[w], span.start) for w in word_range}
+        if not overlaps or not (longest := max(overlaps.values())):
             continue
-        owner = next(w for w, count in covered.items() if count == most)
-        owned.setdefault(owner, []).append(index)
-        for w, count in covered.items():
+        owner = next(w for w, count in overlaps.items() if count == longest)
+        own_tokens.setdefault(owner, []).append(index)
+        for w, count in overlaps.items():
             if count and w != owner:
-                shared.setdefault(w, []).append(index)
-    of_word = shared | owned
+                shared_tokens.setdefault(w, []).append(index)
+    tokens_by_word = shared_tokens | own_tokens
     return (
-        np.array([w for w in sorted(of_word) for _ in of_word[w]], "int64"),
-        np.array([index for w in sorted(of_word) for index in of_word[w]], "int64"),
+        np.array([w for w in sorted(tokens_by_word) for _ in tokens_by_word[w]], "int64"),
+        np.array([index for w in sorted(tokens_by_word) for index in tokens_by_word[w]], "int64"),
     )

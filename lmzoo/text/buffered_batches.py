@@ -1,4 +1,4 @@
-"""Batches of examples that do not fit into memory: a part of them at a time is shuffled and sorted by length."""
+"""Batches of examples that do not fit into memory, shuffled and sorted by length within buffers."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ import numpy as np
 from lmzoo.common.tensor_types import Tensors
 from lmzoo.text.batching import LengthBatches, OrderedBatches, fitted_buckets
 
-# As for `LengthBatches`: the lengths of some sequences, and what makes batches of them.
+# Two arguments of `LengthBatches`: the lengths of the sequences of a buffer, and `make_batch`.
 Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Tensors]]
 
 
 class BufferedBatches(OrderedBatches):
-    """Batches like those of `LengthBatches`, of a buffer full of examples after another.
+    """Batches like those of `LengthBatches`, made from one buffer of examples after another.
 
     If one buffer holds all examples, the batches are the same.
 
     Args:
-        read: `(epoch, first) -> buffers`, iterates over lists of examples, beginning with the example number `first` of
-            an epoch. A list but the last of an epoch should fill whole batches.
-        encode: makes sequences of the examples of a buffer.
-        batch_size: int.
-        limit: int, the largest width.
-        order: see `LengthBatches`; it is the order within a buffer.
-        seed: ints.
-        count: returns the number of batches of an epoch; None to find it by encoding all examples.
-        described: returns more numbers and strings for `identity`.
-        compiled: see `fitted_buckets`.
+        read: callable `(epoch, first) -> buffers`, returns an iterator over lists of examples, from the example with
+            the index `first` of an epoch on. Each list except the last of an epoch should fill whole batches.
+        encode: callable that makes sequences of the examples of a buffer.
+        batch_size: int, sequences per batch.
+        limit: int, largest padded width.
+        order: str, order within a buffer: `"shuffle"`, `"sorted"`, `"given"` or `"streams"`, see `LengthBatches`.
+        seed: tuple of ints, seed of the order.
+        count: callable that returns the number of batches of an epoch; None to encode all examples to count them.
+        described: callable that returns further numbers and strings for `identity`.
+        compiled: bool, whether XLA compiles the model, see `fitted_buckets`.
     """
 
     def __init__(
@@ -45,18 +45,24 @@ class BufferedBatches(OrderedBatches):
         compiled: bool = True,
     ) -> None:
         super().__init__()
-        self.read, self.encode, self.count = read, encode, count
-        self.batch_size, self.limit, self.order, self.seed = batch_size, limit, order, seed
-        self.described, self.compiled = described, compiled
+        self.read = read
+        self.encode = encode
+        self.count = count
+        self.batch_size = batch_size
+        self.limit = limit
+        self.order = order
+        self.seed = seed
+        self.described = described
+        self.compiled = compiled
         self._buckets: list[int] = []
-        self._latest: tuple[tuple[int, int], Encoded] | None = None  # the buffer that was encoded last
+        self._latest: tuple[tuple[int, int], Encoded] | None = None  # the last encoded buffer, by epoch and index
         self._num_batches: int | None = None
-        self._start = {"step": 0, "epoch": 0, "example": 0, "buffer": 0}
-        self._places: dict[int, dict[str, int]] = {}  # where the buffers of `batches_from` begin, by their first steps
+        self._resume_at = {"step": 0, "epoch": 0, "example": 0, "buffer": 0}
+        self._places: dict[int, dict[str, int]] = {}  # start of each buffer of `batches_from`, by its first step
 
     @property
     def num_batches(self) -> int:
-        """Number of batches of an epoch, which is counted when it is first asked for."""
+        """Number of batches of an epoch, counted on first access."""
         if self._num_batches is None:
             self._num_batches = self.count() if self.count else sum(len(part) for _, part in self._buffers(0))
         return self._num_batches
@@ -67,66 +73,77 @@ class BufferedBatches(OrderedBatches):
             del part  # before the next one is made
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """See `Batches`. Without a place to begin at, all earlier examples are encoded again."""
-        done, epoch, example, buffer = (self._start[name] for name in ("step", "epoch", "example", "buffer"))
+        """Iterate endlessly over the batches of all epochs, from a step counted from the first epoch.
+
+        Unless `begin_at` has restored a place, all earlier examples are encoded again.
+        """
+        steps_done = self._resume_at["step"]
+        epoch = self._resume_at["epoch"]
+        example = self._resume_at["example"]
+        buffer = self._resume_at["buffer"]
         while True:
             for place, part in self._buffers(epoch, example, buffer):
-                self._places[done] = {"step": done, "epoch": epoch, **place}
-                if done + len(part) <= step:
-                    done += len(part)
+                self._places[steps_done] = {"step": steps_done, "epoch": epoch, **place}
+                if steps_done + len(part) <= step:
+                    steps_done += len(part)
                     continue
                 for batch in part.batches():
-                    done += 1
-                    if done > step:
+                    steps_done += 1
+                    if steps_done > step:
                         yield batch
                 del part  # before the next one is made
-            epoch, example, buffer = epoch + 1, 0, 0
+            epoch += 1
+            example = 0
+            buffer = 0
 
     def place(self, step: int) -> dict[str, int]:
-        """Return the beginning of the buffer that holds a step: its first step, epoch, first example, and number."""
-        begun = sorted(first for first in [*self._places] if first <= step)  # a copy: another thread may read on
-        for first in begun[:-1]:
+        """Return the start of the buffer that holds a step: its first step, epoch, first example, and index."""
+        starts = sorted(first for first in [*self._places] if first <= step)  # a copy: another thread may read on
+        for first in starts[:-1]:
             del self._places[first]
-        return self._places[begun[-1]] if begun else {}
+        return self._places[starts[-1]] if starts else {}
 
     def begin_at(self, place: dict[str, int]) -> None:
-        self._start = place or self._start
+        self._resume_at = place or self._resume_at
 
     def first(self) -> Encoded:
-        """Return the sequences of the first buffer of the first epoch, whose lengths decide on the widths.
+        """Return the encoded first buffer of the first epoch, whose lengths determine the padded widths.
 
         Raises:
-            ValueError: if there are no examples.
+            ValueError: If there are no examples.
         """
-        for some in self.read(0, 0):
-            return self._encoded(some, 0, 0)
+        for examples in self.read(0, 0):
+            return self._encoded(examples, 0, 0)
         raise ValueError("There are no examples: the stream is empty.")
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the first buffer, and what else is known of the examples; see `Batches`."""
+        """Return the identity of the first buffer, and `described` values of all examples; see `Batches`."""
         _, part = next(self._buffers(0))
         return {**part.identity(), **self.described()}
 
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
-        """Yield the buffers of an epoch from one of them on, each with its number and that of its first example."""
+        """Yield the buffers of an epoch from one of them on, each with its index and its first example's index."""
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
             buckets = fitted_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
             self._buckets = buckets if buckets[-1] >= self.limit else [*buckets, self.limit]
-        for some in self.read(epoch, example):
-            yield {"example": example, "buffer": number}, self._batches_of(some, epoch, number)
-            example, number = example + len(some), number + 1
+        for examples in self.read(epoch, example):
+            yield {"example": example, "buffer": number}, self._batches_of(examples, epoch, number)
+            example += len(examples)
+            number += 1
 
-    def _batches_of(self, some: Sequence[Any], epoch: int, number: int) -> LengthBatches:
-        lengths, make_batch = self._encoded(some, epoch, number)
+    def _batches_of(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
+        """Return the batches of one buffer of examples."""
+        lengths, make_batch = self._encoded(examples, epoch, number)
         # The first buffer has the seed that a list in memory has.
         seed = self.seed if number == 0 else (*self.seed, number)
         part = LengthBatches(lengths, make_batch, self.batch_size, self._buckets, self.order, seed)
         part.begin_epoch(epoch)
         return part
 
-    def _encoded(self, some: Sequence[Any], epoch: int, number: int) -> Encoded:
+    def _encoded(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
+        """Return the encoded buffer, encoding it unless it was the last one."""
         if self._latest is None or self._latest[0] != (epoch, number):
-            self._latest = None  # frees it before the next one is made
-            self._latest = ((epoch, number), self.encode(some))
+            self._latest = None  # free its memory before the next buffer is made
+            self._latest = ((epoch, number), self.encode(examples))
         return self._latest[1]

@@ -1,4 +1,4 @@
-"""Examples of a prompt and several choices: each choice is packed with the prompt into a sequence of its own."""
+"""Examples of a prompt and several choices; each choice is packed with the prompt into its own sequence."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from lmzoo.text.validate_text import Text, clean_columns, is_column, is_text
 
 @dataclass(frozen=True)
 class EncodedChoices(Encoded):
-    """Examples whose choices are packed sequences.
+    """Examples of a prompt and its choices; each pair of prompt and choice is a packed sequence.
 
     Attributes:
-        texts: the sequences of all choices, and last an empty sequence, which stands for a missing choice.
-        starts: int64 (n,), index of the sequence of each example's first choice; the others follow it.
+        texts: `EncodedTexts`, the sequences of all choices, and last an empty sequence for missing choices.
+        starts: int64 (n,), index of the sequence of each example's first choice; its other choices follow.
         counts: int64 (n,), number of choices of each example.
     """
 
@@ -30,22 +30,22 @@ class EncodedChoices(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), tokens of each example's longest sequence."""
+        """Number of tokens of each example's longest sequence: int64 (n,)."""
         return self.texts.lengths[self.rows()].max(axis=1, initial=0)
 
     def select(self, indices: Indices) -> EncodedChoices:
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return a table with a row for each of some examples, or for all: the indices of its choices' sequences.
+        """Return the indices of the choices' sequences, one row per example, for the examples given or for all.
 
         Returns:
-            Int64 (b, C), where C is the largest number of choices of all examples; missing choices are the empty
+            int64 (b, C), where C is the largest number of choices in all examples; missing choices point at the empty
             sequence.
         """
         choice = np.arange(self.counts.max(initial=0))  # (C,)
-        there = choice < self.counts[examples][:, None]  # (b, C)
-        return np.where(there, self.starts[examples][:, None] + choice, len(self.texts) - 1)
+        exists = choice < self.counts[examples][:, None]  # (b, C)
+        return np.where(exists, self.starts[examples][:, None] + choice, len(self.texts) - 1)
 
 
 def encode_choices(
@@ -53,9 +53,14 @@ def encode_choices(
 ) -> EncodedChoices:
     """Tokenize prompts and choices, and pack each choice with its prompt as a pair, without padding.
 
+    Args:
+        preprocessor: `lmzoo.text.Preprocessor`.
+        prompts: n texts.
+        choices: n lists of texts.
+
     Raises:
-        TypeError: naming the position of an entry that is not text.
-        ValueError: if `sequence_length` leaves no room for text.
+        TypeError: If an entry is not text; the message names its position.
+        ValueError: If `sequence_length` leaves no room for text.
 
     Example:
 
@@ -71,11 +76,11 @@ def encode_choices(
     names = ("prompts", *(f"choices[{i}]" for i in range(len(choices))))
     columns = dict(zip(names, (prompts, *choices), strict=True))
     prompts, *choices = clean_columns(columns, preprocessor.tokenizer.takes_words)
-    first = preprocessor.tokenizer.tokenize(prompts)
-    second = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
+    prompt_tokens = preprocessor.tokenizer.tokenize(prompts)
+    choice_tokens = preprocessor.tokenizer.tokenize([*itertools.chain.from_iterable(choices)])
     counts = np.array([*map(len, choices)], "int64")
-    repeated = [ids for ids, count in zip(first, counts.tolist(), strict=True) for _ in range(count)]
-    packed = preprocessor.pack(repeated, second)
+    repeated_prompts = [ids for ids, count in zip(prompt_tokens, counts.tolist(), strict=True) for _ in range(count)]
+    packed = preprocessor.pack(repeated_prompts, choice_tokens)
     texts = EncodedTexts(
         packed.token_ids,
         np.append(packed.sequence_splits, packed.sequence_splits[-1]),
@@ -86,13 +91,16 @@ def encode_choices(
 
 
 def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
-    """Split examples, `(prompt, choices)`, or a tuple of two columns, into their prompts and their choices.
+    """Split examples into their prompts and their choices.
+
+    Args:
+        x: list of pairs `(prompt, choices)`, or tuple of two columns.
 
     Raises:
-        TypeError: for a single example or anything else that is not a list, or naming an example whose choices are not
-            a list.
-        ValueError: for an entry that is not a pair, for columns of different lengths, or naming the first example
-            without choices.
+        TypeError: If `x` is a single example or not a list, or the choices of an example are not a list; the message
+            names the example.
+        ValueError: If an entry is not a pair, the columns differ in length, or an example has no choices; the message
+            names the first such example.
     """
     if is_text(x) or isinstance(x, dict) or not isinstance(x, Sequence):
         raise TypeError(f"Expected a list of examples (prompt, choices), got {type(x).__name__}: {x!r:.60}.")
@@ -107,17 +115,23 @@ def split_choices(x: Any) -> tuple[Sequence[Text], list[list[Text]]]:
         for position, example in enumerate(x):
             if not isinstance(example, (tuple, list)) or len(example) != 2:
                 raise ValueError(f"`x[{position}]` must be a pair (prompt, choices), got {example!r:.60}.")
-        prompts, choices = [example[0] for example in x], [example[1] for example in x]
-    # Ragged tensors of tf.data, and pandas' columns, become lists.
+        prompts = [example[0] for example in x]
+        choices = [example[1] for example in x]
+    # Ragged tensors of tf.data and columns of pandas become lists.
     prompts, choices = (column.to_list() if hasattr(column, "to_list") else column for column in (prompts, choices))
-    choices = [_listed(entry, position) for position, entry in enumerate(choices)]
+    choices = [_choices_as_list(entry, position) for position, entry in enumerate(choices)]
     if len(prompts) != len(choices):
         raise ValueError(f"Got {len(prompts)} prompts but {len(choices)} lists of choices.")
     return prompts, choices
 
 
-def _listed(choices: object, position: int) -> list[Text]:
-    """Return the choices of one example as a list."""
+def _choices_as_list(choices: object, position: int) -> list[Text]:
+    """Return the choices of one example as a list.
+
+    Raises:
+        TypeError: If they are not a list.
+        ValueError: If there are none.
+    """
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()
     if not isinstance(choices, (list, tuple)):

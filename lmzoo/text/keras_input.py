@@ -1,4 +1,4 @@
-"""Batches in the form in which Keras' trainers process them fastest."""
+"""Batches in the form that Keras' trainers process fastest."""
 
 from __future__ import annotations
 
@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 _ENDLESS = -1  # `tf.data.INFINITE_CARDINALITY`
-_AHEAD = 2  # batches that are made before they are needed
+_PREFETCHED_BATCHES = 2
 
 
 def keras_input(x: Any, start: int | None = None) -> Any:
-    """Convert `Batches` to what Keras' trainers process fastest on the current backend.
+    """Convert `Batches` to the type that Keras' trainers process fastest on the current backend.
 
-    On TensorFlow that is a `tf.data.Dataset`, see `stream` (Keras would infer shapes from the first two batches);
-    elsewhere the `PyDataset` itself. Anything else is returned as it is. With `start`, the step of `Batches` at which
-    to begin, the epochs follow one another without end.
+    On TensorFlow that is a `tf.data.Dataset` (see `stream`), since Keras would infer shapes from the first two batches
+    of a `PyDataset`; elsewhere it is the `PyDataset`.
+
+    Args:
+        x: `Batches`; anything else is returned unchanged.
+        start: int, the step to begin at; the epochs then follow one another without end. None for single passes.
     """
     if not isinstance(x, Batches):
         return x
@@ -41,11 +44,11 @@ def keras_input(x: Any, start: int | None = None) -> Any:
 
 
 def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
-    """Make batches in a thread of its own, two ahead, while the model computes others."""
+    """Yield batches that a thread makes two steps ahead, while the model computes."""
     with ThreadPoolExecutor(1, "batches") as pool:
-        waiting = deque(pool.submit(next, batches, None) for _ in range(_AHEAD))
-        while (batch := waiting.popleft().result()) is not None:
-            waiting.append(pool.submit(next, batches, None))
+        futures = deque(pool.submit(next, batches, None) for _ in range(_PREFETCHED_BATCHES))
+        while (batch := futures.popleft().result()) is not None:
+            futures.append(pool.submit(next, batches, None))
             yield batch
 
 
@@ -57,15 +60,18 @@ def stream(
 ) -> tf.data.Dataset:
     """Return a `tf.data.Dataset` over the batches that each call of `passes` yields.
 
-    Batches have equal structure and dtypes. `cardinality` is their number, or one of `tf.data`'s negative constants.
-    `like` begins a pass over similar batches that yields the first one sooner. Shapes are open, except with `fixed`,
-    where batches differ only in their number of sequences.
+    Args:
+        passes: callable that returns an iterator over the batches of a pass, all of one structure and the same dtypes.
+        cardinality: int, number of batches of a pass, or one of `tf.data`'s negative constants.
+        like: callable that returns an iterator over similar batches and yields its first one sooner than `passes`; None
+            for `passes`.
+        fixed: bool, whether batches differ only in their number of sequences. If not, all axes are open.
     """
     import tensorflow as tf
 
-    first = next((like or passes)())
+    example = next((like or passes)())
     signature = keras.tree.map_structure(
-        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), first
+        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), example
     )
     # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
     # released with the dataset. The partial can be referred to weakly, unlike a bound method.
@@ -73,16 +79,16 @@ def stream(
     dataset = tf.data.Dataset.from_generator(weakref.proxy(generator), output_signature=signature)
     if cardinality != tf.data.UNKNOWN_CARDINALITY:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(cardinality))
-    dataset = _made_ahead(dataset)
+    dataset = _prefetch(dataset)
     dataset.generator = generator
     return dataset
 
 
 def in_memory(batches: LengthBatches) -> tf.data.Dataset:
-    """Return a `tf.data.Dataset` over the batches of one pass, all made beforehand: see `LengthBatches.joined_batches`.
+    """Return a `tf.data.Dataset` over the batches of one pass, all made beforehand by `LengthBatches.joined_batches`.
 
-    No Python code runs between batches, and there is no generator to trace: that would take longer than a small model
-    takes for some hundred short texts.
+    No Python code runs between batches, and no generator is traced: tracing would take longer than a small model takes
+    for a few hundred short texts.
     """
     import tensorflow as tf
 
@@ -94,13 +100,14 @@ def in_memory(batches: LengthBatches) -> tf.data.Dataset:
             batches.batch_size, keras.tree.map_structure(lambda array: [None] * (array.ndim - 1), run)
         )
 
-    return _made_ahead(functools.reduce(tf.data.Dataset.concatenate, map(dataset_of, batches.joined_batches())))
+    return _prefetch(functools.reduce(tf.data.Dataset.concatenate, map(dataset_of, batches.joined_batches())))
 
 
-def _made_ahead(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def _prefetch(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Prefetch batches of a dataset, without autotuning."""
     import tensorflow as tf
 
-    # There is nothing to tune, and the thread for that would delay the end of a pass by seconds.
+    # Nothing needs tuning, and the tuning thread would delay the end of a pass by seconds.
     options = tf.data.Options()
     options.autotune.enabled = False
-    return dataset.prefetch(_AHEAD).with_options(options)
+    return dataset.prefetch(_PREFETCHED_BATCHES).with_options(options)

@@ -9,16 +9,16 @@ from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 
 def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
-    """Return bool, shaped like `ids`: which tokens are not special; the unknown token does not count as special."""
+    """Return whether each token may be masked, bool, like `ids`: special tokens may not, except the unknown token."""
     special = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
     return ~np.isin(ids, special)
 
 
 def find_masks(tokenizer: Tokenizer, encoded: EncodedTexts) -> tuple[np.ndarray, np.ndarray]:
-    """Return every mask token: the index of its sequence and its position there, two int64 (total,)."""
-    flat = np.flatnonzero(encoded.token_ids == tokenizer.mask_id)
-    sequence = np.searchsorted(encoded.sequence_splits, flat, side="right") - 1
-    return sequence, flat - encoded.sequence_splits[sequence]
+    """Return the sequence index and the position of every mask token: two int64 (total,)."""
+    flat_positions = np.flatnonzero(encoded.token_ids == tokenizer.mask_id)
+    sequence = np.searchsorted(encoded.sequence_splits, flat_positions, side="right") - 1
+    return sequence, flat_positions - encoded.sequence_splits[sequence]
 
 
 def mask_positions(tokenizer: Tokenizer, encoded: EncodedTexts) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Choice and corruption of tokens for masked language modeling."""
+"""Token selection and corruption for masked language modeling."""
 
 from __future__ import annotations
 
@@ -14,26 +14,27 @@ from lmzoo.common.arguments import is_integer, is_number, require
 class Masking:
     """BERT's masking (Devlin et al., 2019, section 3.1), by default dynamic as in RoBERTa (Liu et al., 2019).
 
-    In a sequence of n tokens, `max(1, round(n · probability))` are predicted. Each is replaced by the mask token with
-    probability 0.8, by a token drawn uniformly from the whole vocabulary, special tokens included, with 0.1, and left
-    unchanged with 0.1; `masked` and `random` are these shares. That is what BERT's code does. RoBERTa's also predicts
-    the tokens at the ends of sequences and sentences, and never draws an id below 4; here all families follow BERT.
+    In a sequence of n tokens, `max(1, round(n · probability))` are predicted. By default each is replaced by the mask
+    token with probability 0.8 and by a token drawn uniformly from the whole vocabulary, including special tokens, with
+    probability 0.1; otherwise it is unchanged. This is the rule of BERT's code. RoBERTa's code also predicts the tokens
+    at the ends of sequences and sentences, and never draws an id below 4; here all families follow BERT.
 
     Attributes:
-        probability: share of positions to predict; special tokens count in n but are never chosen.
-        whole_word: whether to choose all tokens of a word together; a word that would exceed the number is skipped.
-        ngram: maximum number of neighboring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k words
-            with a probability proportional to 1/k, fewer if they would exceed the number, none if one of them has been
-            chosen already. Needs `whole_word`.
+        probability: float, fraction of positions to predict; special tokens count in n but are never chosen.
+        whole_word: bool, whether to choose all tokens of a word together; a word that would exceed the number is
+            skipped.
+        ngram: int, maximum number of neighboring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k
+            words with a probability proportional to 1/k, fewer if they would exceed the number, none if one of them has
+            been chosen already. Needs `whole_word`.
         rounding: "nearest", with halves to even, or "random", up or down such that the average is exact, as in
             RoBERTa's code.
-        dynamic: whether each batch is masked again. If not, a sequence is masked in the same way each time, as in
-            BERT's own code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
-        masked: share of the chosen tokens that the mask token replaces, 0.8 in BERT.
-        random: share of them that a random token replaces, 0.1 in BERT. The others stay.
+        dynamic: bool, whether each batch is masked again. If not, a sequence is masked in the same way each time, as in
+            BERT's code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
+        masked: float, fraction of the chosen tokens to replace by the mask token, 0.8 in BERT.
+        random: float, fraction of the chosen tokens to replace by a random token, 0.1 in BERT. The rest stay.
 
     Raises:
-        ValueError: for an `ngram` below 1 or without `whole_word`, an unknown `rounding`, or shares above 1.
+        ValueError: If `ngram` is below 1 or lacks `whole_word`, `rounding` is unknown, or the fractions exceed 1.
 
     Example:
 
@@ -73,13 +74,13 @@ class Masking:
         word_starts: np.ndarray,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Choose positions to predict. Equal draws give equal positions, however wide the padding.
+        """Choose the positions to predict; the width of the padding does not change the choice.
 
         Args:
-            candidates: bool (B, T), where a token may be chosen.
-            lengths: int (B,), tokens of each sequence, special tokens included.
-            word_starts: bool (B, T), where a token begins a word.
-            rng: source of randomness.
+            candidates: bool (B, T), tokens that may be chosen.
+            lengths: int (B,), tokens of each sequence, including special tokens.
+            word_starts: bool (B, T), tokens that begin a word.
+            rng: numpy generator, source of randomness.
 
         Returns:
             `positions` int32 (B, M), rising and padded with 0, and `chosen` bool (B, M), false at padding; M is
@@ -88,15 +89,16 @@ class Masking:
         slots = self.slots(candidates.shape[1])
         exact = lengths * self.probability  # (B,)
         rounded = np.floor(exact + rng.random(len(exact))) if self.rounding == "random" else np.rint(exact)
-        wanted = np.maximum(1, rounded.astype("int64"))  # (B,)
+        counts = np.maximum(1, rounded.astype("int64"))  # (B,)
         if self.whole_word:
-            rows = zip(candidates, word_starts, wanted, strict=True)
+            rows = zip(candidates, word_starts, counts, strict=True)
             picked = np.stack([_pick_words(*row, self.ngram, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
-            noise[candidates] = rng.random(np.count_nonzero(candidates))  # not at padding: the width decides nothing
+            # Nothing is drawn for padding, so that the padded width has no influence.
+            noise[candidates] = rng.random(np.count_nonzero(candidates))
             rank = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
-            picked = (rank < wanted[:, None]) & candidates
+            picked = (rank < counts[:, None]) & candidates
         # Stable sort of "not picked": the picked positions first, in rising order.
         positions = np.argsort(~picked, axis=1, kind="stable")[:, :slots]  # (B, M)
         chosen = np.take_along_axis(picked, positions, axis=1)
@@ -105,7 +107,7 @@ class Masking:
     def corrupt(
         self, targets: np.ndarray, chosen: np.ndarray, mask_id: int, vocabulary_size: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """Return the tokens that replace `targets` at the chosen positions, int (B, M)."""
+        """Return the tokens that replace `targets` at the chosen positions: int (B, M)."""
         count = np.count_nonzero(chosen)
         draw = rng.random(count)
         random_ids = rng.integers(vocabulary_size, size=count)
@@ -117,45 +119,52 @@ class Masking:
 
 
 def _pick_words(
-    candidates: np.ndarray, starts: np.ndarray, wanted: int, ngram: int, rng: np.random.Generator
+    candidates: np.ndarray, starts: np.ndarray, count: int, ngram: int, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return bool (T,): the tokens of words in random order, without words that no longer fit."""
-    places = np.flatnonzero(candidates)
+    """Return the tokens of randomly chosen words, at most `count` of them: bool (T,)."""
+    positions = np.flatnonzero(candidates)
     picked = np.zeros(len(candidates), bool)
-    if not len(places):
+    if not len(positions):
         return picked
     # A continuation begins a group of its own if no candidate precedes it.
-    apart = np.diff(places, prepend=-2) != 1
-    first = np.flatnonzero(starts[places] | apart)  # (words,)
+    is_apart = np.diff(positions, prepend=-2) != 1
+    first = np.flatnonzero(starts[positions] | is_apart)  # (words,)
     order = rng.permutation(len(first))
     # Word i is `places[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
-    bounds, taken, left = [*first.tolist(), len(places)], [False] * len(first), wanted
-    together = _draw_lengths(apart[first], ngram, rng).tolist() if ngram > 1 else None
+    bounds = [*first.tolist(), len(positions)]
+    is_picked = [False] * len(first)
+    remaining = count
+    num_words = _draw_lengths(is_apart[first], ngram, rng).tolist() if ngram > 1 else None
     for index in order.tolist():
-        last = index + (together[index] if together else 1)
-        while bounds[last] - bounds[index] > left:
+        last = index + (num_words[index] if num_words else 1)
+        while bounds[last] - bounds[index] > remaining:
             last -= 1
-        if last == index or any(taken[index:last]):
+        if last == index or any(is_picked[index:last]):
             continue
-        taken[index:last] = [True] * (last - index)
-        picked[places[bounds[index] : bounds[last]]] = True
-        left -= bounds[last] - bounds[index]
-        if not left:
+        is_picked[index:last] = [True] * (last - index)
+        picked[positions[bounds[index] : bounds[last]]] = True
+        remaining -= bounds[last] - bounds[index]
+        if not remaining:
             break
     return picked
 
 
 def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
-    """Return number of words to choose together, beginning at each word: k with a probability proportional to 1/k.
+    """Draw the number of words to choose together from each word on: k with a probability proportional to 1/k.
 
-    `apart`, bool (words,), says whether a word does not directly follow the one before: they are not chosen together.
-    `longest` is the largest k.
+    Args:
+        apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen
+            together.
+        longest: int, the largest k.
+        rng: numpy generator, source of randomness.
 
     Returns:
         int64 (words,), at most the number of words before the next one that is apart.
     """
     run = np.cumsum(apart)  # (words,)
-    room = np.minimum(longest, np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
-    weight = np.cumsum(1 / np.arange(1, longest + 1))  # (longest,)
-    drawn = 1 + np.searchsorted(weight, rng.random(len(run)) * weight[room - 1], side="right")
-    return np.minimum(drawn, room)
+    limits = np.minimum(longest, np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
+    cumulative_weights = np.cumsum(1 / np.arange(1, longest + 1))  # (longest,)
+    lengths = 1 + np.searchsorted(
+        cumulative_weights, rng.random(len(run)) * cumulative_weights[limits - 1], side="right"
+    )
+    return np.minimum(lengths, limits)

@@ -1,4 +1,4 @@
-"""Packs the token ids of one or two segments into one sequence with special tokens."""
+"""Packing of one or two segments with special tokens, and containers of encoded examples."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Self, TypeAlias
 import numpy as np
 
 Indices: TypeAlias = np.ndarray | Sequence[int]  # of integers, (m,)
-LAST_SEGMENT = 2  # the segment id of `Packing.last`
+LAST_SEGMENT = 2  # segment id of `Packing.last`
 
 
 @dataclass(frozen=True)
 class Packing:
-    """How a family joins segments: `start A end last`, or `start A between B end last`.
+    """A family's rule for joining segments: `start A end last`, or `start A between B end last`.
 
     Attributes:
-        start: token before the first segment; "" for none.
-        end: token after the last segment; "" for none.
-        between: tokens between two segments.
-        segments: whether the family distinguishes segments by `segment_ids`; `between` belongs to the first one.
-        last: token at the very end, a segment of its own, whose id is 2; "" for none.
-        zero_segments: whether the model takes `segment_ids` although its texts have no segments: they are all 0.
+        start: str, token before the first segment; "" for none.
+        end: str, token after the last segment; "" for none.
+        between: tuple of strings, tokens between two segments.
+        segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first one.
+        last: str, token at the very end, a segment with the id 2; "" for none.
+        zero_segments: bool, whether the model takes `segment_ids` that are all 0, since its texts have no segments.
 
     Example: see `Preprocessor`.
     """
@@ -37,18 +37,19 @@ class Packing:
 
     @property
     def closing(self) -> tuple[str, ...]:
-        """The tokens after the last segment."""
+        """Tokens after the last segment."""
         return tuple(filter(None, (self.end, self.last)))
 
     def overhead(self, pair: bool) -> int:
-        """Return number of special tokens in a sequence of one segment, or of a pair."""
+        """Return the number of special tokens in a sequence of a single segment, or of a pair."""
         return bool(self.start) + len(self.closing) + (len(self.between) if pair else 0)
 
 
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lengths (n,) after removing tokens from the longer segment's end, the second's on ties, to fit.
+    """Return the lengths of pairs truncated to `budget` tokens together, two int arrays (n,).
 
-    This is the closed form of the one-token-at-a-time loop of BERT's fine-tuning code; `budget` is for both together.
+    Tokens are removed from the end of the longer segment, or of the second one on ties. This is the closed form of the
+    one-token-at-a-time loop in BERT's fine-tuning code.
 
     Example:
 
@@ -66,33 +67,33 @@ def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np
 
 
 def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
-    """Return all `range(begin, begin + count)`, one after another: int64 (total,)."""
+    """Return the concatenation of `range(begin, begin + count)` for all `begins` and `counts`: int64 (total,)."""
     ends = np.cumsum(counts)
     return np.repeat(begins - ends + counts, counts) + np.arange(counts.sum())
 
 
 class Encoded(ABC):
-    """Tokenized examples, ready to be put into batches."""
+    """Tokenized examples, ready for batching."""
 
     @property
     @abstractmethod
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), the padded width that each example needs."""
+        """Padded width that each example needs: int64 (n,)."""
 
     @abstractmethod
     def select(self, indices: Indices) -> Self:
-        """Return the examples at int indices (m,), in the given order."""
+        """Return the examples at `indices`, int (m,), in that order."""
 
     def cut_before(self, index: int) -> int:
-        """Return the last place up to `index` where these can be cut in two without cutting an example."""
+        """Return the last index up to `index` at which the entries can be split without splitting an example."""
         return index
 
     def __len__(self) -> int:
-        """Return number of examples."""
+        """Return the number of entries."""
         return len(self.lengths)
 
     def __getitem__(self, indices: slice) -> Self:
-        """Return the examples of a slice."""
+        """Return the entries of a slice."""
         return self.select(np.arange(len(self))[indices])
 
 
@@ -106,7 +107,7 @@ class EncodedTexts(Encoded):
         sequence_splits: int64 (n + 1,), sequence i is `token_ids[sequence_splits[i]:sequence_splits[i + 1]]`.
         second: int32 (n,), index within the sequence of the second segment's first token; the length of the sequence if
             there is no second segment.
-        truncated: number of texts that were truncated.
+        truncated: int, number of texts that were truncated.
     """
 
     token_ids: np.ndarray
@@ -116,11 +117,11 @@ class EncodedTexts(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), tokens of each sequence."""
+        """Number of tokens of each sequence: int64 (n,)."""
         return np.diff(self.sequence_splits)
 
     def lengths_of(self, indices: np.ndarray) -> np.ndarray:
-        """Return int64 (m,), tokens of some sequences; the others are not read."""
+        """Return the number of tokens of the sequences at `indices`, int64 (m,), reading only their splits."""
         return self.sequence_splits[indices + 1] - self.sequence_splits[indices]
 
     def select(self, indices: Indices) -> EncodedTexts:
@@ -131,19 +132,19 @@ class EncodedTexts(Encoded):
         return EncodedTexts(tokens, splits, self.second[indices])
 
     def by_sequence(self, values: np.ndarray) -> np.ndarray:
-        """Split values of all tokens, (total,), into an object array with one array for each sequence."""
+        """Split values of all tokens, (total,), into an object array with one array per sequence."""
         result = np.empty(len(self), object)
         result[:] = np.split(values, self.sequence_splits[1:-1])
         return result
 
     def padded(self, indices: np.ndarray, length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return some sequences, at int indices (b,), padded to one length with `pad_id`.
+        """Return the sequences at `indices`, int (b,), padded to one length with `pad_id`.
 
         Returns:
             `token_ids` (b, length) or (b, length, W) and `padding_mask` (b, length), both int32.
 
         Raises:
-            ValueError: if a sequence is longer than `length`.
+            ValueError: If a sequence is longer than `length`.
         """
         lengths = self.lengths_of(indices)
         if (longest := lengths.max(initial=0)) > length:
@@ -159,8 +160,8 @@ class EncodedWords(EncodedTexts):
     """Packed sequences of texts that were tokenized word by word.
 
     Attributes:
-        texts: the texts; a text that was a list of words is joined by spaces.
-        words: `(word, start, end)` of every word of each text; offsets count characters.
+        texts: tuple of n strings; a text that was a list of words is joined by spaces.
+        words: for each text, a tuple of `(word, start, end)`; offsets count characters.
         first: int32 (total words,), index within its sequence of each word's first token; -1 for words that were
             truncated.
     """
@@ -171,17 +172,17 @@ class EncodedWords(EncodedTexts):
 
     @property
     def word_splits(self) -> np.ndarray:
-        """Int64 (n + 1,), the words of text i are `first[word_splits[i]:word_splits[i + 1]]`."""
+        """Word boundaries of texts: text i has `first[word_splits[i]:word_splits[i + 1]]`; int64 (n + 1,)."""
         return np.cumsum([0, *map(len, self.words)])
 
 
 @dataclass(frozen=True)
 class EncodedPairs(Encoded):
-    """Pairs of texts: sources and what a model learns to write from them, or texts that belong together.
+    """Pairs of texts: sources with the targets that a model learns to write, or texts that belong together.
 
     Attributes:
-        sources: n sequences.
-        targets: n sequences.
+        sources: `EncodedTexts`, n sequences.
+        targets: `EncodedTexts`, n sequences.
     """
 
     sources: EncodedTexts
@@ -189,7 +190,7 @@ class EncodedPairs(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), tokens of the longer sequence of each pair."""
+        """Number of tokens of the longer sequence of each pair: int64 (n,)."""
         return np.maximum(self.sources.lengths, self.targets.lengths)
 
     def select(self, indices: Indices) -> EncodedPairs:

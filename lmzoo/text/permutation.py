@@ -1,4 +1,4 @@
-"""Orders in which the tokens of a text are predicted, for permutation language modeling."""
+"""Token orders for permutation language modeling."""
 
 from __future__ import annotations
 
@@ -6,21 +6,22 @@ import numpy as np
 
 
 def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.Generator, parts: int = 2) -> np.ndarray:
-    """Draw an order for each sequence, as XLNet's code does (Yang et al., 2019, section 2.2).
+    """Draw a random prediction order for each sequence, for permutation language modeling (Yang et al., 2019).
 
-    A token is predicted from those of a lower order. A sequence is cut into parts of equal length, and a part has a
-    lower order than the next one: it never sees it, and so could be remembered for it. Within a part all known tokens
-    come first, with the same order. The others follow in a random permutation, each with its own: those to predict, and
-    special tokens, which would otherwise show where a text ends.
+    As in XLNet's code and section 2.2 of the paper, a token is predicted from the tokens of lower order. A sequence is
+    split into parts of equal length, and each part has a lower order than the next. A part never sees the next one, and
+    could therefore serve as its memory. Within a part all known tokens come first and share an order. The rest follow
+    in a random permutation, each with its own order: the tokens to predict, and the special tokens, which would
+    otherwise show where a text ends.
 
     Args:
-        known: bool (B, T), tokens that all others of their part may see.
+        known: bool (B, T), tokens that all other tokens of their part may see.
         lengths: int (B,), tokens of each sequence.
-        rng: source of randomness.
-        parts: int, the number of parts.
+        rng: numpy generator, source of randomness.
+        parts: int, number of parts.
 
     Returns:
-        Int32 (B, T). The orders of real tokens do not depend on the width T; those of padding are the highest.
+        int32 (B, T). The orders of real tokens do not depend on the width T; padding has the highest.
 
     Example:
 

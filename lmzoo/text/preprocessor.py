@@ -1,4 +1,4 @@
-"""Turns strings into the backbone's inputs: tokenizes, packs and pads them."""
+"""The preprocessor, which tokenizes, packs and pads strings into the backbone's inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_is_preprocessor(value: object) -> None:
     """Check that an argument is a preprocessor.
 
     Raises:
-        TypeError: if it is something else.
+        TypeError: If `value` is not a `Preprocessor`.
     """
     if not isinstance(value, Preprocessor):
         raise TypeError(
@@ -38,16 +38,16 @@ def check_is_preprocessor(value: object) -> None:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Preprocessor:
-    """Tokenizer, packing rule and maximum length: everything between a string and the model.
+    """Tokenizer, packing and maximum length: everything between strings and the model.
 
     Args:
-        tokenizer: a tokenizer of `lmzoo.text`.
-        packing: `lmzoo.text.Packing`, the family's rule.
-        sequence_length: int, maximum number of tokens of a sequence, special tokens included. Settable.
+        tokenizer: `lmzoo.text.Tokenizer`.
+        packing: `lmzoo.text.Packing`, the family's special tokens and their places; or a dict of its fields.
+        sequence_length: int, maximum number of tokens of a sequence, including special tokens. Can be set later.
 
     Raises:
-        TypeError: for anything else in place of the tokenizer or the packing.
-        ValueError: for a `sequence_length` that is not a positive integer.
+        TypeError: If `tokenizer` or `packing` has the wrong type.
+        ValueError: If `sequence_length` is not a positive integer.
 
     Example:
 
@@ -74,28 +74,36 @@ class Preprocessor:
         self.sequence_length = sequence_length
 
     def encode(self, texts: Sequence[str], pairs: Sequence[str] | None = None) -> EncodedTexts:
-        """Tokenize and pack texts, without padding.
+        """Tokenize and pack texts without padding.
 
-        Sequences that are too long are truncated, with one warning per call: a single text at its end, a pair as
-        `lmzoo.text.packing.truncate_pair` says.
+        Sequences that are too long are truncated, with one warning per call: single texts at the end, pairs by
+        `lmzoo.text.packing.truncate_pair`.
 
         Args:
-            texts: n strings; a list of words is also a text if the tokenizer `takes_words`.
+            texts: n strings; a text may also be a list of words if the tokenizer `takes_words`.
             pairs: n second texts, or None.
 
         Returns:
             n packed sequences.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
-            ValueError: if `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
+            TypeError: If an entry is not text; the message names its position.
+            ValueError: If `texts` and `pairs` differ in number, or `sequence_length` leaves no room for text.
         """
         columns = {"texts": texts} if pairs is None else {"texts": texts, "pairs": pairs}
         cleaned = clean_columns(columns, self.tokenizer.takes_words)
         return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned))
 
     def pack(self, first: list[list[Token]], second: list[list[Token]] | None = None) -> EncodedTexts:
-        """Pack what the tokenizer returned for texts, or for pairs of texts, into sequences; see `encode`."""
+        """Pack tokenized texts, or pairs of them, into sequences with special tokens; truncate those that are too long.
+
+        Args:
+            first: n lists of tokens, from the tokenizer's `tokenize`.
+            second: n lists of tokens of the second texts, or None for single texts.
+
+        Raises:
+            ValueError: If `first` and `second` differ in number, or `sequence_length` leaves no room for text.
+        """
         if second is not None and len(first) != len(second):
             raise ValueError(f"Pairs need as many second texts as first: got {len(first)} and {len(second)}.")
         start, between, end = self.special_ids()
@@ -109,57 +117,58 @@ class Preprocessor:
             )
         before_second = len(start) + len(end if second is None else between)
         if second is None:
-            second, between = [[]] * len(first), []
+            second = [[]] * len(first)
+            between = []
         lengths, second_lengths = (np.array([len(ids) for ids in side], "int64") for side in (first, second))
-        kept, second_kept = truncate_pair(lengths, second_lengths, budget)
-        pairs = zip(first, second, kept.tolist(), second_kept.tolist(), strict=True)
+        kept_lengths, kept_second_lengths = truncate_pair(lengths, second_lengths, budget)
+        pairs = zip(first, second, kept_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
         parts = (part for a, b, n, m in pairs for part in (start, a[:n], between, b[:m], end))
-        truncated = int(np.sum(kept + second_kept < lengths + second_lengths))
+        truncated = int(np.sum(kept_lengths + kept_second_lengths < lengths + second_lengths))
         if truncated:
             warn(
                 f"{truncated} of {len(first)} texts were truncated to {self.sequence_length} tokens "
                 "(`sequence_length`)."
             )
-        splits = np.concatenate([[0], np.cumsum(kept + second_kept + overhead)])
+        splits = np.concatenate([[0], np.cumsum(kept_lengths + kept_second_lengths + overhead)])
         flat = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
-        return EncodedTexts(flat, splits, (kept + before_second).astype("int32"), truncated)
+        return EncodedTexts(flat, splits, (kept_lengths + before_second).astype("int32"), truncated)
 
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
-        """Return ids of the special tokens at the start of a sequence, between two segments and at the end."""
+        """Return the ids of the special tokens at the start of a sequence, between two segments and at the end."""
         packing = self.packing
         parts = ((packing.start,), packing.between, packing.closing)
         start, between, end = ([self.tokenizer.token_to_id(token) for token in part if token] for part in parts)
         return start, between, end
 
     def encode_words(self, texts: Sequence[str | Sequence[str]]) -> EncodedWords:
-        """Tokenize texts word by word and pack them, without padding.
+        """Tokenize texts word by word and pack them without padding.
 
-        A text is a list of words, or a string, which is split by `lmzoo.text.word_splitting.split_words`.
+        A text is a list of words, or a string, which `lmzoo.text.word_splitting.split_words` splits.
 
         Returns:
-            n packed sequences that know their words. What does not fit is truncated at the end.
+            n packed sequences with their words, truncated at the end if they are too long.
 
         Raises:
-            TypeError: naming the text, and the word in it, that is not a string.
-            ValueError: if `sequence_length` leaves no room for text.
+            TypeError: If a text or a word is not a string; the message names its position.
+            ValueError: If `sequence_length` leaves no room for text.
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
         words = tuple(tuple(place_words(text)) for text in cleaned)
         tokens = iter(self.tokenizer.tokenize_words([word for text in words for word, _, _ in text]))
-        ids = [list(itertools.islice(tokens, len(text))) for text in words]  # of each word of each text
+        ids = [list(itertools.islice(tokens, len(text))) for text in words]  # [text][word][token]
         encoded = self.pack([list(itertools.chain.from_iterable(text)) for text in ids])
-        room = (encoded.lengths - self.packing.overhead(False)).tolist()
-        first = [
-            start + bool(self.packing.start) if start < kept else -1
-            for text, kept in zip(ids, room, strict=True)
+        limits = (encoded.lengths - self.packing.overhead(False)).tolist()
+        first_tokens = [
+            start + bool(self.packing.start) if start < limit else -1
+            for text, limit in zip(ids, limits, strict=True)
             for start in itertools.accumulate(map(len, text[:-1]), initial=0)
             if text
         ]
-        joined = tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned)
-        return EncodedWords(**vars(encoded), texts=joined, words=words, first=np.array(first, "int32"))
+        joined_texts = tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned)
+        return EncodedWords(**vars(encoded), texts=joined_texts, words=words, first=np.array(first_tokens, "int32"))
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, length: int) -> dict[str, np.ndarray]:
-        """Return the backbone's inputs for packed sequences at int indices (b,), padded to `length`.
+        """Return the backbone's inputs for the packed sequences at `indices`, int (b,), padded to `length`.
 
         Returns:
             Dict of int32 arrays (b, length): `token_ids`, `padding_mask` and, if the family has them, `segment_ids`.
@@ -168,8 +177,8 @@ class Preprocessor:
         ids, mask = encoded.padded(indices, length, self.tokenizer.pad_id)
         features = self.tokenizer.features(ids, mask)
         if self.packing.segments:
-            after = np.arange(length) >= encoded.second[indices][:, None]  # (b, length)
-            features["segment_ids"] = after.astype("int32") * mask
+            is_second = np.arange(length) >= encoded.second[indices][:, None]  # (b, length)
+            features["segment_ids"] = is_second.astype("int32") * mask
             if self.packing.last:
                 features["segment_ids"][np.arange(len(mask)), mask.sum(axis=1) - 1] = LAST_SEGMENT
         elif self.packing.zero_segments:
@@ -177,14 +186,16 @@ class Preprocessor:
         return features
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Encode texts and pad them to the longest sequence; see `encode` and `features`.
+        """Tokenize, pack and pad texts, alone or with labels and weights.
+
+        Texts are padded to the longest sequence. See also `encode` and `features`.
 
         Args:
             x: n texts; n pairs, as a tuple `(firsts, seconds)` or a list of tuples `(first, second)`; one text, a
                 string; or one pair, a tuple of two strings. In functions of `tf.data`, `tf.string` tensors of shape ()
                 or (n,), or a tuple of two.
-            y: labels, which are returned as they are, lists of numbers as arrays. Anything but text.
-            sample_weight: weights, likewise.
+            y: labels, anything except text. Lists of numbers become arrays, other types are returned unchanged.
+            sample_weight: weights, treated like `y`.
 
         Returns:
             The features (n, t), or (t,) for one text or pair; with labels a tuple `(features, y)` or
@@ -192,23 +203,23 @@ class Preprocessor:
             pair is padded to `sequence_length`.
 
         Raises:
-            TypeError: naming the position of an entry that is not text; if `y` is text.
-            ValueError: for a tuple that is not a pair, or as for `encode`.
+            TypeError: If an entry is not text, in which case the message names its position; or if `y` is text.
+            ValueError: If a tuple is not a pair, or `encode` raises it.
         """
         if _is_text(y):
             raise TypeError(
                 f"`y` must be labels, got text: {y!r:.60}. Pass pairs of texts as a tuple: "
                 "`preprocessor((first, second))`. Labels that are strings are for tasks, with `labels=`."
             )
-        parts = x if isinstance(x, tuple) else (x,)
-        if any(map(is_symbolic, parts)):
-            features = features_in_graph(self._pad, parts, self.sequence_length)
+        columns_or_texts = x if isinstance(x, tuple) else (x,)
+        if any(map(is_symbolic, columns_or_texts)):
+            features = features_in_graph(self._pad, columns_or_texts, self.sequence_length)
         else:
-            features = self._features_of(x, [single_text(part) for part in parts])
+            features = self._features_of(x, [single_text(part) for part in columns_or_texts])
         return keras.utils.pack_x_y_sample_weight(features, _as_column(y), _as_column(sample_weight))
 
     def _features_of(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
-        """Return the features of `x`, whose parts are `single` texts or, where these are None, columns of texts."""
+        """Return the features of `x`; `single` holds each part that is one text, and None for each column of texts."""
         if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
@@ -219,7 +230,7 @@ class Preprocessor:
         return {name: array[0] for name, array in self._pad(*columns).items()}
 
     def _pad(self, texts: Any, pairs: Any = None, length: int | None = None) -> dict[str, np.ndarray]:
-        """Return the features of texts, padded to `length`, by default that of the longest sequence."""
+        """Return the features of texts, padded to `length`, or to the longest sequence by default."""
         encoded = self.encode(texts, pairs)
         longest = int(encoded.lengths.max(initial=1))
         return self.features(encoded, np.arange(len(encoded)), length or longest)
@@ -228,15 +239,15 @@ class Preprocessor:
     def from_preset(cls, preset: str | Path, sequence_length: int | None = None, family: str | None = None) -> Self:
         """Load the preprocessor of a preset or checkpoint.
 
-        `Preprocessor` takes any kind, a subclass only its own.
+        `Preprocessor` loads any class, a subclass only its own.
 
         Args:
-            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            sequence_length: tokens of the longest sequence, instead of the preset's.
-            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+            preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            sequence_length: int, maximum number of tokens of a sequence, instead of the preset's.
+            family: str, name of the family, such as "bert", for a checkpoint that does not name it.
 
         Raises:
-            ValueError: for an unknown preset, an altered or missing file, or a preprocessor of another class.
+            ValueError: If the preset is unknown, a file is altered or missing, or the preprocessor has another class.
 
         Example:
 
@@ -250,15 +261,15 @@ class Preprocessor:
         return PRESET_STORAGE["load_preprocessor"](preset, cls, family, sequence_length)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Write preprocessor and tokenizer as a preset, or into the preset of a model, which stays as it is.
+        """Write preprocessor and tokenizer as a preset, or into an existing preset without changing its model.
 
         Args:
-            directory: the directory to write. A failure leaves an existing one untouched.
-            overwrite: whether an existing directory may be changed.
+            directory: str or path, the directory to write. A failure leaves an existing one untouched.
+            overwrite: bool, whether an existing directory may be changed.
 
         Raises:
-            FileExistsError: if the directory may not be changed, or holds something else than a preset.
-            ValueError: if a class is not registered with Keras.
+            FileExistsError: If the directory must not be changed, or does not hold a preset.
+            ValueError: If a class is not registered with Keras.
         """
         PRESET_STORAGE["save"](self, directory, overwrite)
 
@@ -267,11 +278,11 @@ class Preprocessor:
         self.tokenizer.save_assets(directory)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote."""
+        """Load the tokenizer's vocabulary from the files that `save_assets` writes."""
         self.tokenizer.load_assets(directory)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments, with the tokenizer as a serialized Keras object."""
         return {
             "tokenizer": keras.saving.serialize_keras_object(self.tokenizer),
             "packing": dataclasses.asdict(self.packing),
@@ -280,9 +291,9 @@ class Preprocessor:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build a preprocessor whose tokenizer has no vocabulary yet.
+        """Create a preprocessor from `get_config`; its tokenizer has no vocabulary yet.
 
-        `config["tokenizer"]` is a tokenizer, or what Keras makes of one.
+        `config["tokenizer"]` is a tokenizer or a serialized Keras object.
         """
         tokenizer = config["tokenizer"]
         if not isinstance(tokenizer, Tokenizer):
@@ -291,15 +302,15 @@ class Preprocessor:
 
 
 def _is_text(values: Any) -> bool:
-    """Return whether `values` are one text or several, rather than labels."""
+    """Return whether `values` is one text or a batch of texts, rather than labels."""
     dtype = getattr(values, "dtype", None)
     if getattr(dtype, "name", None) == "string" or getattr(dtype, "kind", None) in ("U", "S", "T"):
         return True
-    holds_objects = isinstance(values, (list, tuple)) or getattr(dtype, "kind", None) == "O"
-    return is_text(next(iter(values), None) if holds_objects else values)
+    is_sequence = isinstance(values, (list, tuple)) or getattr(dtype, "kind", None) == "O"
+    return is_text(next(iter(values), None) if is_sequence else values)
 
 
 def _as_column(values: Any) -> Any:
-    """Return a list of numbers as an array, as Keras takes it, and anything else as it is."""
+    """Return a list of numbers as an array, which Keras expects, and anything else unchanged."""
     is_column = isinstance(values, list) and all(isinstance(value, numbers.Number) for value in values)
     return np.asarray(values) if is_column else values

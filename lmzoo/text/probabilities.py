@@ -1,4 +1,4 @@
-"""From logits to probabilities, in numpy."""
+"""Softmax and sigmoid of logits in numpy."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import numpy as np
 
 
 def log_softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the logarithms of the probabilities over the last axis."""
+    """Return the log probabilities over the last axis, in the shape of `logits`."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
 
 
 def softmax(logits: np.ndarray) -> np.ndarray:
-    """Return the probabilities over the last axis."""
+    """Return the probabilities over the last axis, in the shape of `logits`."""
     return np.exp(log_softmax(logits))
 
 
 def sigmoid(logits: np.ndarray) -> np.ndarray:
-    """Sigmoid, in the logits' shape."""
+    """Return the sigmoid of each logit, in the shape of `logits`."""
     return np.exp(-np.logaddexp(0, -logits))

@@ -1,4 +1,4 @@
-"""Single texts and pairs of texts, as users pass them."""
+"""Single texts and pairs of texts in the forms that users pass."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from lmzoo.text.validate_text import clean_columns, is_column, is_text
 
 
 def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence[Any] | None]:
-    """Return the first and the second texts of pairs; None instead of second texts for single texts.
+    """Split `x` into first and second texts, or single texts and None.
 
     A tuple holds segments, a list holds examples: `(firsts, seconds)` and `[(first, second), ...]` are pairs, and
     everything else is single texts. With `words` a list inside a list is one text, split into words, rather than a
     pair.
 
     Raises:
-        TypeError: for anything that is not a list of texts.
-        ValueError: for examples that do not have two segments.
+        TypeError: If `x` is not a list of texts.
+        ValueError: If an example does not have two segments.
     """
     if isinstance(x, Mapping):
         raise TypeError(f"Expected texts, got a dict of {sorted(map(str, x))}; `predict` takes token features.")
@@ -31,24 +31,24 @@ def split_segments(x: Any, words: bool = False) -> tuple[Sequence[Any], Sequence
         raise ValueError(f"Expected one text per row, got an array of shape {x.shape}; pairs are (x[:, 0], x[:, 1]).")
     if isinstance(x, tuple):
         if len(x) != 2 or not all(map(is_column, x)):
-            one = " One pair is [(first, second)]." if len(x) == 2 else ""
-            raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {x!r:.60}.{one}")
+            hint = " One pair is [(first, second)]." if len(x) == 2 else ""
+            raise ValueError(f"A tuple means pairs, (firsts, seconds), each a list of texts; got {x!r:.60}.{hint}")
         return x
-    pair = tuple if words else (tuple, list)
-    if isinstance(x, list) and any(isinstance(item, pair) for item in x):
+    pair_types = tuple if words else (tuple, list)
+    if isinstance(x, list) and any(isinstance(item, pair_types) for item in x):
         for position, item in enumerate(x):
-            if not isinstance(item, pair) or len(item) != 2:
+            if not isinstance(item, pair_types) or len(item) != 2:
                 raise ValueError(f"`x[{position}]` must be a pair (first, second), got {item!r:.60}.")
         return [item[0] for item in x], [item[1] for item in x]
     return x, None
 
 
 def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
-    """Return the valid strings, or lists of words, of single texts or of both sides of pairs: one or two lists.
+    """Return valid strings, or lists of words, for single texts or for both sides of pairs: one or two lists.
 
     Raises:
-        TypeError: see `split_segments` and `clean_columns`.
-        ValueError: see `split_segments`.
+        TypeError: If `x` is not a list of texts, or an entry is not text.
+        ValueError: If an example does not have two segments.
     """
     columns = [column for column in split_segments(x, words) if column is not None]
     return clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)), words)

@@ -1,12 +1,13 @@
-"""Splits paragraphs into sentences."""
+"""Sentence splitting."""
 
 from __future__ import annotations
 
 import re
 
-_OPENING, _CLOSING = "\"'“‘«([", "\"'”’»)\\]"
-_END = re.compile(rf"[.!?…]+[{_CLOSING}]*\s+|[。！？]+[」』”）]*\s*")
-# A full stop after these does not end a sentence. Nor does one after a single letter, as in "J. Smith" and "e.g.".
+_OPENING = "\"'“‘«(["
+_CLOSING = "\"'”’»)\\]"
+_END_CANDIDATE = re.compile(rf"[.!?…]+[{_CLOSING}]*\s+|[。！？]+[」』”）]*\s*")
+# A period after these does not end a sentence.
 _ABBREVIATIONS = {
     *("Adm", "Brig", "Capt", "Cf", "Co", "Col", "Cpl", "Dr", "Esq", "Fig", "Figs", "Fr", "Gen", "Gov", "Hon", "Inc"),
     *("Jr", "Lieut", "Lt", "Ltd", "Maj", "Messrs", "Mlle", "Mme", "Mr", "Mrs", "Ms", "Mt", "Prof", "Rep", "Rev", "Sen"),
@@ -18,9 +19,9 @@ def split_sentences(text: str) -> list[str]:
     """Split a paragraph into sentences.
 
     A sentence ends after `.`, `!`, `?` or `…` with any closing quotes and brackets, if whitespace and then anything
-    but a lower-case letter follows; it also ends after `。`, `！` and `？`. A full stop after a single letter ("J.",
-    "e.g.") or a common abbreviation ("Mr.", "vs.") does not end a sentence. This is a rule of thumb: it is good enough
-    for segments of many sentences, where an occasional wrong end does no harm.
+    except a lowercase letter follows; it also ends after `。`, `！` and `？`. A period after a single letter ("J.",
+    "e.g.") or a common abbreviation ("Mr.", "vs.") does not end a sentence. This is a rule of thumb, good enough for
+    segments of many sentences, where an occasional wrong end does no harm.
 
     Example:
 
@@ -31,21 +32,23 @@ def split_sentences(text: str) -> list[str]:
     # ['"Stay, Dr. Hale!" she said.', 'He left at 5 p.m. and never came back.']
     ```
     """
-    sentences, begin = [], 0
-    for match in _END.finditer(text):
+    sentences = []
+    begin = 0
+    for match in _END_CANDIDATE.finditer(text):
         if _ends_a_sentence(text, match):
             sentences.append(text[begin : match.end()].strip())
             begin = match.end()
-    if rest := text[begin:].strip():
-        sentences.append(rest)
+    if last_sentence := text[begin:].strip():
+        sentences.append(last_sentence)
     return sentences
 
 
 def _ends_a_sentence(text: str, match: re.Match[str]) -> bool:
-    after = match.end()
-    while text[after : after + 1] and text[after] in _OPENING:
-        after += 1
-    if text[after : after + 1].islower():
+    """Return whether a candidate is the end of a sentence."""
+    next_start = match.end()
+    while text[next_start : next_start + 1] and text[next_start] in _OPENING:
+        next_start += 1
+    if text[next_start : next_start + 1].islower():
         return False
     if match[0].rstrip() != ".":
         return True

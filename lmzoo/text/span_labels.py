@@ -1,4 +1,4 @@
-"""Word labels that mark spans, as in named entity recognition: reading, writing and decoding them."""
+"""Word labels that mark spans, as in named entity recognition: reading, writing and decoding."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from lmzoo.common.span_marks import OUTSIDE, SpanScheme
 
 
 def _continues(before: tuple[str, str], word: tuple[str, str]) -> bool:
-    """Return whether a word belongs to the span of the word before it; each is given by its mark and type.
+    """Return whether a word belongs to the span of the previous word; both are pairs of mark and type.
 
-    The rule is that of conlleval and of seqeval by default: a span continues until the type changes, "B" or "S"
-    begins another one, or "E" or "S" has ended it.
+    The rule is conlleval's, and seqeval's default: a span continues until the type changes, "B" or "S" begins another
+    one, or "E" or "S" has ended it.
     """
-    (mark_before, type_before), (mark, type_) = before, word
+    mark_before, type_before = before
+    mark, type_ = word
     return type_ == type_before and mark in ("I", "E") and mark_before in ("B", "I")
 
 
 def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tuple[str, int, int]]:
-    """Return the spans that the labels of a text's words mark, as read by conlleval, and by seqeval by default.
+    """Return the spans that word labels mark, by the rules of conlleval and of seqeval's default mode.
 
     Args:
-        labels: of the words.
-        scheme: of all labels that a word may have; by default of those in `labels`.
+        labels: strings, the labels of the words of a text.
+        scheme: `SpanScheme` of all labels that a word may have; by default the scheme of `labels`.
 
     Returns:
-        `(type, first, end)` for each span; it consists of the words `first` to `end - 1`.
+        A tuple `(type, first, end)` for each span, which consists of the words `first` to `end - 1`.
 
     Example:
 
@@ -44,10 +45,10 @@ def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tu
     scheme = scheme or SpanScheme.of(labels)
     if scheme is None:
         return []
-    split = [scheme.split(label) for label in labels]
+    marks_and_types = [scheme.split(label) for label in labels]
     spans: list[tuple[str, int, int]] = []
-    for i, (_, type_) in enumerate(split):
-        if i and _continues(split[i - 1], split[i]):
+    for i, (_, type_) in enumerate(marks_and_types):
+        if i and _continues(marks_and_types[i - 1], marks_and_types[i]):
             spans[-1] = (type_, spans[-1][1], i + 1)
         elif type_:
             spans.append((type_, i, i + 1))
@@ -55,12 +56,12 @@ def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tu
 
 
 class SpanTable(NamedTuple):
-    """The rules of `spans_of` for a list of labels, as arrays that ops of any backend can use.
+    """Lookup arrays for the rules of `spans_of`, for ops of any backend.
 
     The arrays have an extra entry at index C for "no word", such as before the first word of a text.
 
     Attributes:
-        types: names of the types of spans; "" is the type outside spans.
+        types: list of strings, names of the span types; "" is the type outside spans.
         type_of: int32 (C + 1,), index of each label's type.
         outside: bool (C + 1,), whether a word with this label is outside spans.
         continues: bool (C + 1, C + 1), whether a word with the column's label belongs to the span of the word before
@@ -74,14 +75,15 @@ class SpanTable(NamedTuple):
 
     @classmethod
     def of(cls, labels: Sequence[str]) -> SpanTable:
-        """Return the table of C labels; if they do not mark spans, every word is a span and its label the type."""
-        scheme, count = SpanScheme.of(labels), len(labels)
-        split = [scheme.split(label) if scheme else ("", label) for label in labels]
-        names = [*(type_ for _, type_ in split), ""]
+        """Build the table of C labels; if they do not mark spans, every word is a span and its label the type."""
+        scheme = SpanScheme.of(labels)
+        count = len(labels)
+        marks_and_types = [scheme.split(label) if scheme else ("", label) for label in labels]
+        names = [*(type_ for _, type_ in marks_and_types), ""]
         types = sorted(set(names))
         continues = np.zeros((count + 1, count + 1), bool)
-        continues[:-1, :-1] = [[_continues(before, word) for word in split] for before in split]
-        outside = np.array([*(scheme is not None and not type_ for _, type_ in split), True])
+        continues[:-1, :-1] = [[_continues(before, word) for word in marks_and_types] for before in marks_and_types]
+        outside = np.array([*(scheme is not None and not type_ for _, type_ in marks_and_types), True])
         return cls(types, np.array([types.index(name) for name in names], "int32"), outside, continues)
 
 
@@ -89,10 +91,10 @@ class SpanTable(NamedTuple):
 
 
 def labels_of_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
-    """Return the labels of a span of `length` words: "B-PER", "I-PER", or "B-PER", "E-PER", as the scheme says.
+    """Return the labels of a span of `length` words in a scheme, such as "B-PER", "I-PER" or "B-PER", "E-PER".
 
     Raises:
-        ValueError: if the scheme has no label for the words inside of a longer span.
+        ValueError: If the scheme has no label for the words inside a longer span.
     """
     if length > 2 and not scheme.has(type_, "I") and scheme.has(type_, "B") and scheme.has(type_, "E"):
         raise ValueError(
@@ -105,30 +107,32 @@ def labels_of_span(type_: str, length: int, scheme: SpanScheme) -> list[str]:
 
 
 def allowed_transitions(labels: Sequence[str]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the labels that may follow each of the C labels in their scheme.
+    """Return the label transitions that the span scheme of C labels allows.
 
     "I" and "E" continue a span of their type that "B" has begun; for a type without "B" and "S", they may also begin
-    one. If there are labels with "E", a span must end with one, or be an "S". Marks are those of `SpanScheme.marks`.
+    one. If there are labels with "E", a span must end with one, or be an "S". Marks are defined in `SpanScheme.marks`.
 
     Returns:
         Bool arrays: (C, C), whether the column's label may follow the row's; (C,), whether a text may begin with a
-        label; (C,), whether it may end with it.
+        label; (C,), whether it may end with a label.
     """
     scheme = SpanScheme.of(labels)
     continues = SpanTable.of(labels).continues[:-1, :-1]  # (C, C)
-    split = [scheme.split(label) if scheme else (OUTSIDE, "") for label in labels]
-    begun = {type_ for mark, type_ in split if mark in ("B", "S")}
-    bound = np.array([mark in ("I", "E") and type_ in begun for mark, type_ in split])  # (C,), continues a span
-    ended = any(mark == "E" for mark, _ in split)
-    open_ = np.array([ended and mark in ("B", "I") for mark, _ in split])  # (C,), must be continued
-    return np.where(bound | open_[:, None], continues, True), ~bound, ~open_
+    marks_and_types = [scheme.split(label) if scheme else (OUTSIDE, "") for label in labels]
+    types_with_start = {type_ for mark, type_ in marks_and_types if mark in ("B", "S")}
+    continues_span = [mark in ("I", "E") and type_ in types_with_start for mark, type_ in marks_and_types]
+    must_continue = np.array(continues_span)  # (C,)
+    has_end_marks = any(mark == "E" for mark, _ in marks_and_types)
+    must_be_continued = np.array([has_end_marks and mark in ("B", "I") for mark, _ in marks_and_types])  # (C,)
+    may_follow = np.where(must_continue | must_be_continued[:, None], continues, True)  # (C, C)
+    return may_follow, ~must_continue, ~must_be_continued
 
 
 def transition_table(labels: Sequence[str]) -> np.ndarray:
-    """Return the answers of `allowed_transitions` as one array.
+    """Return `allowed_transitions` as a single array.
 
     Returns:
-        Bool (C + 1, C + 1): whether the column's label may follow the row's. The last row stands for the beginning of a
+        bool (C + 1, C + 1), whether the column's label may follow the row's. The last row stands for the beginning of a
         text, the last column for its end.
     """
     transitions, at_start, at_end = allowed_transitions(labels)
@@ -136,19 +140,24 @@ def transition_table(labels: Sequence[str]) -> np.ndarray:
 
 
 def best_path(scores: np.ndarray, transitions: np.ndarray, at_start: np.ndarray, at_end: np.ndarray) -> np.ndarray:
-    """Return the sequence of labels, int (W,), with the highest sum of log probabilities (W, C) (Viterbi, 1967).
+    """Return the label sequence, int (W,), with the highest sum of log probabilities (Viterbi, 1967).
 
-    The other arguments are those of `allowed_transitions`.
+    Args:
+        scores: float (W, C), log probabilities of the labels of each word.
+        transitions: bool (C, C), whether the column's label may follow the row's; see `allowed_transitions`.
+        at_start: bool (C,), labels that a text may begin with.
+        at_end: bool (C,), labels that a text may end with.
     """
     if not len(scores):
         return np.zeros(0, "int64")
-    cost = np.where(transitions, 0.0, -np.inf)  # (C, C)
-    best, back = np.where(at_start, scores[0], -np.inf), []
-    for word in scores[1:]:
-        step = best[:, None] + cost  # (C, C)
-        back.append(step.argmax(axis=0))
-        best = step.max(axis=0) + word
+    transition_scores = np.where(transitions, 0.0, -np.inf)  # (C, C)
+    best = np.where(at_start, scores[0], -np.inf)  # (C,)
+    back_pointers = []
+    for word_scores in scores[1:]:
+        step_scores = best[:, None] + transition_scores  # (C, C)
+        back_pointers.append(step_scores.argmax(axis=0))
+        best = step_scores.max(axis=0) + word_scores
     path = [int(np.argmax(np.where(at_end, best, -np.inf)))]
-    for pointers in reversed(back):
+    for pointers in reversed(back_pointers):
         path.append(int(pointers[path[-1]]))
     return np.array(path[::-1])

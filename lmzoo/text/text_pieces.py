@@ -1,4 +1,4 @@
-"""From generated tokens to text, piece by piece."""
+"""Incremental detokenization of generated tokens."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from collections.abc import Sequence
 
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
-_UNFINISHED = "\ufffd"  # what the first bytes of a character become
+_INCOMPLETE = "\ufffd"  # decoded from the first bytes of a character
 
 
 class TextPieces:
     """The text of tokens that arrive in parts.
 
-    Text is held back until it is certain: the first bytes of a character until the others are there, and what may be
-    the beginning of a stop string. The text ends before the first stop string.
+    Text is buffered until no later token can change it: incomplete characters, and a possible beginning of a stop
+    string. The text ends before the first stop string.
 
     Args:
-        tokenizer: of the tokens.
-        before: the tokens before the first one, which may be part of its word.
-        stop: strings that end the text.
+        tokenizer: `lmzoo.text.Tokenizer` of the tokens.
+        before: list of ids, the preceding tokens, whose last word may continue.
+        stop: list of strings that end the text.
 
     Example:
 
@@ -34,46 +34,50 @@ class TextPieces:
     """
 
     def __init__(self, tokenizer: Tokenizer, before: Sequence[int] = (), stop: Sequence[str] = ()) -> None:
-        self.tokenizer, self.tokens, self.stop = tokenizer, list(before), tuple(stop)
+        self.tokenizer = tokenizer
+        self.tokens = list(before)
+        self.stop = tuple(stop)
         self.ended = False
-        self._given = len(tokenizer.detokenize(self.tokens))
-        self._first = self._given
+        self._num_returned = len(tokenizer.detokenize(self.tokens))  # characters
+        self._first = self._num_returned
 
     @property
     def text(self) -> str:
-        """All text so far, whether certain or not, up to a stop string."""
+        """All text so far, up to a stop string, including buffered text."""
         text = self.tokenizer.detokenize(self.tokens)
-        places = [place for stop in self.stop if (place := text.find(stop, self._first)) >= 0]
-        self.ended = self.ended or bool(places)
-        return text[: min(places, default=len(text))]
+        stop_starts = [start for stop in self.stop if (start := text.find(stop, self._first)) >= 0]
+        self.ended = self.ended or bool(stop_starts)
+        return text[: min(stop_starts, default=len(text))]
 
     def add(self, tokens: Sequence[int]) -> str:
-        """Return the text that became certain with these tokens."""
+        """Add tokens and return the text that no later token can change."""
         if self.ended:
             return ""
         self.tokens += tokens
         text = self.text
-        return self._give(text if self.ended else text[: self._certain(text)])
+        return self._return_new(text if self.ended else text[: self._final_length(text)])
 
     def rest(self) -> str:
-        """Return what was held back, once no more tokens come."""
-        return self._give(self.text)
+        """Return the text still buffered after the last token."""
+        return self._return_new(self.text)
 
-    def _certain(self, text: str) -> int:
-        """Return how many characters no later token can change."""
-        certain = len(text.rstrip(_UNFINISHED))
+    def _final_length(self, text: str) -> int:
+        """Return the number of characters that no later token can change."""
+        count = len(text.rstrip(_INCOMPLETE))
         for stop in self.stop:
-            begun = next((n for n in range(min(len(stop) - 1, certain), 0, -1) if text[:certain].endswith(stop[:n])), 0)
-            certain = min(certain, certain - begun)
-        return certain
+            overlap = next((n for n in range(min(len(stop) - 1, count), 0, -1) if text[:count].endswith(stop[:n])), 0)
+            count = min(count, count - overlap)
+        return count
 
-    def _give(self, text: str) -> str:
-        piece, self._given = text[self._given :], max(self._given, len(text))
+    def _return_new(self, text: str) -> str:
+        """Return the part of `text` that was not returned before."""
+        piece = text[self._num_returned :]
+        self._num_returned = max(self._num_returned, len(text))
         return piece
 
 
 def tokens_holding(tokenizer: Tokenizer, stops: Sequence[str]) -> list[int]:
-    """Return the ids of the tokens that hold one of these strings."""
+    """Return the ids of the tokens that contain any of the strings `stops`."""
     if not stops:
         return []
     texts = map(tokenizer.text_of, tokenizer.vocabulary)

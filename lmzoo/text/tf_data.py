@@ -1,4 +1,4 @@
-"""Tokenizers and preprocessors in functions of `tf.data`, where texts are tensors without values.
+"""Tokenizers and preprocessors inside functions of `tf.data`, where texts are tensors without values.
 
 They run in Python there, with the same results. Such a function cannot be saved in a SavedModel: `task.export` writes
 tokenizers as TensorFlow ops.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_symbolic(x: object) -> bool:
-    """Return whether `x` is a TensorFlow tensor without values, as functions of `tf.data` take it."""
+    """Return whether `x` is a TensorFlow tensor without values, as in functions of `tf.data`."""
     if not type(x).__module__.startswith("tensorflow."):
         return False
     import tensorflow as tf
@@ -30,30 +30,30 @@ def is_symbolic(x: object) -> bool:
 def features_in_graph(
     pad: Callable[..., dict[str, np.ndarray]], texts: Sequence[Any], sequence_length: int
 ) -> dict[str, tf.Tensor]:
-    """Make features of texts in a function of `tf.data`.
+    """Compute features of texts inside a function of `tf.data`.
 
     Args:
-        pad: takes columns of n texts, and the `length` to pad them to, or None for that of the longest sequence. It
-            returns arrays (n, t, ...).
+        pad: callable that takes columns of n texts and the `length` to pad them to, or None for the longest sequence,
+            and returns arrays (n, t, ...).
         texts: one or two columns, `tf.string` (n,), or single texts, ().
-        sequence_length: the length of a single text's sequence, since only tensors of equal shapes can be batched.
+        sequence_length: int, length of a single text's sequence, since only tensors of equal shapes can be batched.
 
     Returns:
         Tensors (n, t, ...), or (sequence_length, ...) for single texts.
 
     Raises:
-        ValueError: for other shapes.
+        ValueError: If the texts have other shapes.
     """
     import tensorflow as tf
 
     columns, is_single = _columns(texts)
     length = sequence_length if is_single else None
-    like = tf.autograph.experimental.do_not_convert(pad)(*([""] for _ in columns))
+    sample = tf.autograph.experimental.do_not_convert(pad)(*([""] for _ in columns))
     values = _run(
-        lambda *texts: list(pad(*texts, length=length).values()), columns, [array.dtype for array in like.values()]
+        lambda *texts: list(pad(*texts, length=length).values()), columns, [array.dtype for array in sample.values()]
     )
     features = {}
-    for (name, array), value in zip(like.items(), values, strict=True):
+    for (name, array), value in zip(sample.items(), values, strict=True):
         value = tf.ensure_shape(value, [None, length, *array.shape[2:]])
         features[name] = value[0] if is_single else value
     return features
@@ -62,18 +62,18 @@ def features_in_graph(
 def ids_in_graph(
     tokenize: Callable[[Any], list[list[Any]]], as_array: Callable[[Iterable[Any], int], np.ndarray], texts: Any
 ) -> tf.Tensor | tf.RaggedTensor:
-    """Tokenize texts in a function of `tf.data`.
+    """Tokenize texts inside a function of `tf.data`.
 
     Args:
-        tokenize: see `Tokenizer.tokenize`.
-        as_array: see `Tokenizer.as_array`.
+        tokenize: callable, `Tokenizer.tokenize`.
+        as_array: callable, `Tokenizer.as_array`.
         texts: `tf.string` (n,), or a single text, ().
 
     Returns:
         int32 (n, None), ragged, or (t,) for a single text; with one more axis if a token is several numbers.
 
     Raises:
-        ValueError: for another shape.
+        ValueError: If the texts have another shape.
     """
     import tensorflow as tf
 
@@ -83,14 +83,14 @@ def ids_in_graph(
         return [as_array(itertools.chain.from_iterable(rows), int(lengths.sum())), lengths]
 
     columns, is_single = _columns([texts])
-    like = tf.autograph.experimental.do_not_convert(as_array)([], 0)
-    ids, lengths = _run(compute, columns, [like.dtype, np.dtype("int64")])
-    ids = tf.ensure_shape(ids, [None, *like.shape[1:]])
+    sample = tf.autograph.experimental.do_not_convert(as_array)([], 0)
+    ids, lengths = _run(compute, columns, [sample.dtype, np.dtype("int64")])
+    ids = tf.ensure_shape(ids, [None, *sample.shape[1:]])
     return ids if is_single else tf.RaggedTensor.from_row_lengths(ids, tf.ensure_shape(lengths, [None]))
 
 
 def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
-    """Return texts as columns, `tf.string` (n,), and whether each is a single text."""
+    """Return texts as `tf.string` columns (n,), and whether each is a single text."""
     import tensorflow as tf
 
     tensors = [tf.convert_to_tensor(part) for part in texts]
@@ -107,13 +107,13 @@ def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
 def _run(
     function: Callable[..., list[np.ndarray]], columns: Sequence[tf.Tensor], dtypes: Sequence[np.dtype[Any]]
 ) -> list[tf.Tensor]:
-    """Apply a function of arrays to tensors, with one warning about texts for all calls."""
+    """Run a function of arrays on tensors, with at most one text warning over all calls."""
     import tensorflow as tf
 
-    first = FirstWarning()
+    warnings = FirstWarning()
 
     def compute(*arrays: np.ndarray) -> list[np.ndarray]:
-        with first.only():
+        with warnings.only():
             return function(*arrays)
 
     return tf.numpy_function(compute, columns, list(dtypes))

@@ -1,4 +1,4 @@
-"""What language models answer when they score texts."""
+"""Scores that language models give to the tokens of texts."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import TypedDict
 
 
 class TokenScore(TypedDict):
-    """The log-probability of a token, `text[start:end]`: a natural logarithm.
+    """A token `text[start:end]` and its log-probability, a natural logarithm.
 
-    A `CausalLM` has read the tokens before it, a `MaskedLM` all others.
+    A `CausalLM` predicts it from the preceding tokens, a `MaskedLM` from all other tokens.
 
     Example: see `lmzoo.analysis.surprisal`.
     """

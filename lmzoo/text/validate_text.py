@@ -1,4 +1,4 @@
-"""Checks and cleans texts, in the same way for every tokenizer and task, and warns about them."""
+"""Validation and cleaning of texts for all tokenizers and tasks, and warnings about them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ _COLLECTED: ContextVar[list[str] | None] = ContextVar("collected warnings", defa
 
 
 class TextWarning(UserWarning):
-    """A text was changed: invalid UTF-8 was replaced, or it was truncated to the sequence length. One warning per call.
+    """A warning that a text was changed: invalid UTF-8 was replaced, or a text was truncated to the sequence length.
+
+    There is one warning per call.
 
     Example:
 
@@ -36,8 +38,8 @@ class TextWarning(UserWarning):
 def warn(message: str) -> None:
     """Issue a `TextWarning` that points at the first caller outside the library.
 
-    Unlike `warnings.warn`, it also warns when the same line has given the same warning before. Inside
-    `collect_warnings` the message is collected instead.
+    Unlike `warnings.warn`, it repeats a warning that the same line has already raised. Inside `collect_warnings` the
+    message is collected instead.
     """
     if (collected := _COLLECTED.get()) is not None:
         collected.append(message)
@@ -50,12 +52,12 @@ def warn(message: str) -> None:
 
 @contextmanager
 def collect_warnings() -> Iterator[list[str]]:
-    r"""Collect the text warnings of a `with` block instead of issuing them.
+    r"""Collect the text warnings of a block in a list instead of issuing them.
 
-    Do not hold it across the `yield` of a generator: code that runs in between would not warn.
+    Do not use it around the `yield` of a generator: code that runs in between would not warn.
 
     Yields:
-        The messages, in a list that grows.
+        The list of messages, which grows.
 
     Example:
 
@@ -76,14 +78,14 @@ def collect_warnings() -> Iterator[list[str]]:
 
 
 class FirstWarning:
-    """A collector of text warnings, which issues the first and drops all others."""
+    """A filter that issues the first text warning and drops all later ones."""
 
     def __init__(self) -> None:
         self.issued = False
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """Drop the warnings of a `with` block, except for the very first one."""
+        """Drop the text warnings of a block, except for the very first one of this object."""
         with collect_warnings() as messages:
             yield
         if messages and not self.issued:
@@ -97,16 +99,16 @@ def is_text(value: object) -> bool:
 
 
 def single_text(value: Any) -> str | bytes | None:
-    """Return a single text, also one in an array or tensor without axes, or None for anything else."""
+    """Return a single text, also from an array or tensor without axes, or None for anything else."""
     if getattr(value, "ndim", None) == 0:
         value = value.numpy() if hasattr(value, "numpy") else value.item()
     return value if is_text(value) else None
 
 
 def is_column(values: object) -> bool:
-    """Whether `values` can be a batch of texts: anything to iterate over, in an order, but a single text or a dict."""
-    other = is_text(values) or isinstance(values, (Mapping, set, frozenset)) or getattr(values, "ndim", 1) == 0
-    return isinstance(values, Iterable) and not other
+    """Return whether `values` can be a batch of texts: an ordered iterable, but neither a single text nor a dict."""
+    is_excluded = is_text(values) or isinstance(values, (Mapping, set, frozenset)) or getattr(values, "ndim", 1) == 0
+    return isinstance(values, Iterable) and not is_excluded
 
 
 def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
@@ -116,14 +118,14 @@ def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
     string is valid.
 
     Args:
-        texts: strings or bytes: a list, a tuple, a numpy array or a tensor of strings.
-        what: the name of the argument, for messages.
+        texts: strings or bytes, in a list, tuple, numpy array or tensor of strings.
+        what: str, name of the argument in messages.
 
     Returns:
         A list of strings.
 
     Raises:
-        TypeError: for a single string, or naming the position of the first entry that is not text.
+        TypeError: If `texts` is a single string, or an entry is not text; the message names the first such position.
 
     Example:
 
@@ -137,19 +139,22 @@ def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
 
 
 def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) -> list[list[Any]]:
-    """`clean_texts` for several arguments of one call, such as the two sides of pairs, with one warning for all.
+    """Check and clean the batches of texts of one call, such as the two sides of pairs, with a single warning.
 
-    `columns` are batches of texts by their names, for messages. With `words` a text may also be a list, tuple or array
-    of words.
+    Args:
+        columns: dict from argument names, for messages, to batches of texts.
+        words: bool, whether a text may also be a list, tuple or array of words.
 
     Returns:
         One list per batch: a string for each text, or a list of strings if it is split into words.
 
     Raises:
-        TypeError: as for `clean_texts`.
+        TypeError: If a batch is a single string, or an entry is not text; the message names the first such position.
     """
     clean = _clean_words if words else _clean
-    cleaned = {what: [clean(text, what, i) for i, text in enumerate(_listed(t, what))] for what, t in columns.items()}
+    cleaned = {
+        what: [clean(text, what, i) for i, text in enumerate(_check_column(t, what))] for what, t in columns.items()
+    }
     replaced = sum(changed for column in cleaned.values() for _, changed in column)
     if replaced:
         count = sum(map(len, cleaned.values()))
@@ -157,7 +162,8 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
     return [[text for text, _ in column] for column in cleaned.values()]
 
 
-def _listed(texts: object, what: str) -> Iterable[object]:
+def _check_column(texts: object, what: str) -> Iterable[object]:
+    """Return a batch of texts as an iterable without tensors or arrays; `what` names it in messages."""
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):
@@ -184,7 +190,7 @@ def _clean(text: object, what: str, position: int) -> tuple[str, bool]:
 
 
 def _clean_words(text: object, what: str, position: int) -> tuple[str | list[str], bool]:
-    """`_clean` for a text that may be a list of words."""
+    """Return a text that may be a list of words as valid strings, and whether it was changed."""
     if isinstance(text, np.ndarray):  # words from a row of a ragged tensor or of a table
         text = text.tolist()
     if not isinstance(text, (list, tuple)):

@@ -1,8 +1,8 @@
-"""Splits text into words with their offsets, by a rule in the style of the Penn Treebank.
+"""Word splitting with offsets, in the style of the Penn Treebank.
 
 The published ELMo models were trained on text that was split in this way. The rule looks only at the neighbors of a
-character, so that `lmzoo.text.graphs.word_splitting` can express it in TensorFlow ops; both use the kinds of characters
-of this file.
+character, so that `lmzoo.text.graphs.word_splitting` can express it in TensorFlow ops; both share the character kinds
+of this module.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import numpy as np
 # Kinds of characters. ATTACHED ones, such as marks and joiners, always stay with the character before them.
 SPACE, LETTER, DIGIT, ATTACHED, PUNCTUATION, OTHER = range(6)
 
-APOSTROPHES, HYPHENS = "'\u2019", "-\u2010\u2011"
+APOSTROPHES = "'\u2019"
+HYPHENS = "-\u2010\u2011"
 JOINER = "\u200d"  # joins emoji into one
 
 _KIND_OF_CATEGORY = {"Z": SPACE, "L": LETTER, "N": LETTER, "Nd": DIGIT, "M": ATTACHED, "Cf": ATTACHED, "P": PUNCTUATION}
-_EXCEPTIONS = {
-    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85": SPACE,  # as for str.isspace()
+_KIND_OF_CHARACTERS = {
+    "\t\n\v\f\r\x1c\x1d\x1e\x1f\x85": SPACE,  # all that str.isspace() accepts
     "_": LETTER,
     "$+<=>^`|~": PUNCTUATION,  # Unicode calls them symbols; "``" is a quotation mark of the Penn Treebank
     "\u200b\ufeff": OTHER,  # zero-width spaces are not part of words
@@ -33,7 +34,7 @@ _EXCEPTIONS = {
 
 @functools.cache
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of all code points for `split_words`, by this Python's Unicode version. The result is cached.
+    """Return the kinds of all code points for `split_words`, by this Python's Unicode version; the result is cached.
 
     Returns:
         `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and `kinds` int32 (R,):
@@ -42,7 +43,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     categories = [*map(unicodedata.category, map(chr, range(sys.maxunicode + 1)))]
     kind_of = {c: _KIND_OF_CATEGORY.get(c, _KIND_OF_CATEGORY.get(c[0], OTHER)) for c in set(categories)}
     kinds = np.array([kind_of[category] for category in categories], "int32")
-    for characters, kind in _EXCEPTIONS.items():
+    for characters, kind in _KIND_OF_CHARACTERS.items():
         kinds[[ord(character) for character in characters]] = kind
     starts = np.flatnonzero(np.diff(kinds, prepend=-1))
     return starts.astype("int32"), kinds[starts]
@@ -50,37 +51,41 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _pattern(limit: int) -> re.Pattern[str]:
-    """Match the words of texts whose code points are at most `limit`; a lower limit is faster."""
+    """Return a pattern that matches the words of texts up to code point `limit`; a lower limit is faster."""
     starts, kinds = (array.tolist() for array in character_kinds())
     runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
 
-    def characters(*wanted: int) -> str:
-        chosen = [(first, min(last, limit)) for first, last, kind in runs if kind in wanted and first <= limit]
-        return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in chosen)
+    def characters(*selected: int) -> str:
+        ranges = [(first, min(last, limit)) for first, last, kind in runs if kind in selected and first <= limit]
+        return "".join(f"\\U{first:08x}-\\U{last:08x}" for first, last in ranges)
 
-    letter, digit = f"[{characters(LETTER)}]", f"[{characters(DIGIT)}]"
-    letter_or_digit, in_word = f"[{characters(LETTER, DIGIT)}]", f"[{characters(LETTER, DIGIT, ATTACHED)}]"
+    letter = f"[{characters(LETTER)}]"
+    digit = f"[{characters(DIGIT)}]"
+    letter_or_digit = f"[{characters(LETTER, DIGIT)}]"
+    in_word = f"[{characters(LETTER, DIGIT, ATTACHED)}]"
     # A code point that is not assigned stands for a kind without characters.
     attached, other = (f"[{characters(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
-    apostrophe, ends = f"[{APOSTROPHES}]", f"(?!{in_word})"
+    apostrophe = f"[{APOSTROPHES}]"
+    word_end = f"(?!{in_word})"
 
-    clitic = f"(?:[nN]{apostrophe}[tT]|{apostrophe}(?:[sSmMdD]|[rRvV][eE]|[lL][lL])){ends}"
-    # Letters up to the "n" of "n't". A letter is alone if no character of a word is next to it.
-    run = f"{in_word}+(?!(?<=[nN]){apostrophe}[tT]{ends})"
-    after_lone, before_lone = f"(?<={letter})(?<!{in_word}{letter})", f"(?={letter}{ends})"
-    joint = (
+    clitic = f"(?:[nN]{apostrophe}[tT]|{apostrophe}(?:[sSmMdD]|[rRvV][eE]|[lL][lL])){word_end}"
+    # Letters up to the "n" of "n't". An initial is a letter without other characters of a word next to it.
+    letters = f"{in_word}+(?!(?<=[nN]){apostrophe}[tT]{word_end})"
+    after_initial = f"(?<={letter})(?<!{in_word}{letter})"
+    before_initial = f"(?={letter}{word_end})"
+    joiner = (
         f"(?=[{HYPHENS}{APOSTROPHES}.,])(?!{clitic})"
-        f"(?:[{HYPHENS}{APOSTROPHES}](?={letter_or_digit})|(?<={digit})[.,](?={digit})|{after_lone}\\.{before_lone})"
+        f"(?:[{HYPHENS}{APOSTROPHES}](?={letter_or_digit})|(?<={digit})[.,](?={digit})|{after_initial}\\.{before_initial})"
     )
-    last_dot = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached})"
-    word = f"{run}(?:{joint}{run})*(?:{last_dot})?"
+    final_point = f"\\.(?<={letter}\\.{letter}\\.)(?<!{in_word}{letter}\\.{letter}\\.)(?!\\.|{attached})"
+    word = f"{letters}(?:{joiner}{letters})*(?:{final_point})?"
     marks = f"([{characters(PUNCTUATION)}])\\1*{attached}*"
     symbol = f"{other}{attached}*(?:(?<={JOINER}){other}{attached}*)*"
     return re.compile(f"{clitic}|{word}|{marks}|{symbol}")
 
 
 def split_words(text: str) -> list[tuple[str, int, int]]:
-    """Split a text into words.
+    """Split a text into words with their offsets.
 
     * Whitespace separates words and is dropped; every other character is in a word.
     * Consecutive letters, digits, marks and underscores are a word. Hyphens and apostrophes inside it stay
@@ -88,7 +93,7 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
       ("U.S.", "e.g.").
     * The clitics 's, 're, 've, 'm, 'll, 'd and n't at the end of a word are words of their own: "do" "n't".
     * A punctuation mark is a word; repetitions of it are one word ("...", "--").
-    * Any other symbol is a word, together with its marks, skin tones and what a zero-width joiner joins to it.
+    * Any other symbol is a word, together with its marks, skin tones and the symbols that zero-width joiners add to it.
 
     Scripts that do not separate words by spaces are not split: pass words instead of text for them.
 
@@ -103,11 +108,11 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
     split_words("Don't!")  # [("Do", 0, 2), ("n't", 2, 5), ("!", 5, 6)]
     ```
     """
-    return [(match[0], *match.span()) for match in _matches(text)]
+    return [(match[0], *match.span()) for match in _match_words(text)]
 
 
 def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
-    """Return the words of a text, or of a list of words joined by spaces, with their offsets; see `split_words`."""
+    """Return the words of a text, or of a list of words joined by spaces, with their offsets."""
     if isinstance(text, str):
         return split_words(text)
     ends = np.cumsum([len(word) + 1 for word in text], dtype="int64") - 1
@@ -115,10 +120,11 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of `split_words` without their offsets, which is faster."""
-    return [match[0] for match in _matches(text)]
+    """Return the words of `split_words` without offsets, which is faster."""
+    return [match[0] for match in _match_words(text)]
 
 
-def _matches(text: str) -> Iterator[re.Match[str]]:
+def _match_words(text: str) -> Iterator[re.Match[str]]:
+    """Yield a match for each word."""
     limit = 0x7F if text.isascii() else 0xFFFF if max(text) <= "\uffff" else sys.maxunicode
     return _pattern(limit).finditer(text)

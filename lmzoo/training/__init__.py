@@ -1,4 +1,4 @@
-"""Optimizers, schedules, losses, metrics, and runs that can be resumed."""
+"""Optimizers, learning-rate schedules, losses, metrics, distillation and resumable training."""
 
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.crf_loss import CrfLoss

@@ -1,4 +1,4 @@
-"""Loss and metric of question answering, for logits of the positions of an answer's first and last token."""
+"""Loss and accuracy of extractive question answering, from logits of answer start and end positions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanCrossentropy(keras.losses.Loss):
-    """The mean cross-entropy of the positions of an answer's first and last token.
+    """Mean cross-entropy of the positions of the first and the last token of an answer.
 
-    Call arguments: `y_true` int (B, 2), the two positions; `y_pred` float (B, T, 2), logits.
+    Call arguments: `y_true` int (B, 2), the two positions; `y_pred` float (B, T, 2), their logits.
     """
 
     def __init__(self, name: str = "span_crossentropy", **kwargs: Any) -> None:
@@ -29,7 +29,7 @@ class SpanCrossentropy(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanAccuracy(keras.metrics.Mean):
-    """The share of sequences in which the first and the last token of the answer are both the likeliest.
+    """Fraction of sequences whose answer is predicted exactly: both its first and its last token.
 
     `update_state` takes positions int (B, 2), logits float (B, T, 2) and weights (B,).
     """
@@ -38,7 +38,7 @@ class SpanAccuracy(keras.metrics.Mean):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Count a batch."""
+        """Add a batch of positions (B, 2), logits (B, T, 2) and weights (B,)."""
         likeliest = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
         hits = ops.all(ops.equal(likeliest, ops.cast(y_true, "int32")), axis=-1)  # (B,)
         super().update_state(ops.cast(hits, self.dtype), sample_weight)

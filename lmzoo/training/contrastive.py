@@ -1,6 +1,6 @@
-"""Losses and metrics of paired text vectors: texts 2i and 2i + 1 of a batch are partners.
+"""Losses and metrics for embeddings of paired texts, where texts 2i and 2i + 1 of a batch are partners.
 
-B: pairs in a batch, of 2B texts; H: features.
+Letters in shapes: B pairs in a batch of 2B texts, H features.
 """
 
 from __future__ import annotations
@@ -17,59 +17,65 @@ from lmzoo.training.metrics import PearsonCorrelation
 
 
 def pair_cosines(vectors: Tensor) -> Tensor:
-    """Return the cosines of all first texts with all second texts, for vectors (2B, H) of any length.
+    """Return the cosines of all first texts with all second texts.
+
+    Args:
+        vectors: float (2B, H), embeddings, which need not be normalized.
 
     Returns:
-        Float32 (B, B), with row i for the first text of pair i; the pairs are on the diagonal.
+        Float32 (B, B), with row i for the first text of pair i and column j for the second text of pair j.
     """
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))
 
 
-def _candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the candidates among which each text must find its partner: the other sides of all pairs.
+def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
+    """Score the candidate partners of each text: the opposite texts of all pairs.
+
+    A candidate is excluded if it equals the text or its partner, or is the partner of an equal text: it is not the
+    partner, and still not wrong.
 
     Args:
-        texts: (2B,), a number for each text, the same for equal texts.
-        vectors: float (2B, H).
+        texts: int (2B,), ids of the texts, the same for equal texts.
+        vectors: float (2B, H), their embeddings.
 
     Returns:
-        Cosines, float32 (2B, B), with column i for pair i, and -1e9 where a candidate is neither the partner nor wrong,
-        since it equals the text itself or its partner, or is the partner of an equal text; and the partners, bool
-        (2B, B).
+        Cosines, float32 (2B, B), with column i for pair i and -1e9 for excluded candidates; and whether a candidate is
+        the partner, bool (2B, B).
     """
     cosines = pair_cosines(vectors)  # (B, B)
-    sides = ops.reshape(texts, (-1, 2))  # (B, 2)
-    firsts, seconds = sides[:, 0], sides[:, 1]
+    pair_ids = ops.reshape(texts, (-1, 2))  # (B, 2)
+    firsts = pair_ids[:, 0]
+    seconds = pair_ids[:, 1]
     index = ops.arange(ops.shape(cosines)[0])
     partners = index[:, None] == index  # (B, B)
-    rows = []
-    for own, other, scores in ((firsts, seconds, cosines), (seconds, firsts, ops.transpose(cosines))):
-        right = (other[:, None] == other) | (own[:, None] == other) | (own[:, None] == own)
-        rows.append(ops.where(right & ~partners, -1e9, scores))
+    masked_cosines = []
+    for ids, partner_ids, scores in ((firsts, seconds, cosines), (seconds, firsts, ops.transpose(cosines))):
+        excluded = (partner_ids[:, None] == partner_ids) | (ids[:, None] == partner_ids) | (ids[:, None] == ids)
+        masked_cosines.append(ops.where(excluded & ~partners, -1e9, scores))
     shape = (-1, ops.shape(cosines)[0])
-    return ops.reshape(ops.stack(rows, axis=1), shape), ops.repeat(partners, 2, axis=0)
+    return ops.reshape(ops.stack(masked_cosines, axis=1), shape), ops.repeat(partners, 2, axis=0)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleNegativesRanking(keras.losses.Loss):
-    """The cross-entropy of finding each text's partner among the other sides of all pairs of the batch.
+    """Contrastive loss with in-batch negatives: the cross-entropy of picking each text's partner from all pairs.
 
-    Scores are cosines divided by a temperature. If only first texts looked for second ones, this would be the loss of
-    Henderson et al. (2017, https://arxiv.org/abs/1705.00652) on the scores of SimCSE (Gao et al., 2021,
-    https://arxiv.org/abs/2104.08821). Here both sides look for each other, and the loss is the mean of both
-    directions, as in CLIP (Radford et al., 2021, https://arxiv.org/abs/2103.00020). A candidate that equals the text
-    itself or its partner, or that is the partner of an equal text, does not count as wrong.
+    Scores are cosines divided by a temperature, as in SimCSE (Gao et al., 2021, https://arxiv.org/abs/2104.08821). The
+    loss is the mean of both directions, first to second text and back, as in CLIP (Radford et al., 2021,
+    https://arxiv.org/abs/2103.00020). In one direction it is the loss of Henderson et al. (2017,
+    https://arxiv.org/abs/1705.00652). A candidate that equals the text or its partner, or is the partner of an equal
+    text, is not used as a negative.
 
-    The weight of a pair scales its own two terms; its texts remain wrong answers for others.
+    The weight of a pair scales its own two terms; its texts remain negatives for other pairs.
 
     Args:
-        temperature: float above 0; 0.05 is that of SimCSE, and of sentence-transformers as `scale=20`.
-        reduction: as in `keras.losses.Loss`.
-        name: str.
+        temperature: float above 0; SimCSE uses 0.05, which is `scale=20` in sentence-transformers.
+        reduction: str, reduction of `keras.losses.Loss`.
+        name: str, name of the loss.
 
-    Call arguments: `y_true` (2B,), a number for each text, the same for equal texts; `y_pred` float (2B, H), the
-    vectors; `sample_weight` (2B,), the same for both texts of a pair.
+    Call arguments: `y_true` int (2B,), ids of the texts, the same for equal texts; `y_pred` float (2B, H), their
+    embeddings; `sample_weight` (2B,), the same for both texts of a pair.
 
     Example:
 
@@ -93,26 +99,26 @@ class MultipleNegativesRanking(keras.losses.Loss):
         self.temperature = temperature
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each text: float32 (2B,)."""
-        cosines, partners = _candidates(y_true, y_pred)
-        found = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
-        # log(sum exp(s)) - s_partner is zero and rounding errors where the partner is found.
-        margins = ops.where(partners, -1e9, (cosines - found) / self.temperature)  # (2B, B)
+        """Return the loss of each text, float32 (2B,)."""
+        cosines, partners = _score_candidates(y_true, y_pred)
+        partner_cosines = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
+        # Computed from margins: log(sum exp(s)) - s_partner would be only rounding errors for confident predictions.
+        margins = ops.where(partners, -1e9, (cosines - partner_cosines) / self.temperature)  # (2B, B)
         return ops.softplus(ops.logsumexp(margins, axis=-1))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments."""
         return {**super().get_config(), "temperature": self.temperature}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCosineError(keras.losses.Loss):
-    """The squared difference of a pair's cosine and its label (Reimers and Gurevych, 2019, section 3).
+    """Squared error of the cosine of a pair (Reimers and Gurevych, 2019, section 3).
 
     https://arxiv.org/abs/1908.10084
 
-    Call arguments: `y_true` float (2B,), each pair's label twice; `y_pred` float (2B, H), the vectors; `sample_weight`
-    (2B,).
+    Call arguments: `y_true` float (2B,), the label of each pair twice; `y_pred` float (2B, H), the embeddings;
+    `sample_weight` (2B,).
 
     Example:
 
@@ -129,11 +135,11 @@ class PairCosineError(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each text: float32 (2B,), the same for both of a pair."""
-        return ops.square(ops.repeat(_cosines_of_partners(y_pred), 2) - ops.reshape(y_true, (-1,)))
+        """Return the loss of each text, float32 (2B,), equal for both texts of a pair."""
+        return ops.square(ops.repeat(_partner_cosines(y_pred), 2) - ops.reshape(y_true, (-1,)))
 
 
-def _cosines_of_partners(vectors: Tensor) -> Tensor:
+def _partner_cosines(vectors: Tensor) -> Tensor:
     """Return the cosine of each pair, float32 (B,)."""
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
@@ -141,9 +147,9 @@ def _cosines_of_partners(vectors: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairAccuracy(keras.metrics.Mean):
-    """The share of texts whose partner is the nearest by cosine among the other sides of all pairs of the batch.
+    """Fraction of texts whose partner is the nearest by cosine among the opposite texts of the batch.
 
-    It depends on the batch size: the more pairs, the harder.
+    It depends on the batch size: more pairs make the task harder.
 
     Example:
 
@@ -160,15 +166,15 @@ class PairAccuracy(keras.metrics.Mean):
         super().__init__(name=name, dtype=dtype)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Add a batch; see `MultipleNegativesRanking`."""
-        cosines, partners = _candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
-        found = ops.argmax(cosines, axis=-1) == ops.argmax(partners, axis=-1)  # (2B,)
-        super().update_state(found, sample_weight=sample_weight)
+        """Add a batch of text ids int (2B,), embeddings float (2B, H) and weights (2B,)."""
+        cosines, partners = _score_candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
+        is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(partners, axis=-1)  # (2B,)
+        super().update_state(is_correct, sample_weight=sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCorrelation(PearsonCorrelation):
-    """Pearson's correlation of the cosines of pairs and their labels, over all pairs.
+    """Pearson correlation of the cosines of pairs with their labels, over all pairs.
 
     Example:
 
@@ -182,6 +188,6 @@ class PairCorrelation(PearsonCorrelation):
     """
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Add a batch; see `PairCosineError`."""
+        """Add a batch of labels float (2B,), embeddings float (2B, H) and weights (2B,), as for `PairCosineError`."""
         weights = None if sample_weight is None else ops.reshape(sample_weight, (-1,))[::2]
-        super().update_state(ops.reshape(y_true, (-1,))[::2], _cosines_of_partners(y_pred), weights)
+        super().update_state(ops.reshape(y_true, (-1,))[::2], _partner_cosines(y_pred), weights)

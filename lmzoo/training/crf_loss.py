@@ -1,4 +1,4 @@
-"""The loss of a conditional random field."""
+"""Loss of a conditional random field."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from lmzoo.training.span_metrics import IGNORED
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CrfLoss(keras.losses.Loss):
-    """The negative log-likelihood of the labels of whole texts, as a mean over their words (Lample et al., 2016).
+    """Negative log-likelihood of label sequences, averaged over words (Lample et al., 2016).
 
-    Call arguments: `y_true` int (B, T), -100 where no word is; `y_pred` float (B, T, C + 1, C + 1), the scores of
-    `lmzoo.layers.TransitionScores`; weights (B,), or (B, T) that are the same at all words of a text.
+    Call arguments: `y_true` int (B, T), labels of the words, -100 elsewhere; `y_pred` float (B, T, C + 1, C + 1), the
+    scores of `lmzoo.layers.TransitionScores`; weights (B,), or (B, T) with equal weights for all words of a text.
 
     Example:
 
@@ -34,7 +34,7 @@ class CrfLoss(keras.losses.Loss):
         super().__init__(name=name, reduction=reduction)
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
-        """Return the mean over all words; words of a text with the weight 2 count twice."""
+        """Return the weighted mean of the loss over all words, float ()."""
         words = ops.cast(ops.convert_to_tensor(y_true) != IGNORED, "float32")  # (B, T)
         if sample_weight is not None:
             weights = ops.cast(sample_weight, "float32")
@@ -42,8 +42,8 @@ class CrfLoss(keras.losses.Loss):
         return super().__call__(y_true, y_pred, words)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each word, float32 (B, T): that of its text, divided by the number of words."""
+        """Return the loss of each word, float32 (B, T): the loss of its text divided by the number of words."""
         words = ops.cast(y_true, "int32") != IGNORED  # (B, T)
         loss = negative_log_likelihood(y_pred, y_true, words)  # (B,)
-        count = ops.maximum(ops.sum(ops.cast(words, loss.dtype), axis=1), 1)
-        return ops.where(words, ops.expand_dims(loss / count, 1), 0.0)
+        num_words = ops.maximum(ops.sum(ops.cast(words, loss.dtype), axis=1), 1)
+        return ops.where(words, ops.expand_dims(loss / num_words, 1), 0.0)

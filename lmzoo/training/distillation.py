@@ -1,8 +1,8 @@
-"""Training a small model to predict masked tokens as a large one does (Sanh et al., 2019).
+"""Knowledge distillation of masked language models, as for DistilBERT (Sanh et al., 2019).
 
 https://arxiv.org/abs/1910.01108
 
-Letters in shape comments: B sequences, T tokens, M masked tokens, V tokens of the vocabulary, H width.
+Letters in shapes: B sequences, T tokens, M masked tokens, V vocabulary size, H hidden dimension.
 """
 
 from __future__ import annotations
@@ -24,31 +24,33 @@ from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.divergence import StopOnDivergence
 
-_WARMUP = 0.05  # share of the steps
+_WARMUP_FRACTION = 0.05  # of the steps
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DistillationLoss(ConfiguredLayer):
-    """The losses between a student's and a teacher's predictions, and between their vectors, together.
+    """A layer that adds the distillation losses between a student and a teacher.
 
-    With logits s and t of a masked token, the first one is T² · KL(softmax(t / T) ‖ softmax(s / T)), its mean over the
-    masked tokens (Hinton et al., 2015). The second one is 1 − cos of the vectors, its mean over the real tokens. If
-    one of the models has padded embeddings, its logits beyond those of the other are left out.
+    The soft loss is the mean over masked tokens of T² · KL(softmax(t / T) ‖ softmax(s / T)), for student logits s and
+    teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
+    states. If padded embeddings give one model more logits than the other, the extra logits are ignored.
 
     Args:
         temperature: float, T.
-        soft: float, weight of the first loss.
-        cosine: float, weight of the second one; 0 leaves it out.
+        soft: float, weight of the soft loss.
+        cosine: float, weight of the cosine loss; 0 disables it.
 
-    Call arguments: logits float (B, M, V) and vectors float (B, T, H), of the student and of the teacher; `positions`
-    int (B, M), 0 where none is masked; `padding_mask` (B, T). Returns the student's logits.
+    Call arguments: logits float (B, M, V) and hidden states float (B, T, H), of the student and of the teacher;
+    `positions` int (B, M), of the masked tokens, 0 for padding; `padding_mask` (B, T). Returns the student's logits.
 
     Example: see `distill`.
     """
 
     def __init__(self, temperature: float = 2.0, soft: float = 5.0, cosine: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        self.temperature, self.soft, self.cosine = temperature, soft, cosine
+        self.temperature = temperature
+        self.soft = soft
+        self.cosine = cosine
 
     def call(
         self,
@@ -59,44 +61,44 @@ class DistillationLoss(ConfiguredLayer):
         positions: Tensor,
         padding_mask: Tensor,
     ) -> Tensor:
-        """Add the losses."""
+        """Add the losses and return the student's logits, float (B, M, V)."""
         masked = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
-        shared = min(logits.shape[-1], teacher_logits.shape[-1])
-        ours, theirs = (
-            ops.log_softmax(ops.cast(x[..., :shared], "float32") / self.temperature)  # (B, M, V)
+        num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
+        student_log_probs, teacher_log_probs = (
+            ops.log_softmax(ops.cast(x[..., :num_shared], "float32") / self.temperature)  # (B, M, V)
             for x in (logits, ops.stop_gradient(teacher_logits))
         )
-        divergence = ops.sum(ops.exp(theirs) * (theirs - ours), axis=-1)  # (B, M)
-        self.add_loss(self.soft * self.temperature**2 * _mean(divergence, masked))
+        divergence = ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)  # (B, M)
+        self.add_loss(self.soft * self.temperature**2 * _weighted_mean(divergence, masked))
         if self.cosine:
-            pair = (ops.cast(x, "float32") for x in (vectors, ops.stop_gradient(teacher_vectors)))
-            ours, theirs = (ops.normalize(x, axis=-1) for x in pair)  # (B, T, H)
-            distance = 1 - ops.sum(ours * theirs, axis=-1)  # (B, T)
-            self.add_loss(self.cosine * _mean(distance, ops.cast(padding_mask, "float32")))
+            states = (ops.cast(x, "float32") for x in (vectors, ops.stop_gradient(teacher_vectors)))
+            student_units, teacher_units = (ops.normalize(x, axis=-1) for x in states)  # (B, T, H)
+            distance = 1 - ops.sum(student_units * teacher_units, axis=-1)  # (B, T)
+            self.add_loss(self.cosine * _weighted_mean(distance, ops.cast(padding_mask, "float32")))
         return logits
 
     def compute_output_spec(self, logits: Tensor, *args: Tensor) -> keras.KerasTensor:
-        """Return the student's logits."""
+        """Return the spec of the student's logits, float (B, M, V)."""
         return keras.KerasTensor(logits.shape, logits.dtype)
 
 
-def _mean(values: Tensor, weights: Tensor) -> Tensor:
+def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
     return ops.sum(values * weights) / ops.maximum(ops.sum(weights), 1.0)
 
 
 def smaller(teacher: Any, num_layers: int | None = None) -> Any:
-    """Make a student to be trained: a copy of a masked language model with some of its layers.
+    """Make a student from a masked language model by copying some of its layers.
 
     Args:
-        teacher: `lmzoo.models.MaskedLM`.
-        num_layers: int, n; by default half of the teacher's. The layers are spread evenly: with half of them, every
-            second one, beginning with the first.
+        teacher: `lmzoo.models.MaskedLM`, the model to copy.
+        num_layers: int, number of layers of the student; by default half of the teacher's. The layers are evenly
+            spaced: half of them are every second layer, starting with the first.
 
     Returns:
         A `MaskedLM` of the same family and width, with copies of the teacher's weights.
 
     Raises:
-        ValueError: if `num_layers` is not between 1 and the teacher's.
+        ValueError: if `num_layers` is below 1 or above the number of the teacher's layers.
 
     Example:
 
@@ -110,23 +112,28 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
     config = {
         name: value for name, value in teacher.backbone.get_config().items() if name not in ("frozen", "lora", "name")
     }
-    there = config["num_layers"]
-    wanted = max(1, there // 2) if num_layers is None else num_layers
-    require(is_integer(wanted, 1, there), "num_layers", f"an integer from 1 to {there}", wanted)
-    backbone = type(teacher.backbone)(**{**config, "num_layers": wanted, "fine_tuning": None})
+    teacher_layers = config["num_layers"]
+    student_layers = max(1, teacher_layers // 2) if num_layers is None else num_layers
+    require(
+        is_integer(student_layers, 1, teacher_layers),
+        "num_layers",
+        f"an integer from 1 to {teacher_layers}",
+        student_layers,
+    )
+    backbone = type(teacher.backbone)(**{**config, "num_layers": student_layers, "fine_tuning": None})
     parts = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
     student = type(teacher)(**{**teacher.get_config(), **parts})
-    known = {_path(path, teacher): value for path, value in merged_weights(teacher)}
+    teacher_weights = {_strip_model_names(path, teacher): value for path, value in merged_weights(teacher)}
     for weight in student.weights:
-        path = _path(weight.path, student)
-        # Not those of ALBERT's groups, which are all there.
-        path = re.sub(r"\bblock_(\d+)", lambda found: f"block_{int(found[1]) * there // wanted}", path)
-        weight.assign(ops.convert_to_numpy(known[path]))
+        path = _strip_model_names(weight.path, student)
+        # Does not match ALBERT's groups: layers share them, so the student has all of them.
+        path = re.sub(r"\bblock_(\d+)", lambda match: f"block_{int(match[1]) * teacher_layers // student_layers}", path)
+        weight.assign(ops.convert_to_numpy(teacher_weights[path]))
     return student
 
 
-def _path(path: str, model: keras.Model) -> str:
-    """Return the path of a weight without the names of models, which Keras may number."""
+def _strip_model_names(path: str, model: keras.Model) -> str:
+    """Return the path of a weight without model names, which Keras may number."""
     names = {model.name, model.backbone.name}
     return "/".join(part for part in path.split("/") if part not in names)
 
@@ -145,34 +152,35 @@ def distill(
     verbose: bool | int | str = "auto",
     **kwargs: Any,
 ) -> keras.callbacks.History:
-    """Train a masked language model on texts and on what a larger one predicts for them, as DistilBERT was.
+    """Train a small masked language model on texts and on the predictions of a larger one, like DistilBERT.
 
-    The loss is a weighted sum of three: between the predictions of both for the masked tokens, softened by a
-    temperature; the usual one of the masked tokens; and between the directions of the vectors of both for all tokens.
-    Sanh et al. (2019) compare predictions for all tokens, here they are compared for masked tokens, which are the only
-    ones that a `MaskedLM` computes. The teacher stays as it is; its dropout is off.
+    The loss is a weighted sum of three terms: the divergence from the teacher's predictions for masked tokens, softened
+    by a temperature; the cross-entropy of the masked tokens; and the cosine distance between the hidden states of both
+    models at all tokens. Sanh et al. (2019) compare predictions for all tokens; here only masked tokens are compared,
+    since a `MaskedLM` computes no others. The teacher is unchanged, and its dropout is off.
 
     Args:
-        student: `lmzoo.models.MaskedLM`, which is trained; see `smaller`.
+        student: `lmzoo.models.MaskedLM`, the model to train, for example from `smaller`.
         teacher: `lmzoo.models.MaskedLM` with the same vocabulary.
-        texts: texts in a list, or what else `fit` of the student takes, except tables and datasets.
-        epochs: int.
-        batch_size: int.
-        temperature: float, above 0.
-        weights: of the three losses. A 0 for the last one allows for other widths than the teacher's.
+        texts: list of texts, or other inputs of the student's `fit`, except tables and datasets.
+        epochs: int, number of passes over the texts.
+        batch_size: int, number of texts in a batch.
+        temperature: float above 0, divisor of the logits in the divergence.
+        weights: three floats, weights of the loss terms. If the last one is 0, the hidden dimensions may differ.
         optimizer: a Keras optimizer; by default the student's, with a warm-up over a twentieth of the steps and a
             linear decay.
-        seed: int, of the order and of the masks.
-        callbacks: of Keras' `fit`.
-        verbose: see `keras.Model.fit`.
-        **kwargs: of `keras.Model.compile`, such as `jit_compile`.
+        seed: int, seed of the order of the texts and of the masks.
+        callbacks: Keras callbacks of the training.
+        verbose: verbosity of `keras.Model.fit`.
+        **kwargs: arguments of `keras.Model.compile`, such as `jit_compile`.
 
     Returns:
-        The history, with the whole loss and the accuracy on masked tokens.
+        The history of the total loss and of the accuracy on masked tokens.
 
     Raises:
-        TypeError: for tasks that do not predict masked tokens.
-        ValueError: for other vocabularies, other widths with a weight for the vectors, and numbers out of range.
+        TypeError: if a model is not a `MaskedLM`.
+        ValueError: if the vocabularies differ, the hidden dimensions differ and the cosine loss has a weight, or a
+            number is out of range.
 
     Example:
 
@@ -186,25 +194,25 @@ def distill(
     student.fill(["The sea was [MASK]."])
     ```
     """
-    soft, hard, cosine = _checked(student, teacher, temperature, weights)
+    soft, hard, cosine = _check_arguments(student, teacher, temperature, weights)
     inputs: Features = student.input
     positions = inputs["mask_positions"]
-    # A family without segments reads the same tokens as one of their first segment.
-    read = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
-    logits, vectors = _predicted(student, inputs)  # (B, M, V), (B, T, H)
+    # For a student without segment ids, the teacher reads all tokens as the first segment.
+    teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
+    logits, vectors = _predict(student, inputs)  # (B, M, V), (B, T, H)
     frozen = teacher.copy_with(dropout=0.0)
-    frozen = keras.Model(frozen.input, _predicted(frozen, frozen.input), name="teacher")
-    frozen.trainable = False  # only now, so that Keras passes it on to the layers
-    teacher_logits, teacher_vectors = frozen(read)  # (B, M, V), (B, T, H)
-    losses = DistillationLoss(temperature, soft, cosine, dtype="float32", name="distillation_loss")
-    outputs = losses(logits, teacher_logits, vectors, teacher_vectors, positions, inputs["padding_mask"])
+    frozen = keras.Model(frozen.input, _predict(frozen, frozen.input), name="teacher")
+    frozen.trainable = False  # set last, so that Keras passes it on to all layers
+    teacher_logits, teacher_vectors = frozen(teacher_inputs)  # (B, M, V), (B, T, H)
+    loss_layer = DistillationLoss(temperature, soft, cosine, dtype="float32", name="distillation_loss")
+    outputs = loss_layer(logits, teacher_logits, vectors, teacher_vectors, positions, inputs["padding_mask"])
     batches = student.training_batches(texts, batch_size=batch_size, seed=seed)
-    told = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
-    # No loss reaches them, of which Keras would warn.
+    epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
+    # Keras would warn that these get no gradient.
     frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
     with temporary_attributes(frozen_variables):
         model = SeveralDevicesModel(inputs, outputs)
-        model.dtype_policy = student.dtype_policy  # in float16 Keras scales the loss
+        model.dtype_policy = student.dtype_policy  # for float16, so that Keras scales the loss
         optimizer = student.default_optimizer() if optimizer is None else optimizer
         model.compile(
             optimizer=optimizer,
@@ -216,34 +224,36 @@ def distill(
         optimizer.build(model.trainable_variables)
         if hasattr(optimizer, "start_schedule"):
             steps = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
-            optimizer.start_schedule(round(steps * _WARMUP), steps)
-        callbacks = [StopOnDivergence(), told, *callbacks]
+            optimizer.start_schedule(round(steps * _WARMUP_FRACTION), steps)
+        callbacks = [StopOnDivergence(), epoch_callback, *callbacks]
         history = model.fit(keras_input(batches), epochs=epochs, callbacks=callbacks, verbose=verbose, shuffle=False)
     student.forget_compiled()
     return history
 
 
-def _predicted(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
-    """Return a task's logits of masked tokens, float (B, M, V), and its vectors of all tokens, float (B, T, H)."""
+def _predict(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
+    """Return the logits of masked tokens, float (B, M, V), and the hidden states of all tokens, float (B, T, H)."""
     features = {name: inputs[name] for name in task.backbone.input}
-    found = task.backbone(features)
-    vectors, bias = task.head(task.backbone.vectors_at(features, inputs["mask_positions"], found))
-    return task.backbone(features, vectors=vectors, bias=bias), found["sequence_output"]
+    outputs = task.backbone(features)
+    vectors, bias = task.head(task.backbone.vectors_at(features, inputs["mask_positions"], outputs))
+    return task.backbone(features, vectors=vectors, bias=bias), outputs["sequence_output"]
 
 
-def _checked(student: Any, teacher: Any, temperature: float, weights: Sequence[float]) -> tuple[float, float, float]:
-    """Return the weights of the three losses, after all arguments have been checked."""
+def _check_arguments(
+    student: Any, teacher: Any, temperature: float, weights: Sequence[float]
+) -> tuple[float, float, float]:
+    """Check the arguments of `distill`, and return the weights of the three loss terms."""
     for name, task in (("student", student), ("teacher", teacher)):
         if getattr(task, "head_kind", None) != "masked_lm":
             raise TypeError(f"`{name}` must be a `lmzoo.models.MaskedLM`, got {type(task).__name__}.")
     vocabularies = [task.text_preprocessor.tokenizer.vocabulary for task in (student, teacher)]
     if list(vocabularies[0]) != list(vocabularies[1]):
         first = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
-        found = " and ".join(repr(v[first]) if first < len(v) else "nothing" for v in vocabularies)
-        raise ValueError(f"Student and teacher must have the same vocabulary; at id {first} they have {found}.")
+        tokens = " and ".join(repr(v[first]) if first < len(v) else "nothing" for v in vocabularies)
+        raise ValueError(f"Student and teacher must have the same vocabulary; at id {first} they have {tokens}.")
     require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
-    valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
-    require(valid, "weights", "three numbers of at least 0, not all 0", weights)
+    is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
+    require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)
     widths = [task.backbone.config.hidden_dim for task in (student, teacher)]
     if weights[2] and widths[0] != widths[1]:
         raise ValueError(

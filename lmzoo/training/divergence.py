@@ -1,4 +1,4 @@
-"""Stops a training whose loss is no longer a number."""
+"""A callback that stops diverged training."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from lmzoo.errors import NotFiniteError
 
 
 class StopOnDivergence(keras.callbacks.Callback):
-    """A callback that raises an error in the first step whose loss is NaN or infinite; the `fit` of every task has one.
+    """A callback that raises an error as soon as the loss is NaN or infinite; the `fit` of every task has one.
 
-    Its weights are lost then, and what other callbacks would save of them is worthless: so none of them is called.
-    A `keras.callbacks.TerminateOnNaN` among the callbacks of `fit` replaces it: training stops without an error.
+    The error prevents other callbacks from saving the useless weights. A `keras.callbacks.TerminateOnNaN` among the
+    callbacks of `fit` replaces this callback: training then stops without an error.
 
-    It costs nothing, since Keras turns the loss of every step into a Python number for its callbacks.
+    The check costs nothing, since Keras turns the loss of every step into a Python number for its callbacks.
 
     Example:
 
@@ -34,7 +34,7 @@ class StopOnDivergence(keras.callbacks.Callback):
     ```
     """
 
-    async_safe = True  # Keras on JAX need not wait for it
+    async_safe = True  # on JAX, Keras need not wait for it before the next step
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,19 +42,19 @@ class StopOnDivergence(keras.callbacks.Callback):
         self._step: int | None = None
 
     def on_epoch_begin(self, epoch: int, logs: dict[str, float] | None = None) -> None:
-        """Remember the epoch."""
+        """Store the epoch for the error message."""
         self._epoch = epoch
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        """Check the loss, Keras' mean over the steps of the epoch, which is not finite from the first such step on.
+        """Check that the mean loss of the epoch so far is finite.
 
         Raises:
-            NotFiniteError: naming the step.
+            NotFiniteError: if it is not; the message names the step.
         """
         loss = (logs or {}).get("loss", 0.0)
         if math.isfinite(loss):
             return
-        self._step = batch + 1 if self._step is None else self._step  # where Keras calls late, it may be a later one
+        self._step = batch + 1 if self._step is None else self._step  # asynchronous calls may be for a later step
         raise NotFiniteError(
             f"Training diverged: the loss is {loss} in step {self._step} of epoch {self._epoch + 1}. The weights are "
             "lost; load or build the model again, and train it with a lower learning rate, a longer warm-up or "

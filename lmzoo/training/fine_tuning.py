@@ -1,4 +1,4 @@
-"""Recipes for fine-tuning: the settings that a backbone recommends for each kind of head."""
+"""Fine-tuning recipes: the hyperparameters that a backbone recommends for each kind of head."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FineTuningRecipe:
-    """How a backbone is fine-tuned with one kind of head.
+    """Hyperparameters for fine-tuning a backbone with one kind of head.
 
     Attributes:
-        learning_rate: float, the peak.
-        epochs: int, passes over the examples, if there are a few thousand.
-        batch_size: int, examples of a batch.
-        pooling: input of the head, as the task's constructor takes it; None for the constructor's default.
+        learning_rate: float, the peak learning rate.
+        epochs: int, number of passes over a few thousand examples.
+        batch_size: int, number of examples in a batch.
+        pooling: str, argument `pooling` of the task's constructor; None for its default.
 
     Raises:
-        ValueError: naming a field that is not a number as described, or not text.
+        ValueError: if a field has a wrong type or is out of range; the message names it.
 
     Example:
 
@@ -51,35 +51,35 @@ class FineTuningRecipe:
             raise ValueError(f"`pooling` of a recipe must be text or None, got {self.pooling!r:.60}.")
 
 
-# By kind of head. Files hold the fields of a recipe that are not None as a dict.
+# Recipes by kind of head. Files hold each recipe as a dict of its fields that are not None.
 StoredRecipes = Mapping[str, FineTuningRecipe | Mapping[str, Any]]
 
 
 def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
-    """Return recipes by kind of head, from recipes or from what `stored_recipes` returned.
+    """Return recipes by kind of head, from recipes or from the dicts of `stored_recipes`.
 
     Raises:
-        ValueError: for anything else; for a field that recipes do not have.
+        ValueError: if `stored` is something else, or has a field that recipes lack.
     """
     if stored is not None and not isinstance(stored, Mapping):
         raise ValueError(f"`fine_tuning` must be a dict from kinds of heads to recipes, got {stored!r:.60}.")
-    return {head: _read(head, recipe) for head, recipe in (stored or {}).items()}
+    return {head: _read_recipe(head, recipe) for head, recipe in (stored or {}).items()}
 
 
-def _read(head: str, recipe: object) -> FineTuningRecipe:
+def _read_recipe(head: str, recipe: object) -> FineTuningRecipe:
     if isinstance(recipe, FineTuningRecipe):
         return recipe
-    known = [field.name for field in dataclasses.fields(FineTuningRecipe)]
-    if not isinstance(recipe, Mapping) or "learning_rate" not in recipe or (recipe.keys() - set(known)):
+    field_names = [field.name for field in dataclasses.fields(FineTuningRecipe)]
+    if not isinstance(recipe, Mapping) or "learning_rate" not in recipe or (recipe.keys() - set(field_names)):
         raise ValueError(
             f"The recipe for {head!r} in `fine_tuning` must be a dict with `learning_rate` and at most "
-            f"{', '.join(known)}, got {recipe!r:.120}."
+            f"{', '.join(field_names)}, got {recipe!r:.120}."
         )
     return FineTuningRecipe(**recipe)
 
 
 def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[str, Any]]:
-    """Return recipes as a dict of dicts, for JSON."""
+    """Return recipes as a dict of dicts, which can be written as JSON."""
     return {
         head: {name: value for name, value in dataclasses.asdict(recipe).items() if value is not None}
         for head, recipe in recipes.items()
@@ -87,7 +87,9 @@ def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[st
 
 
 def usual_recipe(hidden_dim: int) -> FineTuningRecipe:
-    """Return the recipe where a backbone has none: Devlin et al. (2019), with a higher rate for narrower models.
+    """Return the default recipe, for backbones without one: Devlin et al. (2019), scaled to the width.
+
+    The peak learning rate is 5e-5 at a width of 768, and inversely proportional to the width.
 
     Args:
         hidden_dim: int, width of the backbone.

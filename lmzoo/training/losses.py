@@ -1,4 +1,4 @@
-"""Losses of models whose outputs are logits."""
+"""Losses for models whose outputs are logits."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SmoothedCrossEntropy(keras.losses.Loss):
-    """Cross-entropy of logits with label smoothing (Szegedy et al., 2016): a share of each label goes to all classes.
+    """Cross-entropy of logits with label smoothing (Szegedy et al., 2016).
 
-    Labels are int (..., ), logits float (..., C). No labels of the logits' shape are made, as by Keras' own loss.
+    Labels are int (...), logits float (..., C). Unlike Keras' own loss, this one creates no labels of the logits'
+    shape.
 
     Args:
-        label_smoothing: float in [0, 1), the share.
-        name: name of the loss.
-        reduction: as in Keras; by default the mean over what counts.
-        **kwargs: of `keras.losses.Loss`.
+        label_smoothing: float in [0, 1), fraction of each label that is spread over all classes.
+        name: str, name of the loss.
+        reduction: str, reduction of `keras.losses.Loss`; by default the weighted mean.
+        **kwargs: arguments of `keras.losses.Loss`.
 
     Raises:
-        ValueError: for a share out of range.
+        ValueError: if `label_smoothing` is out of range.
 
     Example:
 
@@ -49,27 +50,30 @@ class SmoothedCrossEntropy(keras.losses.Loss):
         self.label_smoothing = label_smoothing
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each label."""
-        share = self.label_smoothing
+        """Return the loss of each label, float (...)."""
+        smoothing = self.label_smoothing
         loss = keras.losses.sparse_categorical_crossentropy(y_true, y_pred, from_logits=True)
-        if not share:
+        if not smoothing:
             return loss
-        spread = ops.logsumexp(y_pred, axis=-1) - ops.mean(y_pred, axis=-1)
-        return (1 - share) * loss + share * spread
+        uniform_loss = ops.logsumexp(y_pred, axis=-1) - ops.mean(y_pred, axis=-1)
+        return (1 - smoothing) * loss + smoothing * uniform_loss
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments."""
         return {**super().get_config(), "label_smoothing": self.label_smoothing}
 
 
 def loss_of_logits(loss: Any) -> Any:
-    """Choose the loss, or a dict of losses, to compile a model with, given that its outputs are logits.
+    """Return a loss, or a dict of losses, for a model whose outputs are logits.
+
+    Args:
+        loss: a Keras loss, its name, or a dict of these.
 
     Returns:
-        For the name of a cross-entropy, the loss that takes logits; any other loss unchanged.
+        For the name of a cross-entropy, a loss that takes logits; any other loss unchanged; for a dict, a dict.
 
     Raises:
-        ValueError: for a cross-entropy of probabilities, with which the model would learn nothing.
+        ValueError: if the loss is a cross-entropy of probabilities.
     """
     if isinstance(loss, dict):
         return {name: loss_of_logits(part) for name, part in loss.items()}

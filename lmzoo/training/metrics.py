@@ -1,4 +1,4 @@
-"""Pearson's correlation over all examples, and micro F1 for any number of labels."""
+"""Metrics over all examples: Pearson correlation, and micro F1 for multi-label classification."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PearsonCorrelation(keras.metrics.Metric):
-    """Pearson's correlation of labels and predictions over all examples.
+    """Pearson correlation of labels and predictions over all examples.
 
-    Keras' own metric is the mean of each batch's correlation, which depends on how the examples are batched. This one
-    keeps means and sums of squared deviations and merges each batch's into them, which does not lose precision as sums
-    of squares would (Chan et al., 1979, "Updating formulae and a pairwise algorithm for computing sample variances").
+    Keras' own metric is the mean of the batches' correlations, which depends on how the examples are batched. This one
+    merges the means and squared deviations of each batch, which is more precise than sums of squares (Chan et al.,
+    1979, "Updating formulae and a pairwise algorithm for computing sample variances").
 
     The result is NaN while all labels, or all predictions, are equal.
 
@@ -35,41 +35,45 @@ class PearsonCorrelation(keras.metrics.Metric):
 
     def __init__(self, name: str = "pearson", dtype: str | keras.DTypePolicy | None = None) -> None:
         super().__init__(name=name, dtype=dtype)
-        self._direction = "up"  # better if higher, for tuners and callbacks
+        self._direction = "up"  # tells tuners and callbacks that higher is better
         for state in ("weight", "mean_x", "mean_y", "sum_xx", "sum_yy", "sum_xy"):
             setattr(self, state, self.add_variable((), "zeros", name=state))
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Add a batch: labels, predictions and weights, each (B,) or (B, 1)."""
+        """Add a batch of labels, predictions and weights, each float (B,) or (B, 1)."""
         x, y = (ops.reshape(ops.cast(values, self.dtype), (-1,)) for values in (y_true, y_pred))  # (B,)
         weights = ops.ones_like(x) if sample_weight is None else ops.cast(sample_weight, self.dtype)
         weights = ops.reshape(weights, (-1,))  # (B,)
-        here = ops.sum(weights)
-        scale = 1 / ops.where(here > 0, here, 1)
-        mean_x, mean_y = ops.sum(weights * x) * scale, ops.sum(weights * y) * scale
-        x, y = x - mean_x, y - mean_y
-        total = self.weight + here
-        share = here / ops.where(total > 0, total, 1)
-        shift_x, shift_y, between = mean_x - self.mean_x, mean_y - self.mean_y, self.weight * share
+        batch_weight = ops.sum(weights)
+        scale = 1 / ops.where(batch_weight > 0, batch_weight, 1)
+        mean_x = ops.sum(weights * x) * scale
+        mean_y = ops.sum(weights * y) * scale
+        x = x - mean_x
+        y = y - mean_y
+        total = self.weight + batch_weight
+        fraction = batch_weight / ops.where(total > 0, total, 1)
+        shift_x = mean_x - self.mean_x
+        shift_y = mean_y - self.mean_y
+        between = self.weight * fraction
         self.sum_xx.assign_add(ops.sum(weights * x * x) + between * shift_x * shift_x)
         self.sum_yy.assign_add(ops.sum(weights * y * y) + between * shift_y * shift_y)
         self.sum_xy.assign_add(ops.sum(weights * x * y) + between * shift_x * shift_y)
-        self.mean_x.assign_add(share * shift_x)
-        self.mean_y.assign_add(share * shift_y)
+        self.mean_x.assign_add(fraction * shift_x)
+        self.mean_y.assign_add(fraction * shift_y)
         self.weight.assign(total)
 
     def result(self) -> Tensor:
-        """Return the correlation so far, between -1 and 1."""
+        """Return the correlation of all examples so far, float () from -1 to 1."""
         correlation = self.sum_xy / (ops.sqrt(self.sum_xx) * ops.sqrt(self.sum_yy))
         return ops.clip(correlation, -1, 1)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MicroF1(keras.metrics.F1Score):
-    """F1 over all labels of all examples, where an example may have any number of labels.
+    """Micro-averaged F1 of multi-label classification, from logits.
 
-    Keras' own metric takes probabilities. This one takes logits; a label is predicted if its probability is at least
-    one half.
+    Keras' own metric takes probabilities. This one takes logits; a label counts as predicted if its probability is at
+    least one half.
 
     `update_state` takes labels (B, C), 0 or 1, logits float (B, C) and weights (B,).
 
@@ -89,9 +93,9 @@ class MicroF1(keras.metrics.F1Score):
         super().__init__(average="micro", threshold=0.5, name=name, dtype=dtype)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Count a batch."""
+        """Add a batch of labels (B, C), logits (B, C) and weights (B,)."""
         y_pred = ops.convert_to_tensor(y_pred)
-        y_true = ops.reshape(y_true, (-1, y_pred.shape[-1]))  # batches made in Python do not say how many classes
+        y_true = ops.reshape(y_true, (-1, y_pred.shape[-1]))  # the static shape of Python batches lacks C
         super().update_state(y_true, ops.cast(y_pred >= 0, self.dtype), sample_weight)
 
     def get_config(self) -> dict[str, Any]:

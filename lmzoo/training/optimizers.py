@@ -1,4 +1,4 @@
-"""The optimizers of the published models: AdamW and LAMB with a resizable schedule, and bilm-tf's Adagrad."""
+"""Optimizers of the published models: AdamW and LAMB with a built-in schedule, and Adagrad as in bilm-tf."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from keras import ops
 from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.common.tensor_types import Tensor
 
-_WORTH_COMPILING = 20_000_000  # weights; for fewer, TensorFlow's own kernel is as fast, and nothing is compiled
-# The factor of the rate by the share of the decay that is left, and the share of the steps that were the warm-up.
-_SHAPES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-    "linear": lambda left, warm: left,
-    "cosine": lambda left, warm: 0.5 - 0.5 * ops.cos(math.pi * left),
-    "constant": lambda left, warm: ops.ones_like(left),
-    "inverse_square_root": lambda left, warm: ops.sqrt(warm),
+_MIN_WEIGHTS_TO_COMPILE = 20_000_000  # below it, TensorFlow's own kernel is as fast as a compiled update
+# Factor of the learning rate, from the remaining fraction of the decay and the ratio of warm-up steps to steps done.
+_DECAY_FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "linear": lambda remaining, warmup_ratio: remaining,
+    "cosine": lambda remaining, warmup_ratio: 0.5 - 0.5 * ops.cos(math.pi * remaining),
+    "constant": lambda remaining, warmup_ratio: ops.ones_like(remaining),
+    "inverse_square_root": lambda remaining, warmup_ratio: ops.sqrt(warmup_ratio),
 }
 Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
-def _checked_rate(rate: Rate) -> Rate:
-    """Return a valid number as a float, and a schedule unchanged."""
+def _check_rate(rate: Rate) -> Rate:
+    """Check a learning rate: return a number as a float, a schedule unchanged."""
     if callable(rate):
         return rate
     require(
@@ -36,7 +36,7 @@ def _checked_rate(rate: Rate) -> Rate:
 
 
 def _check_constants(arguments: Mapping[str, object], **constants: float) -> None:
-    """Check an optimizer's constants, and limits of gradients among its other arguments."""
+    """Check the constants of an optimizer, and the gradient clipping limits in `arguments`."""
     for name, value in constants.items():
         require(is_number(value, 0) and value < math.inf, name, "a finite number of at least 0", value)
     for name in ("clipnorm", "clipvalue", "global_clipnorm"):
@@ -46,29 +46,30 @@ def _check_constants(arguments: Mapping[str, object], **constants: float) -> Non
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class AdamW(keras.optimizers.Optimizer):
-    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019) and a warm-up and decay that can be re-sized.
+    """Adam with decoupled weight decay (Loshchilov & Hutter, 2019), and a built-in warm-up and decay.
 
     The schedule multiplies `learning_rate`, which stays an ordinary variable: callbacks such as `ReduceLROnPlateau` can
-    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow one operation updates
-    a weight, `ResourceApplyAdam`; for a model of 20 million weights or more the update is compiled with XLA.
+    set it, and a second `fit` can start a new schedule without recompiling. On TensorFlow each weight is updated by one
+    operation, `ResourceApplyAdam`; for models of 20 million weights or more the update is compiled with XLA.
 
     Args:
-        learning_rate: float, the peak; or a schedule.
-        weight_decay: float; not applied to variables whose path contains an entry of `exclude_from_decay`.
+        learning_rate: float, the peak learning rate; or a Keras schedule.
+        weight_decay: float, coefficient of the weight decay.
         beta_1: float, decay of the first moment.
         beta_2: float, decay of the second moment.
         epsilon: float, added to the root of the second moment.
-        bias_correction: False for the form of BERT's own code (Devlin et al., 2019).
-        exclude_from_decay: substrings of variable paths.
-        name: name of the optimizer.
-        schedule: how the rate falls after the warm-up, which is linear: "linear", "cosine", "inverse_square_root"
-            (Vaswani et al., 2017), or "constant" if it does not.
-        **kwargs: of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
+        bias_correction: bool, whether to correct the moments for their start at 0; BERT's own code (Devlin et al.,
+            2019) does not.
+        exclude_from_decay: list of str, substrings of the paths of variables without weight decay.
+        name: str, name of the optimizer.
+        schedule: str, shape of the decay after the linear warm-up: "linear", "cosine", "inverse_square_root" (Vaswani
+            et al., 2017) or "constant".
+        **kwargs: arguments of `keras.optimizers.Optimizer`, such as `global_clipnorm`.
 
     Raises:
         TypeError: if `exclude_from_decay` is not a list of strings.
-        ValueError: for a learning rate, a weight decay or an epsilon below 0, infinite or not a number; for a beta
-            outside of [0, 1), or an unknown schedule.
+        ValueError: if the learning rate, the weight decay or `epsilon` is negative, infinite or not a number; if a beta
+            is outside of [0, 1); or if the schedule is unknown.
 
     Example:
 
@@ -92,16 +93,16 @@ class AdamW(keras.optimizers.Optimizer):
         schedule: str = "linear",
         **kwargs: Any,
     ) -> None:
-        if schedule not in _SHAPES:
-            raise ValueError(f"`schedule` must be one of {', '.join(_SHAPES)}, got {schedule!r}.")
+        if schedule not in _DECAY_FACTORS:
+            raise ValueError(f"`schedule` must be one of {', '.join(_DECAY_FACTORS)}, got {schedule!r}.")
         _check_constants(kwargs, weight_decay=weight_decay, epsilon=epsilon)
         require(epsilon > 0, "epsilon", "a positive number", epsilon)
         require_share("beta_1", beta_1)
         require_share("beta_2", beta_2)
-        listed = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
-        if not (listed and all(isinstance(part, str) for part in exclude_from_decay)):
+        is_list = isinstance(exclude_from_decay, Iterable) and not isinstance(exclude_from_decay, str)
+        if not (is_list and all(isinstance(part, str) for part in exclude_from_decay)):
             raise TypeError(f"`exclude_from_decay` must be a list of strings, got {exclude_from_decay!r:.60}.")
-        super().__init__(learning_rate=_checked_rate(learning_rate), name=name, **kwargs)
+        super().__init__(learning_rate=_check_rate(learning_rate), name=name, **kwargs)
         self.decay = weight_decay
         self.beta_1 = beta_1
         self.beta_2 = beta_2
@@ -109,35 +110,36 @@ class AdamW(keras.optimizers.Optimizer):
         self.bias_correction = bias_correction
         self.exclude_from_decay = tuple(exclude_from_decay)
         self.schedule = schedule
-        self._identities: list[int] = []  # of the trainable variables
+        self._variable_ids: list[int] = []  # of the trainable variables
         self._num_weights = 0
         self._compiled: Callable[[Sequence[Tensor | None]], None] | None = None
         self._rate: Tensor | float = 0.0
-        self._sizes: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
+        self._step_sizes: tuple[Tensor | float, Tensor | float] = (0.0, 0.0)
         self._kernel: Callable[..., None] | None = None
 
     def build(self, variables: list[keras.Variable]) -> None:
-        """Create the moments and the schedule's state."""
+        """Create the variables for the moments and the schedule."""
         if self.built:
             return
         super().build(variables)
-        self._identities = [*map(id, variables)]
+        self._variable_ids = [*map(id, variables)]
         self._num_weights = sum(math.prod(variable.shape) for variable in variables)
         self._first, self._second = self.add_optimizer_variables(variables, ["first_moment", "second_moment"])
         self._decayed = [not any(part in v.path for part in self.exclude_from_decay) for v in variables]
-        # [first step, warm-up steps, total steps]; zeros mean none.
+        # [first step, warm-up steps, total steps]; without warm-up or decay these are 0.
         self._schedule = self.add_variable(shape=(3,), dtype="float32", name="schedule")
 
     def start_schedule(self, warmup_steps: int = 0, total_steps: int = 0, elapsed: int = 0) -> None:
-        """Begin a new warm-up and decay at the current iteration.
+        """Start a new warm-up and decay at the current iteration.
 
         Args:
-            warmup_steps: int, steps of linear growth from 0 to `learning_rate`.
-            total_steps: int, step at which the rate has fallen to 0; 0 keeps it constant after the warm-up.
-            elapsed: int, steps of this schedule that were done before training was resumed.
+            warmup_steps: int, number of steps in which the learning rate rises linearly from 0 to `learning_rate`.
+            total_steps: int, number of steps after which the decay ends; 0 for a constant learning rate after the
+                warm-up.
+            elapsed: int, number of steps of this schedule done before training was resumed.
 
         Raises:
-            ValueError: before `build`; for a number of steps that is negative or not an integer.
+            ValueError: if the optimizer is not built, or a number of steps is negative or not an integer.
         """
         for name, value in (("warmup_steps", warmup_steps), ("total_steps", total_steps), ("elapsed", elapsed)):
             require(is_integer(value, 0), name, "an integer of at least 0", value)
@@ -147,31 +149,34 @@ class AdamW(keras.optimizers.Optimizer):
         self._schedule.assign([float(start), float(warmup_steps), float(total_steps)])
 
     def _factor(self) -> Tensor:
+        """Return the schedule's factor of the learning rate at the current iteration, float32 ()."""
         schedule = ops.convert_to_tensor(self._schedule)
-        start, warmup, total = schedule[0], schedule[1], schedule[2]
+        start = schedule[0]
+        warmup = schedule[1]
+        total = schedule[2]
         step = ops.cast(self.iterations, "float32") - start
         rise = ops.where(warmup > 0, ops.minimum(1.0, (step + 1) / ops.maximum(warmup, 1.0)), 1.0)
-        left = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
-        first = ops.maximum(warmup, 1.0)
-        warm = first / ops.maximum(step + 1, first)
-        return rise * ops.where(total > 0, _SHAPES[self.schedule](left, warm), 1.0)
+        remaining = ops.clip((total - step) / ops.maximum(total - warmup, 1.0), 0.0, 1.0)
+        peak_step = ops.maximum(warmup, 1.0)
+        warmup_ratio = peak_step / ops.maximum(step + 1, peak_step)
+        return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clip the gradients and update every variable once."""
+        """Clip the gradients and update all variables."""
         if keras.backend.backend() != "tensorflow":
             self._update(grads, trainable_variables)
             return
         import tensorflow as tf
 
-        dense = _dense(grads)
-        whole = trainable_variables is None or [*map(id, trainable_variables)] == self._identities
-        large = self._num_weights >= _WORTH_COMPILING
-        if not (whole and large and tf.inside_function()) or tf.distribute.has_strategy():
+        dense = _densify(grads)
+        all_variables = trainable_variables is None or [*map(id, trainable_variables)] == self._variable_ids
+        is_large = self._num_weights >= _MIN_WEIGHTS_TO_COMPILE
+        if not (all_variables and is_large and tf.inside_function()) or tf.distribute.has_strategy():
             self._update(dense, trainable_variables)
             return
         if self._compiled is None:
-            # An update is bound by memory: compiled, it reads and writes each weight and moment once. Its shapes are
-            # the weights', so this compiles once, whatever the batches look like.
+            # Updates are bound by memory bandwidth: compiled, they read and write each weight and moment once. All
+            # shapes are those of weights, so this compiles once for batches of all shapes.
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
         self._compiled(dense)
 
@@ -183,33 +188,33 @@ class AdamW(keras.optimizers.Optimizer):
                 self.build(list(trainable_variables or ()))
         self._rate = rate = ops.cast(self.learning_rate, "float32") * self._factor()
         step = ops.cast(self.iterations + 1, "float32")
-        # 1 - beta ** step, which loses digits where a power of 0.999 in float32 is subtracted from 1.
-        left_1 = -ops.expm1(step * math.log(self.beta_1)) if self.bias_correction and self.beta_1 else 1.0
-        left_2 = -ops.expm1(step * math.log(self.beta_2)) if self.bias_correction and self.beta_2 else 1.0
-        # The same for all variables, so computed once.
-        self._sizes = rate * ops.sqrt(left_2) / left_1, rate * self.decay
-        self._kernel = self._tensorflow_kernel(self._sizes[0])
+        # 1 - beta ** step; computed directly in float32 it loses digits, since the power is close to 1.
+        correction_1 = -ops.expm1(step * math.log(self.beta_1)) if self.bias_correction and self.beta_1 else 1.0
+        correction_2 = -ops.expm1(step * math.log(self.beta_2)) if self.bias_correction and self.beta_2 else 1.0
+        # Computed once: they are equal for all variables.
+        self._step_sizes = (rate * ops.sqrt(correction_2) / correction_1, rate * self.decay)
+        self._kernel = self._tensorflow_kernel(self._step_sizes[0])
         super().apply(grads, trainable_variables)
 
     def _tensorflow_kernel(self, scale: Tensor | float) -> Callable[..., None] | None:
-        """TensorFlow's update of a float32 weight and its moments in one operation, where there is one."""
+        """Return TensorFlow's fused Adam update of a float32 weight, or None where it is unavailable."""
         if keras.backend.backend() != "tensorflow" or type(self).scaled is not AdamW.scaled:
             return None
         import tensorflow as tf
 
         if tf.distribute.has_strategy():
             return None
-        # The kernel subtracts its betas from 1 in float32, where 1 - 0.999 is 0.00099998713: each moment is that much
-        # smaller, which the rate and epsilon make up for.
-        share_1 = float(1 - np.float32(self.beta_1)) / (1 - self.beta_1)
-        share_2 = math.sqrt(float(1 - np.float32(self.beta_2)) / (1 - self.beta_2))
+        # The kernel computes 1 - beta in float32, where 1 - 0.999 is 0.00099998713. The moments are smaller by this
+        # factor; the learning rate and epsilon compensate for it.
+        rounding_1 = float(1 - np.float32(self.beta_1)) / (1 - self.beta_1)
+        rounding_2 = math.sqrt(float(1 - np.float32(self.beta_2)) / (1 - self.beta_2))
         constants = {
-            "lr": scale * share_2 / share_1,
+            "lr": scale * rounding_2 / rounding_1,
             "beta1": self.beta_1,
             "beta2": self.beta_2,
-            "beta1_power": 0.0,  # the rate is corrected already
+            "beta1_power": 0.0,  # `scale` holds the bias correction already
             "beta2_power": 0.0,
-            "epsilon": self.epsilon * share_2,
+            "epsilon": self.epsilon * rounding_2,
         }
         return partial(
             tf.raw_ops.ResourceApplyAdam, **{name: tf.cast(value, tf.float32) for name, value in constants.items()}
@@ -217,9 +222,10 @@ class AdamW(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Update one variable and its moments."""
-        index = self._get_variable_index(variable)  # as in the example of Keras' page of `Optimizer`
-        first, second = self._first[index], self._second[index]
-        scale, decay = (ops.cast(size, variable.dtype) for size in self._sizes)
+        index = self._get_variable_index(variable)  # Keras' documentation of `Optimizer` uses this method
+        first = self._first[index]
+        second = self._second[index]
+        scale, decay = (ops.cast(size, variable.dtype) for size in self._step_sizes)
         gradient = ops.cast(gradient, variable.dtype)
         decays = self._decayed[index] and self.decay
         if self._kernel and variable.dtype == "float32":
@@ -236,9 +242,12 @@ class AdamW(keras.optimizers.Optimizer):
         self.assign_sub(variable, self.scaled(change, variable, index))
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
-        """Return the update that is subtracted from a variable; a subclass may scale it.
+        """Return the value to subtract from a variable; subclasses may scale it.
 
-        `change` is already multiplied by the learning rate; `index` is the variable's among those of `build`.
+        Args:
+            change: float, shape of `variable`, the update multiplied by the learning rate.
+            variable: the variable to update.
+            index: int, position of the variable in the list passed to `build`.
         """
         return change
 
@@ -257,18 +266,18 @@ class AdamW(keras.optimizers.Optimizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LAMB(AdamW):
-    """Adam whose step is scaled to the norm of each weight (You et al., 2020), for very large batches.
+    """Adam with steps scaled to the norm of each weight (You et al., 2020), for very large batches.
 
-    With `u` the update of `AdamW`, weight decay included, a weight `p` becomes `p - rate * |p| / |u| * u`, where the
-    ratio of the norms is 1 if either is 0, and for variables that are excluded from decay. The defaults are those of
-    ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), so there is no bias correction.
-    `keras.optimizers.Lamb` always corrects, and leaves the decay out of the norm.
+    A weight `p` becomes `p - rate * |p| / |u| * u`, where `u` is the update of `AdamW` including weight decay. The
+    ratio of the norms is 1 if either norm is 0, and for variables without weight decay. The defaults match
+    ALBERT's code (Lan et al., 2020, section A.1 and `optimization.py`), without bias correction.
+    `keras.optimizers.Lamb` always applies the correction, and leaves the weight decay out of the norm.
 
     Args:
-        learning_rate: float, the peak; or a schedule.
-        bias_correction: True for the form of the paper.
-        name: name of the optimizer.
-        **kwargs: of `AdamW`.
+        learning_rate: float, the peak learning rate; or a Keras schedule.
+        bias_correction: bool, whether to correct the moments for their start at 0, as in the paper.
+        name: str, name of the optimizer.
+        **kwargs: arguments of `AdamW`.
 
     Example:
 
@@ -285,12 +294,12 @@ class LAMB(AdamW):
         super().__init__(learning_rate, bias_correction=bias_correction, name=name, **kwargs)
 
     def scaled(self, change: Tensor, variable: keras.Variable, index: int) -> Tensor:
-        """Return the change times the ratio of the norms."""
+        """Return `change` multiplied by the ratio of the weight's norm to the update's norm."""
         if not self._decayed[index]:
             return change
-        weight, update = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
-        # The norm of the change is the learning rate times that of `u`; where it is 0, any ratio is right.
-        ratio = ops.where(weight > 0, self._rate * ops.divide_no_nan(weight, update), 1.0)
+        weight_norm, change_norm = (ops.sqrt(ops.sum(ops.square(ops.cast(x, "float32")))) for x in (variable, change))
+        # The norm of `change` is the learning rate times the norm of `u`; if it is 0, the ratio does not matter.
+        ratio = ops.where(weight_norm > 0, self._rate * ops.divide_no_nan(weight_norm, change_norm), 1.0)
         return ops.cast(ratio, change.dtype) * change
 
 
@@ -298,14 +307,14 @@ class LAMB(AdamW):
 class Adagrad(keras.optimizers.Adagrad):
     """Adagrad (Duchi et al., 2011) with the constants of bilm-tf, ELMo's training code (Peters et al., 2018).
 
-    A weight `p` with gradient `g` becomes `p - rate * g / sqrt(a)` after `a` has become `a + g * g`; `a` starts from 1.
-    bilm-tf's gradient is that of the mean loss times the number of steps of a sequence.
+    The accumulator `a` of a weight `p` with gradient `g` becomes `a + g * g`, then `p` becomes `p - rate * g /
+    sqrt(a)`. bilm-tf uses the gradient of the mean loss multiplied by the number of steps of a sequence.
 
     Args:
-        learning_rate: float, or a schedule.
-        initial_accumulator_value: float, `a` at the start.
-        global_clipnorm: float, largest norm of all gradients together, or None.
-        **kwargs: of `keras.optimizers.Adagrad`.
+        learning_rate: float, the learning rate; or a Keras schedule.
+        initial_accumulator_value: float, initial value of `a`.
+        global_clipnorm: float, maximum global norm of the gradients; or None.
+        **kwargs: arguments of `keras.optimizers.Adagrad`.
 
     Example:
 
@@ -323,7 +332,7 @@ class Adagrad(keras.optimizers.Adagrad):
         global_clipnorm: float | None = 10.0,
         **kwargs: Any,
     ) -> None:
-        rate = _checked_rate(learning_rate)
+        rate = _check_rate(learning_rate)
         # bilm-tf adds no epsilon.
         kwargs = {"epsilon": 0.0, **kwargs, "global_clipnorm": global_clipnorm}
         _check_constants(kwargs, initial_accumulator_value=initial_accumulator_value, epsilon=kwargs["epsilon"])
@@ -334,17 +343,20 @@ class Adagrad(keras.optimizers.Adagrad):
         super().__init__(rate, initial_accumulator_value, **kwargs)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        """Clip the gradients and update every variable once."""
-        super().apply(_dense(grads), trainable_variables)
+        """Clip the gradients and update all variables."""
+        super().apply(_densify(grads), trainable_variables)
 
 
-def _dense(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
-    """Make TensorFlow's sparse gradients dense, whose norm is wrong where they repeat rows; all get one dtype, too."""
+def _densify(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
+    """Return TensorFlow's gradients as dense tensors of one dtype.
+
+    The norm of sparse gradients with repeated rows would be wrong. Other backends' gradients are returned unchanged.
+    """
     if keras.backend.backend() != "tensorflow":
         return grads
     import tensorflow as tf
 
     dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-    if len({g.dtype for g in dense if g is not None}) > 1:  # TensorFlow's norm of all of them has one
+    if len({g.dtype for g in dense if g is not None}) > 1:  # TensorFlow's global norm needs one dtype
         return [None if g is None else tf.cast(g, tf.float32) for g in dense]
     return dense

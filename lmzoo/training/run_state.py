@@ -1,4 +1,4 @@
-"""Saved states of a training run: written whole or not at all, the last few kept, damaged ones skipped."""
+"""Saved states of a training run, written atomically and verified by checksums."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _FILES = {_POSITION_FILE, _STATE_FILE, MANIFEST_FILE}
 
 @dataclass(frozen=True)
 class RunState:
-    """A saved state that is complete.
+    """A complete saved state of a training run.
 
     Attributes:
-        path: its directory, or its URL.
-        name: the last part of its path.
-        position: where the run was, a JSON object.
-        tensors: its arrays, which are read one at a time.
+        path: str, directory or URL of the state.
+        name: str, last part of the path.
+        position: JSON object, the position of the run in its data and schedule.
+        tensors: the saved arrays, which are read one at a time.
     """
 
     path: str
@@ -45,51 +45,54 @@ class RunState:
 
 @dataclass(frozen=True)
 class RunStates:
-    """A folder of saved states, each a directory `step-<number>` with arrays, position and checksums.
+    """A directory of saved states, each a subdirectory `step-<number>` with arrays, position and checksums.
 
-    If a process is killed while it writes, the earlier states stay, and perhaps a hidden directory, which the next
+    If a process is killed while it writes, the earlier states remain, and possibly a hidden directory, which the next
     `write` removes. Only one process at a time may write.
 
-    At a URL of fsspec, such as s3:// or gs://, a state is uploaded file by file, its manifest last. One whose upload
-    was interrupted counts as damaged.
+    At a URL of fsspec, such as s3:// or gs://, a state is uploaded file by file, with its manifest last. A state with
+    an incomplete upload counts as damaged.
 
     Attributes:
-        folder: a path or a URL; it is created when the first state is written.
-        keep: how many of the latest states are kept.
+        folder: path or URL of the directory, which is created when the first state is written.
+        keep: int, number of the latest states to keep.
     """
 
     folder: str | Path
     keep: int = 2
 
     def names(self) -> list[str]:
-        """Return the names of all states, including damaged ones, in the order of their steps."""
+        """Return the names of all states in the order of their steps, including damaged states."""
         if is_url(self.folder):
             files = find_files(self.folder, lambda name: True) if exists(self.folder) else []
-            found = {name.partition("/")[0] for name in names_below(self.folder, files)}
+            entries = {name.partition("/")[0] for name in names_below(self.folder, files)}
         else:
-            found = {path.name for path in Path(self.folder).glob("step-*")}
-        return sorted(name for name in found if name.startswith("step-") and name[5:].isdigit())
+            entries = {path.name for path in Path(self.folder).glob("step-*")}
+        return sorted(name for name in entries if name.startswith("step-") and name[5:].isdigit())
 
     def write(self, step: int, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
-        """Write the state after `step` steps, and remove states that are too old, and those of later steps.
+        """Write the state after `step` steps, and remove outdated states and states of later steps.
 
-        Arrays are those of `write_safetensors`, and the position is a JSON object.
+        Args:
+            step: int, number of steps done.
+            arrays: pairs of names and arrays, as for `write_safetensors`.
+            position: JSON object, the position of the run.
 
         Raises:
-            OSError: if it cannot be written; the earlier states stay.
+            OSError: if the state cannot be written; the earlier states remain.
         """
         name = f"step-{step:012d}"
         if is_url(self.folder):
             with tempfile.TemporaryDirectory(prefix="lmzoo-") as temporary:
-                _fill(Path(temporary), arrays, position)
+                _write_files(Path(temporary), arrays, position)
                 copy_folder(temporary, inside(self.folder, name), last=MANIFEST_FILE)
         else:
             with atomic_directory(Path(self.folder, name), marker=MANIFEST_FILE, owns=_FILES) as directory:
-                _fill(directory, arrays, position)
+                _write_files(directory, arrays, position)
         names = self.names()
-        place = names.index(name) + 1  # Later states are damaged, or the run was resumed before them.
-        for old in [*names[: max(0, place - self.keep)], *names[place:]]:
-            self._remove(old)
+        num_current = names.index(name) + 1  # later states are damaged, or from before the run was resumed
+        for outdated in [*names[: max(0, num_current - self.keep)], *names[num_current:]]:
+            self._remove(outdated)
         if not is_url(self.folder):
             for leftover in Path(self.folder).glob(".step-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -100,10 +103,10 @@ class RunStates:
             return
         path = Path(self.folder, name)
         with contextlib.suppress(OSError):
-            shutil.rmtree(path.rename(path.with_name(f".{name}.tmp")))  # renamed first: gone, even if killed now
+            shutil.rmtree(path.rename(path.with_name(f".{name}.tmp")))  # renamed first, in case of a kill
 
     def newest(self) -> RunState | None:
-        """Return the latest complete state, with a warning for each damaged one before it; None if there are no states.
+        """Return the latest complete state, or None if there are no states; warn about damaged states.
 
         Raises:
             OSError: if a URL cannot be read.
@@ -111,12 +114,13 @@ class RunStates:
         """
         names = self.names()
         for name in reversed(names):
-            path, copy = inside(self.folder, name), None
+            path = inside(self.folder, name)
+            copy = None
             if is_url(self.folder):
                 copy = Path(tempfile.mkdtemp(prefix="lmzoo-"), name)
                 copy_folder(path, copy, last=MANIFEST_FILE)
             try:
-                state = _read(path, name, copy or Path(path))
+                state = _read_state(path, name, copy or Path(path))
             except (PresetError, OSError) as error:
                 if copy:
                     shutil.rmtree(copy.parent, ignore_errors=True)
@@ -131,18 +135,18 @@ class RunStates:
         return None
 
 
-def _fill(directory: Path, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
-    """Write the files of a state."""
+def _write_files(directory: Path, arrays: Iterable[tuple[str, np.ndarray]], position: dict[str, Any]) -> None:
+    """Write the files of a state into `directory`."""
     write_safetensors(directory / _STATE_FILE, arrays, metadata={})
     write_json(directory, _POSITION_FILE, position)
     write_manifest(directory)
 
 
-def _read(path: str, name: str, directory: Path) -> RunState:
-    """Return the state in a directory, which may be a copy of that at `path`.
+def _read_state(path: str, name: str, directory: Path) -> RunState:
+    """Read and verify the state in `directory`, which may be a local copy of `path`.
 
     Raises:
-        PresetError: for a missing or altered file.
+        PresetError: if a file is missing or altered.
     """
     try:
         if not verify_manifest(directory):

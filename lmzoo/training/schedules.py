@@ -1,4 +1,4 @@
-"""Learning-rate schedules that Keras lacks: a warm-up before any other, the inverse square root, and a late decay."""
+"""Learning-rate schedules that Keras lacks: warm-up, inverse square root and late decay."""
 
 from __future__ import annotations
 
@@ -14,20 +14,22 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear rise from 0 to the first rate of another schedule, and then that schedule.
+    """A linear warm-up from 0 to the initial learning rate of another schedule, followed by that schedule.
 
-    The code of BERT and ALBERT decays from step 0 on, below the warm-up, so that the rate drops a little where the
-    warm-up ends. fairseq's RoBERTa decays over the remaining steps only: `shift=True`. The rate of step 0 is 0. With
-    `gradient_accumulation_steps` Keras counts batches here, not updates.
+    By default the other schedule counts its steps from step 0, like the code of BERT and ALBERT, so the learning rate
+    drops slightly at the end of the warm-up. With `shift=True` it counts them from the end of the warm-up, like
+    RoBERTa's in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps` Keras passes the number
+    of batches, not of updates.
 
     Args:
         schedule: `keras.optimizers.schedules.LearningRateSchedule`, such as `PolynomialDecay`.
-        steps: int, steps of the rise.
-        shift: whether the schedule begins at the end of the rise instead of at its beginning.
-        name: name of the schedule.
+        steps: int, number of warm-up steps.
+        shift: bool, whether the schedule begins at the end of the warm-up instead of at step 0.
+        name: str, name of the schedule.
 
     Raises:
-        ValueError: for fewer than 0 steps.
+        TypeError: if `schedule` is not a schedule.
+        ValueError: if `steps` is negative.
 
     Example:
 
@@ -61,35 +63,36 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """Return the rate of a step, an int or an integer tensor."""
+        """Return the learning rate at `step`, an int or an integer tensor: float32, the shape of `step`."""
         step = ops.cast(step, "float32")
-        after = self.schedule(ops.maximum(step - self.steps, 0.0) if self.shift else step)
-        return ops.where(step < self.steps, self.schedule(0) * step / max(self.steps, 1), after)
+        scheduled_rate = self.schedule(ops.maximum(step - self.steps, 0.0) if self.shift else step)
+        return ops.where(step < self.steps, self.schedule(0) * step / max(self.steps, 1), scheduled_rate)
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments."""
         schedule = keras.optimizers.schedules.serialize(self.schedule)
         return {"schedule": schedule, "steps": self.steps, "shift": self.shift, "name": self.name}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> WarmUp:
-        """Build the schedule from `get_config`'s output."""
+        """Build the schedule from a config returned by `get_config`."""
         return cls(**{**config, "schedule": keras.optimizers.schedules.deserialize(config["schedule"])})
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant rate for some steps, and then one that falls with the square root of the step (Vaswani et al., 2017).
+    """A constant learning rate, followed by a decay with the inverse square root of the step (Vaswani et al., 2017).
 
-    After a `WarmUp` of as many steps it is the paper's schedule (section 5.3), where the peak is `(d * steps) ** -0.5`.
+    After `steps` steps, the learning rate at step t is `peak * sqrt(steps / t)`. Inside a `WarmUp` of as many steps
+    this is the schedule of the paper (section 5.3), where the peak is `(d * steps) ** -0.5`.
 
     Args:
-        peak: float, the rate up to `steps`; after t steps it is `peak * sqrt(steps / t)`.
-        steps: int, at least 1.
-        name: name of the schedule.
+        peak: float, learning rate of the first `steps` steps.
+        steps: int, number of steps before the decay, at least 1.
+        name: str, name of the schedule.
 
     Raises:
-        ValueError: for fewer than 1 step.
+        ValueError: if `peak` is negative or not finite, or `steps` is below 1.
 
     Example:
 
@@ -108,30 +111,31 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """Return the rate of a step, an int or an integer tensor."""
+        """Return the learning rate at `step`, an int or an integer tensor: float32, the shape of `step`."""
         return self.peak * ops.sqrt(self.steps / ops.maximum(ops.cast(step, "float32"), float(self.steps)))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments."""
         return {"peak": self.peak, "steps": self.steps, "name": self.name}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant rate, and at the end a decay to 0: `peak * (1 - sqrt(x))`, where x rises from 0 to 1.
+    """A constant learning rate with a decay to 0 at the end of training.
 
-    After a `WarmUp` it is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele
-    et al. (2024, https://arxiv.org/abs/2405.18392). Until the decay begins, the rate does not depend on its end:
-    training can be made longer from there.
+    The decay is `peak * (1 - sqrt(x))`, where x rises linearly from 0 at `begin` to 1 at `end`. Inside a `WarmUp` this
+    is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele et al. (2024,
+    https://arxiv.org/abs/2405.18392). Before the decay the learning rate does not depend on `end`, so a run can be
+    extended from there.
 
     Args:
-        peak: float, the rate up to `begin`.
-        begin: int, the step at which the decay begins.
-        end: int, the step from which on the rate is 0; above `begin`.
-        name: name of the schedule.
+        peak: float, learning rate before the decay.
+        begin: int, first step of the decay.
+        end: int, step at which the learning rate reaches 0; above `begin`.
+        name: str, name of the schedule.
 
     Raises:
-        ValueError: for a negative `begin`, or an `end` that is not above it.
+        ValueError: if `peak` is negative or not finite, `begin` is negative, or `end` is not above `begin`.
 
     Example:
 
@@ -152,10 +156,10 @@ class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """Return the rate of a step, an int or an integer tensor."""
-        done = (ops.cast(step, "float32") - self.begin) / (self.end - self.begin)
-        return self.peak * (1 - ops.sqrt(ops.clip(done, 0.0, 1.0)))
+        """Return the learning rate at `step`, an int or an integer tensor: float32, the shape of `step`."""
+        decay_progress = (ops.cast(step, "float32") - self.begin) / (self.end - self.begin)
+        return self.peak * (1 - ops.sqrt(ops.clip(decay_progress, 0.0, 1.0)))
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments."""
         return {"peak": self.peak, "begin": self.begin, "end": self.end, "name": self.name}

@@ -1,4 +1,4 @@
-"""Metrics of token labels and of the spans that they mark; positions with the label -100 do not count."""
+"""Metrics of token labels and of the spans that they mark; positions with the label -100 are ignored."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from lmzoo.common.tensor_types import Tensor
 from lmzoo.layers.crf import best_labels
 from lmzoo.text.span_labels import SpanTable
 
-IGNORED = -100  # the label of positions that do not count, as in PyTorch
+IGNORED = -100  # label of ignored positions, as in PyTorch
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
-    """The share of labeled positions that have their label.
+    """Fraction of labeled positions whose label is predicted correctly.
 
-    With weights (B, T), Keras' own metric divides what it counts in a batch by the width T, so that positions of wide
-    batches count less. Here all positions of all batches count the same.
+    With weights (B, T), Keras' own metric divides the sums of a batch by T, so that positions of wide batches count
+    less. Here all positions of all batches count equally.
 
-    `update_state` takes labels int (B, T), -100 where none counts, logits float (B, T, C) or the scores of
+    `update_state` takes labels int (B, T), -100 at ignored positions, logits float (B, T, C) or the scores of
     `lmzoo.layers.TransitionScores`, and weights (B,) or (B, T).
     """
 
@@ -30,7 +30,7 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
         super().__init__(name=name, **kwargs)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Count a batch."""
+        """Add a batch of labels int (B, T), logits or transition scores, and weights (B,) or (B, T)."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
         counts = ops.cast(y_true != IGNORED, self.dtype)  # (B, T)
         if sample_weight is not None:
@@ -44,23 +44,23 @@ class TokenAccuracy(keras.metrics.SparseCategoricalAccuracy):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanScore(keras.metrics.Metric):
-    """Precision, recall or F1 of spans: a span counts as found if its type and both of its ends are right.
+    """Precision, recall or F1 of spans, over all batches.
 
-    Spans are read from labels as by conlleval and, by default, seqeval: see `lmzoo.text.span_labels.spans_of`. The
-    counts are summed over all batches.
+    A predicted span is correct if its type, its start and its end are right. Spans are read from labels as in conlleval
+    and, by default, seqeval; see `lmzoo.text.span_labels.spans_of`.
 
     Args:
-        labels: names of the classes, in one of the schemes that `lmzoo.common.span_marks.SpanScheme` reads.
-        score: `"f1"`, `"precision"` or `"recall"`.
-        name: name of the metric, by default `span_` and the score.
-        **kwargs: of `keras.metrics.Metric`.
+        labels: list of str, names of the classes, in a scheme that `lmzoo.common.span_marks.SpanScheme` reads.
+        score: str, `"f1"`, `"precision"` or `"recall"`.
+        name: str, name of the metric; by default `span_` followed by the score.
+        **kwargs: arguments of `keras.metrics.Metric`.
 
     Raises:
-        ValueError: for another score.
+        ValueError: if `score` is unknown.
 
-    `update_state` takes labels int (B, T), -100 where none counts, and logits float (B, T, C), or the scores of
-    `lmzoo.layers.TransitionScores`. Weights, (B,) or (B, T),
-    select: what has the weight 0 is left out, everything else counts the same.
+    `update_state` takes labels int (B, T), -100 at ignored positions, and logits float (B, T, C), or the scores of
+    `lmzoo.layers.TransitionScores`. Weights, (B,) or (B, T), only select: positions with the weight 0 are ignored, all
+    others count equally.
 
     Example:
 
@@ -87,46 +87,50 @@ class SpanScore(keras.metrics.Metric):
         )
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Count the spans of a batch."""
+        """Add the spans of a batch of labels and predictions; positions with the weight 0 are ignored."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
         counts = y_true != IGNORED
         if sample_weight is not None:
-            used = ops.convert_to_tensor(sample_weight) != 0
-            counts &= used if len(used.shape) == 2 else used[:, None]
-        # The words that count come first, so that neighbors are next to each other.
-        place = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
-        order = ops.argsort(ops.where(counts, place, place + ops.shape(counts)[1]), axis=1)  # (B, T)
-        sides = []
+            is_selected = ops.convert_to_tensor(sample_weight) != 0
+            counts &= is_selected if len(is_selected.shape) == 2 else is_selected[:, None]
+        # Move ignored positions to the end, so that neighboring words are adjacent.
+        position = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
+        order = ops.argsort(ops.where(counts, position, position + ops.shape(counts)[1]), axis=1)  # (B, T)
+        spans = []
         if len(y_pred.shape) == 4:
-            found = best_labels(y_pred, y_true != IGNORED)  # (B, T)
+            predicted_ids = best_labels(y_pred, y_true != IGNORED)  # (B, T)
         else:
-            found = ops.cast(ops.argmax(y_pred, axis=-1), "int32")  # (B, T)
-        for ids in (y_true, found):
+            predicted_ids = ops.cast(ops.argmax(y_pred, axis=-1), "int32")  # (B, T)
+        for ids in (y_true, predicted_ids):
             ids = ops.where(counts, ids, len(self._table.outside) - 1)  # (B, T)
-            sides.append(self._spans(ops.take_along_axis(ids, order, axis=1)))
-        (starts, ends, first, types), (found_starts, found_ends, found_first, found_types) = sides
-        right = ends & found_ends & (first == found_first) & (types == found_types)  # (B, T)
-        for variable, flags in ((self.correct, right), (self.predicted, found_starts), (self.actual, starts)):
+            spans.append(self._find_spans(ops.take_along_axis(ids, order, axis=1)))
+        (starts, ends, first, types), (predicted_starts, predicted_ends, predicted_first, predicted_types) = spans
+        is_correct = ends & predicted_ends & (first == predicted_first) & (types == predicted_types)  # (B, T)
+        for variable, flags in ((self.correct, is_correct), (self.predicted, predicted_starts), (self.actual, starts)):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
-    def _spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return spans of labels, int32 (B, T).
+    def _find_spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Find the spans that labels mark.
+
+        Args:
+            ids: int32 (B, T), indices of labels.
 
         Returns:
-            Each (B, T): where spans start, and end, bool; where the last one started, and its type, int32.
+            For each position, (B, T): whether a span starts, and whether one ends, bool; the start of the latest span,
+            -1 before the first one, and the type of the position's label, int32.
         """
         table = self._table
-        before = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
-        continued = ops.take(table.continues.ravel(), before * len(table.outside) + ids)  # (B, T)
+        previous = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
+        continued = ops.take(table.continues.ravel(), previous * len(table.outside) + ids)  # (B, T)
         inside = ~ops.take(table.outside, ids)
         starts = inside & ~continued
         ends = inside & ~ops.pad(continued[:, 1:], ((0, 0), (0, 1)))
-        place = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
-        first = ops.max(ops.where(starts[:, None] & (place[:, None] >= place), place, -1), axis=2)  # (B, T)
-        return starts, ends, first, ops.take(table.type_of, ids)
+        position = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
+        latest = ops.max(ops.where(starts[:, None] & (position[:, None] >= position), position, -1), axis=2)  # (B, T)
+        return starts, ends, latest, ops.take(table.type_of, ids)
 
     def result(self) -> Tensor:
-        """Return the score; 0 where it is undefined."""
+        """Return the score over all batches so far, float (); 0 where it is undefined."""
         precision = ops.divide_no_nan(self.correct, self.predicted)
         recall = ops.divide_no_nan(self.correct, self.actual)
         f1 = ops.divide_no_nan(2 * precision * recall, precision + recall)

@@ -1,4 +1,4 @@
-"""A run of training: where it begins, its learning rates, and its callbacks in the order of their calls."""
+"""The setup of a training run: first step, learning-rate schedule and callbacks."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from lmzoo.training.divergence import StopOnDivergence
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
 
-_WARMUP_OF_UNKNOWN_LENGTH = 100  # steps
+_DEFAULT_WARMUP_STEPS = 100  # for a training of unknown length
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """Where the `fit` of a task begins, and what Keras calls meanwhile.
+    """The start position and the callbacks of a task's `fit`.
 
     Attributes:
-        first_step: step at which the batches begin, which then follow one another through all epochs; None if each
-            epoch is a pass over the data.
-        initial_epoch: epoch to begin with.
-        steps_per_epoch: number of batches of an epoch; None for a whole pass.
-        callbacks: in the order in which Keras calls them.
-        checkpoint: the one of them that saves the state of the run, or None.
+        first_step: int, step of the first batch in a stream of batches that spans all epochs; None if each epoch is a
+            pass over the data.
+        initial_epoch: int, index of the first epoch.
+        steps_per_epoch: int, number of batches of an epoch; None for a whole pass.
+        callbacks: Keras callbacks, in the order of their calls.
+        checkpoint: the callback that saves the state of the run, or None.
     """
 
     first_step: int | None
@@ -49,53 +49,57 @@ class TrainingRun:
         initial_epoch: int,
         callbacks: Sequence[keras.callbacks.Callback],
     ) -> Self:
-        """Build the optimizer, restore the state of an earlier run if there is one, and begin the schedule.
+        """Prepare a training run: build the optimizer, restore a saved state and start the schedule.
 
         Args:
-            model: a task, compiled.
-            data: `lmzoo.text.batching.Batches`, or what else Keras draws batches from.
-            epochs: epoch to stop at.
-            steps_per_epoch: number of batches of an epoch; None to count those in `data`.
-            initial_epoch: epoch to begin with, unless an earlier run got further.
-            callbacks: those of the user; a `ResumableCheckpoint` among them makes the run one that can be resumed.
+            model: a compiled task.
+            data: `lmzoo.text.batching.Batches`, or other data that Keras draws batches from.
+            epochs: int, index of the epoch to stop before.
+            steps_per_epoch: int, number of batches of an epoch; None to count the batches of `data`.
+            initial_epoch: int, index of the first epoch, if no later state is restored.
+            callbacks: the user's callbacks; a `ResumableCheckpoint` among them makes the run resumable.
 
         Raises:
-            ProcessesError: if the other processes that train the model have other data.
-            ValueError: if the run is to be resumable and its number of batches is unknown; see
-                `ResumableCheckpoint.restore`.
+            ProcessesError: if the processes that train the model have different data.
+            ValueError: if a resumable run has an unknown number of batches, or its state cannot be restored.
         """
         steps = steps_per_epoch or count_batches(data)
         if several_processes():
             check_same(steps=steps, epochs=epochs, **(data.identity() if isinstance(data, Batches) else {}))
         model.build_optimizer()
         checkpoint = find_checkpoint(callbacks)
-        first_step, done, schedule_restored = None, (steps or 0) * initial_epoch, False
+        first_step = None
+        steps_done = (steps or 0) * initial_epoch
+        schedule_restored = False
         if checkpoint is not None:
             if steps is None:
                 raise ValueError(
                     "A run that can be resumed needs `steps_per_epoch`, since its data has no known length."
                 )
-            done, schedule_restored = checkpoint.restore(model, data, epochs, steps, done)
-            first_step, initial_epoch, steps_per_epoch = done, done // steps, steps
+            steps_done, schedule_restored = checkpoint.restore(model, data, epochs, steps, steps_done)
+            first_step = steps_done
+            initial_epoch = steps_done // steps
+            steps_per_epoch = steps
         elif isinstance(data, BufferedBatches):
-            first_step, steps_per_epoch = done, steps
+            first_step = steps_done
+            steps_per_epoch = steps
         if not schedule_restored:
-            _start_schedule(model.optimizer, steps, epochs, done, callbacks)
-        ordered = _in_order(callbacks, checkpoint, data if first_step is None else None)
+            _start_schedule(model.optimizer, steps, epochs, steps_done, callbacks)
+        ordered = _order_callbacks(callbacks, checkpoint, data if first_step is None else None)
         return cls(first_step, initial_epoch, steps_per_epoch, ordered, checkpoint)
 
     def stoppable(self) -> contextlib.AbstractContextManager[None]:
-        """Stop at SIGTERM and Ctrl-C after a step whose state is saved, if the run can be resumed."""
+        """Return a context in which SIGTERM and Ctrl-C stop a resumable run after the current step has been saved."""
         return contextlib.nullcontext() if self.checkpoint is None else self.checkpoint.listening()
 
 
 def find_checkpoint(callbacks: Sequence[keras.callbacks.Callback]) -> ResumableCheckpoint | None:
-    """Return the callback that saves the state of the run, or None."""
+    """Return the `ResumableCheckpoint` among `callbacks`, or None."""
     return next((callback for callback in callbacks if isinstance(callback, ResumableCheckpoint)), None)
 
 
 def count_batches(data: Any) -> int | None:
-    """Return the number of batches of an epoch over what Keras is to be given, or None if it is unknown."""
+    """Return the number of batches in one pass over `data`, or None if it is unknown."""
     if isinstance(data, keras.utils.PyDataset):
         return data.num_batches
     if hasattr(data, "cardinality"):  # of a `tf.data.Dataset`; negative if unknown or infinite
@@ -105,34 +109,40 @@ def count_batches(data: Any) -> int | None:
 
 
 def _start_schedule(
-    optimizer: Any, steps: int | None, epochs: int, done: int, callbacks: Sequence[keras.callbacks.Callback]
+    optimizer: Any, steps: int | None, epochs: int, steps_done: int, callbacks: Sequence[keras.callbacks.Callback]
 ) -> None:
-    """Fit the default schedule to the coming training, of which some steps may be done, from its iteration on."""
+    """Start the optimizer's built-in schedule for a training of which `steps_done` steps are done."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Keras wraps it to scale the loss in float16
     if not isinstance(optimizer, AdamW):
         return
-    scheduled = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
-    if scheduled or not hasattr(optimizer.learning_rate, "assign"):
-        optimizer.start_schedule()  # the callback, or a Keras schedule, sets the rate
+    has_scheduler = any(isinstance(callback, keras.callbacks.LearningRateScheduler) for callback in callbacks)
+    if has_scheduler or not hasattr(optimizer.learning_rate, "assign"):
+        optimizer.start_schedule()  # the callback or a Keras schedule sets the learning rate
         return
     if steps is None:
-        optimizer.start_schedule(warmup_steps=_WARMUP_OF_UNKNOWN_LENGTH)
+        optimizer.start_schedule(warmup_steps=_DEFAULT_WARMUP_STEPS)
         return
     batches_per_update = optimizer.gradient_accumulation_steps or 1
     total = steps * epochs // batches_per_update
-    decays = not any(isinstance(callback, keras.callbacks.ReduceLROnPlateau) for callback in callbacks)
-    optimizer.start_schedule(math.ceil(total / 10), total if decays else 0, done // batches_per_update)
+    has_decay = not any(isinstance(callback, keras.callbacks.ReduceLROnPlateau) for callback in callbacks)
+    optimizer.start_schedule(math.ceil(total / 10), total if has_decay else 0, steps_done // batches_per_update)
 
 
-def _in_order(
+def _order_callbacks(
     callbacks: Sequence[keras.callbacks.Callback], checkpoint: ResumableCheckpoint | None, passes: Any
 ) -> list[keras.callbacks.Callback]:
-    """Return the callbacks with those of the run; `passes` are the data if each epoch is a pass over them."""
+    """Return all callbacks of a run in the order of their calls.
+
+    Args:
+        callbacks: the user's callbacks.
+        checkpoint: the callback that saves the state of the run, or None.
+        passes: the data, if each epoch is a pass over it; else None.
+    """
     ordered = [callback for callback in callbacks if callback is not checkpoint]
-    if checkpoint is not None:  # it saves what all others have done
+    if checkpoint is not None:  # last, so that it saves the effects of all other callbacks
         ordered = [keras.callbacks.LambdaCallback(on_epoch_end=checkpoint.reopen), *ordered, checkpoint]
     elif isinstance(passes, Batches):
         ordered = [*ordered, keras.callbacks.LambdaCallback(on_epoch_begin=passes.begin_epoch)]
     if not any(isinstance(callback, keras.callbacks.TerminateOnNaN) for callback in ordered):
-        ordered = [StopOnDivergence(), *ordered]  # before those that save
+        ordered = [StopOnDivergence(), *ordered]  # before callbacks that save weights
     return ordered

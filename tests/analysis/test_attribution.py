@@ -50,7 +50,7 @@ def test_points_on_the_way(monkeypatch):
     assert np.abs(found.values[~special]).min() > 1e-6
     (few,) = integrated_gradients(task, texts, steps=2)  # in eight parts, if need be
     np.testing.assert_allclose(few.values, found.values, atol=0.02 * np.abs(found.values).max())
-    monkeypatch.setattr(attribution, "_PARTS", (1,))
+    monkeypatch.setattr(attribution, "_PART_COUNTS", (1,))
     with pytest.warns(UserWarning, match=r"text 0 do not add up to its score, by [\d.e-]+: raise `steps`"):
         integrated_gradients(task, texts, steps=1)
 

@@ -19,7 +19,7 @@ from lmzoo.text import TextWarning
 from tests.checkpoints.model_files import load
 from tests.reference.weights import MASK_POSITIONS, difference, padded_batch, randomise, run, to_numpy
 
-FAMILIES = ["bert", "roberta", "albert", "distilbert"]
+FAMILIES = ["bert", "roberta", "albert", "distilbert", "deberta_v3"]
 CLASSES = 7
 CLASSIFIER = {"num_classes": CLASSES, "dropout": 0.3}
 

@@ -1,4 +1,4 @@
-"""Published weights, which `make minilm` fetches: the vectors of sentences are transformers', also after saving."""
+"""Published weights, of `make minilm` and `make mpnet`: vectors of sentences are transformers', also after saving."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ SENTENCES = [
 
 
 @pytest.fixture(scope="module")
-def expected(minilm: Path) -> dict[str, Any]:
-    """Ids and mask (B, T), hidden states (B, T, 384) and means of the last states (B, 384), of transformers."""
-    tokenizer = transformers.AutoTokenizer.from_pretrained(minilm)
-    model = transformers.AutoModel.from_pretrained(minilm).eval()
+def expected(real_weights: Path) -> dict[str, Any]:
+    """Ids and mask (B, T), hidden states (B, T, H) and means of the last states (B, H), of transformers."""
+    tokenizer = transformers.AutoTokenizer.from_pretrained(real_weights)
+    model = transformers.AutoModel.from_pretrained(real_weights).eval()
     batch = tokenizer(SENTENCES, padding="longest", return_tensors="pt")
     with torch.no_grad():
         outputs = model(**batch, output_hidden_states=True)
@@ -42,8 +42,8 @@ def expected(minilm: Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def embedder(minilm: Path) -> TextEmbedder:
-    return TextEmbedder.from_preset(minilm)
+def embedder(real_weights: Path) -> TextEmbedder:
+    return TextEmbedder.from_preset(real_weights)
 
 
 def unit(vectors: np.ndarray) -> np.ndarray:
@@ -56,18 +56,18 @@ def test_hidden_states(embedder, expected):
     features = {name: np.asarray(array)[:, : expected["mask"].shape[1]] for name, array in features.items()}
     assert np.array_equal(features["token_ids"], expected["ids"])
     outputs = embedder.backbone.predict(features, verbose=0)
-    assert len(outputs["hidden_states"]) == len(expected["states"]) == 7
+    assert len(outputs["hidden_states"]) == len(expected["states"]) == embedder.backbone.num_layers + 1
     real = expected["mask"] > 0
     for ours, theirs in zip(outputs["hidden_states"], expected["states"], strict=True):
         assert np.abs(ours - theirs)[real].max() <= OTHERWISE
 
 
-def test_vectors(embedder, expected, minilm):
+def test_vectors(embedder, expected, real_weights):
     vectors = embedder.embed(SENTENCES)
     assert np.abs(vectors - unit(expected["means"])).max() <= NORMALIZED
     assert np.abs(np.linalg.norm(vectors, axis=1) - 1).max() <= NORMALIZED
     assert np.abs(vectors[4:5] - embedder.embed(SENTENCES[4:5])).max() <= NORMALIZED
-    plain = TextEmbedder.from_preset(minilm, normalize=False).embed(SENTENCES)
+    plain = TextEmbedder.from_preset(real_weights, normalize=False).embed(SENTENCES)
     assert np.abs(plain - expected["means"]).max() <= OTHERWISE
 
 

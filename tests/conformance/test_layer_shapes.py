@@ -97,6 +97,10 @@ def queries(b):
     return [floats(b, S, H), ids(T, b, S), mask(b, S, T), mask(b, S, T)]
 
 
+def distant(b):
+    return [floats(b, T, H), mask(b, T), floats(2 * T + 1, H), floats(b, S, H), ids(T, b, S)]
+
+
 # By class: how to build it in a dtype policy, and the arguments of a call with so many sequences.
 CASES = {
     layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
@@ -117,6 +121,13 @@ CASES = {
     layers.RelativeEncoding: (lambda p: layers.RelativeEncoding(dtype=p), lambda b: [floats(b, T, H - 1)]),
     layers.RelativeAttention: (lambda p: layers.RelativeAttention(N, H, dtype=p), lambda b: [*content(b), *queries(b)]),
     layers.RelativeBlock: (lambda p: layers.RelativeBlock(N, H, I, dtype=p), lambda b: [*content(b), *queries(b)]),
+    layers.DistanceEmbedding: (lambda p: layers.DistanceEmbedding(3, T, dtype=p), lambda b: [floats(b, T, H)]),
+    layers.DisentangledAttention: (lambda p: layers.DisentangledAttention(N, H, dtype=p), distant),
+    layers.DisentangledBlock: (lambda p: layers.DisentangledBlock(N, H, I, dtype=p), distant),
+    layers.RelativePositionBias: (
+        lambda p: layers.RelativePositionBias(N, 10, 19, dtype=p),
+        lambda b: [floats(b, T, H), ids(T, b, S)],
+    ),
     QueryStream: (
         lambda p: QueryStream(tiny_backbone(XLNET, dtype=p)),
         lambda b: [segmented(b), ids(T, b, T), ids(T, b, S)],

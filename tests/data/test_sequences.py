@@ -201,7 +201,7 @@ def test_memory_does_not_grow_with_the_corpus(tmp_path):
 def test_memory_of_pairs(corpus, monkeypatch):
     """Where they are and what the result says of them: a row itself is in a file."""
     peaks = {}
-    monkeypatch.setattr(segment_pairing, "_BLOCK", 256)
+    monkeypatch.setattr(segment_pairing, "_BLOCK_PAIRS", 256)
     for passes in (5, 50):
         tracemalloc.start()
         pairs = quietly(segment_pairs, corpus, packer(31), "nsp", np.random.default_rng(5), passes)

@@ -128,7 +128,7 @@ def test_special_tokens_in_the_text_are_counted(kind, tmp_path):
 
     with pytest.raises(KeyboardInterrupt):
         write_corpus(stopped(), tokenizer, tmp_path, shard_tokens=1)
-    with pytest.warns(TextWarning, match=r"^3 special tokens, such as \S+, are spelt out in the doc") as warned:
+    with pytest.warns(TextWarning, match=r"^3 special tokens, such as \S+, are spelled out in the doc") as warned:
         corpus = write_corpus(texts, tokenizer, tmp_path, shard_tokens=1)
     assert len(warned) == 1
     assert sum((shard.token_ids == tokenizer.mask_id).sum() for shard in corpus.shards) == 3

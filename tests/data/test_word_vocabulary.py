@@ -42,7 +42,7 @@ def test_words_of_several_lines_are_left_out(tmp_path):
 
 def test_progress(monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setattr(progress, "_DELAY", -1)
+    monkeypatch.setattr(progress, "_DELAY_SECONDS", -1)
     train_words(DOCUMENTS, 6, verbose=False)
     assert capsys.readouterr() == ("", "")
     train_words(DOCUMENTS, 6)

@@ -1,4 +1,4 @@
-"""What a family may say of its Transformer: where the norms are, and whether it is causal."""
+"""What a family may say of its Transformer: where the norms are, whether it is causal, and a bias of its scores."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pytest
 
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import RelativePositionBias
 from tests.reference.weights import difference, padded_batch, randomise, to_numpy
 
 TINY = {"vocabulary_size": 131, "num_layers": 2, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53}
@@ -46,3 +47,36 @@ def test_a_decoder_with_its_norms_after():
     before, after = (to_numpy(backbone(inputs)["sequence_output"]) for inputs in (batch, changed))
     assert difference(after[:, :2], before[:, :2]) == 0
     assert np.abs(after[:, 2] - before[:, 2]).max(-1).min() > 1e-3
+
+
+class BiasedBackbone(TransformerBackbone):
+    """One with a bias of distances."""
+
+    config_class = EncoderConfig
+
+    @classmethod
+    def make_layers(cls, config, dtype):
+        bias = RelativePositionBias(config.num_heads, 10, 19, dtype=dtype, name="position_bias")
+        return {**super().make_layers(config, dtype), "position_bias": bias}
+
+
+def test_a_bias_of_distances():
+    """All blocks add it, for chosen positions too."""
+    backbone = BiasedBackbone(**TINY, max_sequence_length=67)
+    randomise(backbone)
+    batch = padded_batch()
+    table, mask = backbone.position_bias.embeddings, keras.ops.cast(batch["padding_mask"], "bool")
+    table.assign(100 * to_numpy(table))
+    outputs = backbone(batch)
+    states, sequence = outputs["hidden_states"], to_numpy(outputs["sequence_output"])
+    bias = backbone.position_bias(states[0])
+    for block, before, after, scores in zip(
+        backbone.blocks, states[:-1], states[1:], backbone.attention_scores(batch), strict=True
+    ):
+        assert difference(to_numpy(block(before, mask, bias=bias)), to_numpy(after)) <= 1e-5
+        assert difference(to_numpy(block.attention_scores(before, mask, bias)), to_numpy(scores)) <= 1e-6
+        assert difference(to_numpy(block(before, mask)), to_numpy(after)) > 0.01
+    assert difference(to_numpy(outputs["pooled_output"]), to_numpy(backbone.pooler(sequence))) <= 1e-5
+    positions = np.array([[0, 4], [2, 2], [1, 3]], "int32")
+    expected = np.take_along_axis(sequence, positions[:, :, None], axis=1)
+    assert difference(to_numpy(backbone.vectors_at(batch, positions)), expected) <= 1e-5

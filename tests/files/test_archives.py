@@ -111,7 +111,7 @@ def test_a_bomb(folder, name, monkeypatch):
 
 
 def test_a_bomb_of_many_files(folder, monkeypatch):
-    monkeypatch.setattr(module, "_MOST_MEMBERS", 13)
+    monkeypatch.setattr(module, "_MAX_MEMBERS", 13)
     make_zip(folder.parent / "a.zip", [(str(n), b"") for n in range(14)])
     with pytest.raises(ValueError, match="or to more than 13 files"):
         unpack(folder.parent / "a.zip", folder)

@@ -312,7 +312,7 @@ def test_progress(web, path, monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
     path.unlink()
     path = path.with_name("[bold]weights")  # no markup
-    monkeypatch.setattr(progress, "_DELAY", 0.0)
+    monkeypatch.setattr(progress, "_DELAY_SECONDS", 0.0)
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
     download(path, known(url))

@@ -21,8 +21,16 @@ def resident() -> int:
 def test_values_are_drawn_outside():
     with skip_initial_values():
         keras.Variable(TruncatedNormal(stddev=0.5), shape=(7, 11))
-    values = to_numpy(keras.Variable(TruncatedNormal(stddev=0.5), shape=(101, 103)).value)
-    assert np.std(values) == pytest.approx(0.5 * 0.88, rel=0.05)  # of a normal distribution cut at two deviations
+    values = to_numpy(keras.Variable(TruncatedNormal(stddev=0.5), shape=(211, 223)).value)
+    assert np.std(values) == pytest.approx(0.5 * 0.8796, rel=0.02)  # of a normal distribution cut at two deviations
+    assert np.mean(values) == pytest.approx(0, abs=0.01)
+    assert 0.999 < np.abs(values).max() <= 1
+
+
+def test_values_follow_from_the_seed():
+    first, again, other = (to_numpy(TruncatedNormal(seed=seed)((5, 7))) for seed in (3, 3, 11))
+    np.testing.assert_array_equal(first, again)
+    assert (first != other).all()
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -32,24 +32,34 @@ FAULTS = (
     Fault(
         "attention ignores the padding mask",
         "layers/attention.py",
-        'scores = scores + ops.cast(bias, "float32")',
+        'scores = scores + ops.cast(padding, "float32")',
         'scores = ops.cast(scores, "float32")',
+    ),
+    Fault(
+        "attention ignores the bias of positions where the model is in half precision",
+        "layers/attention.py",
+        "if bias is not None:",
+        'if bias is not None and query.dtype == "float32":',
     ),
     Fault(
         "the softmax of attention is computed in half precision where the model is",
         "layers/attention.py",
         'scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)\n'
-        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
-        '    scores = scores + ops.cast(bias, "float32")',
+        "    if bias is not None:\n"
+        '        scores = scores + ops.cast(bias, "float32")\n'
+        "    padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        '    scores = scores + ops.cast(padding, "float32")',
         "scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)\n"
-        "    bias = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
-        "    scores = scores + ops.cast(bias, scores.dtype)",
+        "    if bias is not None:\n"
+        "        scores = scores + ops.cast(bias, scores.dtype)\n"
+        "    padding = ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2))  # (B, 1, 1, T)\n"
+        "    scores = scores + ops.cast(padding, scores.dtype)",
     ),
     Fault(
         "a position of a decoder sees the one after it",
         "layers/attention.py",
-        "hidden = keys > queries if",
-        "hidden = keys > queries + 1 if",
+        "is_hidden = keys > queries if",
+        "is_hidden = keys > queries + 1 if",
     ),
     Fault(
         "with a cache, positions are counted from each call's first",
@@ -66,8 +76,8 @@ FAULTS = (
     Fault(
         "chosen vectors are taken to be those of the first positions",
         "families/transformer.py",
-        "mask, chosen, positions=positions)",
-        "mask, chosen)",
+        "mask, queries, positions=positions, bias=bias)",
+        "mask, queries, bias=bias)",
     ),
     Fault(
         "local attention has the wavelength of global attention",
@@ -138,8 +148,8 @@ FAULTS = (
     Fault(
         "choices that are not there are rivals of those that are",
         "layers/choice_axis.py",
-        "return ops.where(there, ops.reshape(scores, ops.shape(there)), ABSENT)",
-        "return ops.reshape(scores, ops.shape(there))",
+        "return ops.where(is_present, ops.reshape(scores, ops.shape(is_present)), ABSENT)",
+        "return ops.reshape(scores, ops.shape(is_present))",
     ),
     # === Models ===
     Fault(
@@ -176,8 +186,8 @@ FAULTS = (
     Fault(
         "an inside label may follow any other, and only its own type may follow it",
         "text/span_labels.py",
-        "return np.where(bound | open_[:, None], continues, True), ~bound, ~open_",
-        "return np.where((bound | open_)[:, None], continues, True), ~bound, ~open_",
+        "np.where(must_continue | must_be_continued[:, None], continues, True)",
+        "np.where((must_continue | must_be_continued)[:, None], continues, True)",
     ),
     Fault(
         "the order of examples does not depend on the seed",
@@ -188,8 +198,8 @@ FAULTS = (
     Fault(
         "windows overlap by the stride instead of beginning so many tokens apart",
         "text/windows.py",
-        "total, stride = sizes[context_of], np.minimum(room, doc_stride)  # (n,), (n,)",
-        "total, stride = sizes[context_of], np.maximum(1, room - doc_stride)  # (n,), (n,)",
+        "stride = np.minimum(room, doc_stride)  # (n,)",
+        "stride = np.maximum(1, room - doc_stride)  # (n,)",
     ),
     Fault(
         "of pairs of equally long texts the first one is cut before the second",
@@ -200,7 +210,7 @@ FAULTS = (
     Fault(
         "segment ids are all zero",
         "text/preprocessor.py",
-        'features["segment_ids"] = after.astype("int32") * mask',
+        'features["segment_ids"] = is_second.astype("int32") * mask',
         'features["segment_ids"] = np.zeros_like(mask)',
     ),
     Fault(
@@ -245,8 +255,8 @@ FAULTS = (
     Fault(
         "weights of words are at the first tokens of a text instead of at those of its words",
         "tasks/token_classifier.py",
-        'spread[places] = join_weights(rows, counts, "words")[kept]',
-        'spread[: len(places)] = join_weights(rows, counts, "words")[kept]',
+        'token_weights[places] = join_weights(rows, counts, "words")[in_sequence]',
+        'token_weights[: len(places)] = join_weights(rows, counts, "words")[in_sequence]',
     ),
     Fault(
         "the schedule of a second fit begins where that of the first one did",
@@ -271,8 +281,8 @@ FAULTS = (
     Fault(
         "sentences that next-sentence prediction replaces by random ones are never trained on",
         "data/corpora/segment_pairing.py",
-        "target - (first[1] - first[0]), rng), 1\n            end = cut  # what was replaced comes next\n",
-        "target - (first[1] - first[0]), rng), 1\n",
+        "label = 1\n            end = cut  # the replaced sentences come next\n",
+        "label = 1\n",
     ),
     Fault(
         "perplexity is a power of 2 where the loss is in nats",
@@ -284,7 +294,7 @@ FAULTS = (
     Fault(
         "of equal tokens in a vocabulary the first one counts",
         "checkpoints/tokenizers/wordpiece.py",
-        'token if last[token] == id else "" for id, token in enumerate(tokens)',
+        'token if last_ids[token] == id else "" for id, token in enumerate(tokens)',
         'token if tokens.index(token) == id else "" for id, token in enumerate(tokens)',
     ),
     Fault(
@@ -296,8 +306,8 @@ FAULTS = (
     Fault(
         "tensors of a checkpoint that belong to no weight are left out without a word",
         "checkpoints/engine.py",
-        "elif reason := _reason(layout, canonical, head):",
-        'elif reason := _reason(layout, canonical, head) or "no part of the model":',
+        "elif reason := _reason_to_ignore(layout, canonical, head):",
+        'elif reason := _reason_to_ignore(layout, canonical, head) or "no part of the model":',
     ),
     Fault(
         "the weights in one tensor are taken in the model's order, whatever the table says",
@@ -332,8 +342,8 @@ FAULTS = (
     Fault(
         "a stored head that nothing but its tensors tells is replaced by random weights",
         "checkpoints/hugging_face/checkpoint.py",
-        "kinds = [named] if named else find_heads(layout, shapes, config)",
-        "kinds = [named] if named else []",
+        "kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)",
+        "kinds = [named_kind] if named_kind else []",
     ),
     Fault(
         "a classifier has as many classes as the configuration says, whatever its tensors hold",
@@ -344,8 +354,8 @@ FAULTS = (
     Fault(
         "of two families that a checkpoint may be of, the first is taken",
         "checkpoints/hugging_face/families.py",
-        "if len(fitting) != 1:",
-        "if not fitting:",
+        "if len(matches) != 1:",
+        "if not matches:",
     ),
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
@@ -374,8 +384,8 @@ FAULTS = (
     Fault(
         "an index may list the same tensor twice",
         "checkpoints/formats/sharded.py",
-        "if len(mapped) < len(weight_map):",
-        "if not mapped:",
+        "if len(shard_by_tensor) < len(weight_map):",
+        "if not shard_by_tensor:",
     ),
     # === Presets ===
     Fault(
@@ -393,8 +403,8 @@ FAULTS = (
     Fault(
         "others' entries of a directory are gone while it is replaced",
         "files/atomic.py",
-        "kept = _link_foreign(target, temporary, owns)",
-        "kept = []",
+        "foreign_names = _link_foreign(target, temporary, owns)",
+        "foreign_names = []",
     ),
     Fault(
         "an archive may write outside of the folder that it is unpacked into",
@@ -405,8 +415,8 @@ FAULTS = (
     Fault(
         "a name that is nearly that of a preset gets no suggestion",
         "presets/catalog.py",
-        "difflib.get_close_matches(start, names)",
-        "difflib.get_close_matches(start, names, cutoff=1.0)",
+        "difflib.get_close_matches(prefix, names)",
+        "difflib.get_close_matches(prefix, names, cutoff=1.0)",
     ),
     Fault(
         "the preset's recipe for fine-tuning does not decide on the pooling",
@@ -429,8 +439,8 @@ FAULTS = (
     Fault(
         "special tokens that hold spaces are split there",
         "text/tokenizers/rust_tokenizer.py",
-        "self._has_words = not any(map(self._crosses_words, tokens))",
-        "self._has_words = True",
+        "self._can_cache = not any(map(self._crosses_words, tokens))",
+        "self._can_cache = True",
     ),
     Fault(
         "two spaces between words are those of two words",
@@ -490,8 +500,8 @@ FAULTS = (
     Fault(
         "the weights of a weighted mean begin at 0",
         "layers/pooling.py",
-        "places = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
-        "places = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
+        "weights = ops.expand_dims(ops.cumsum(real, axis=1) * real, -1)",
+        "weights = ops.expand_dims((ops.cumsum(real, axis=1) - 1) * real, -1)",
     ),
     Fault(
         "the default prompt is not put before texts that are exported",
@@ -520,14 +530,14 @@ FAULTS = (
     Fault(
         "the length of Sentence Transformers is ignored",
         "checkpoints/checkpoint.py",
-        "if stated is None else min(stated, positions)",
-        "if True else min(stated, positions)",
+        "if limit is None else min(limit, max_positions)",
+        "if True else min(limit, max_positions)",
     ),
     Fault(
         "`do_lower_case` of Sentence Transformers is ignored",
         "checkpoints/sentence_transformers/checkpoint.py",
-        "if self.do_lower_case else found.tokenizer",
-        "if False else found.tokenizer",
+        "if self.do_lower_case else base.tokenizer",
+        "if False else base.tokenizer",
     ),
     Fault(
         "a dense layer of Sentence Transformers without an activation in its file has none",
@@ -568,8 +578,8 @@ FAULTS = (
     Fault(
         "the threshold for no answer is always zero",
         "text/answer_ranking.py",
-        "place = sum(null - answer.score <= threshold for answer in answers)",
-        "place = sum(null - answer.score <= 0 for answer in answers)",
+        "null_index = sum(null - answer.score <= threshold for answer in answers)",
+        "null_index = sum(null - answer.score <= 0 for answer in answers)",
     ),
     Fault(
         "answers are ranked from the worst one on",
@@ -581,8 +591,8 @@ FAULTS = (
     Fault(
         "an exported model takes answers from windows that cut off their context",
         "text/graphs/answer_ranking.py",
-        "starts = most & (place >= 0) & (place < words)  # (w, t)",
-        "starts = (place >= 0) & (place < words)  # (w, t)",
+        "is_valid_start = has_most_context & (window_positions >= 0) & (window_positions < num_tokens)  # (w, t)",
+        "is_valid_start = (window_positions >= 0) & (window_positions < num_tokens)  # (w, t)",
     ),
     Fault(
         "a server is not warmed up for texts that fill a row",
@@ -599,7 +609,7 @@ FAULTS = (
     Fault(
         "a server believes what the header says about the size of a body",
         "serving/rest_api.py",
-        "if len(body) + len(part) > most:",
+        "if len(body) + len(part) > max_bytes:",
         "if False:",
     ),
     # === Readers ===
@@ -612,21 +622,21 @@ FAULTS = (
     Fault(
         "blank lines of CoNLL's files end no sentence",
         "data/readers/conll.py",
-        "            inside = False\n        elif",
+        "            in_sentence = False\n        elif",
         "            pass\n        elif",
     ),
     Fault(
         "a damaged file of a corpus is read as other text",
         "data/corpora/token_corpus.py",
-        "if stored != found:",
-        "if len(stored) != len(found):",
+        "if expected != actual:",
+        "if len(expected) != len(actual):",
     ),
     # === Pretraining, compatibility, command line ===
     Fault(
         "a model is evaluated on the documents that it was pre-trained on",
         "pretraining/training_texts.py",
-        "held.append(TrainingDocuments(text, count, held=True))",
-        "held.append(TrainingDocuments(text, count))",
+        "held_out.append(TrainingDocuments(text, count, held=True))",
+        "held_out.append(TrainingDocuments(text, count))",
     ),
     Fault(
         "AllenNLP's Elmo trains the language model though it is told not to",
@@ -662,8 +672,8 @@ FAULTS = (
     Fault(
         "the learning rate does not fall after the warm-up",
         "training/optimizers.py",
-        "return rise * ops.where(total > 0, _SHAPES[self.schedule](left, warm), 1.0)",
-        "return rise * ops.where(total > 0, ops.ones_like(left), 1.0)",
+        "return rise * ops.where(total > 0, _DECAY_FACTORS[self.schedule](remaining, warmup_ratio), 1.0)",
+        "return rise * ops.where(total > 0, ops.ones_like(remaining), 1.0)",
     ),
     Fault(
         "weight decay reaches biases and LayerNorms, too",
@@ -674,8 +684,8 @@ FAULTS = (
     Fault(
         "an added token of single words is found inside of others in graphs",
         "text/graphs/added_tokens.py",
-        "kept = ~(beside & tf.gather(self._single, number))",
-        "kept = tf.ones_like(beside)",
+        "is_valid = ~(touches_word & tf.gather(self._single, index))",
+        "is_valid = tf.ones_like(touches_word)",
     ),
     Fault(
         "embeddings of new tokens are zeros",
@@ -728,8 +738,8 @@ FAULTS = (
     Fault(
         "a padded slot replaces the first token",
         "tasks/objectives/replaced_tokens.py",
-        "here = here & (positions[..., None] > 0)",
-        "here = here & (positions[..., None] >= 0)",
+        "is_target = is_target & (positions[..., None] > 0)",
+        "is_target = is_target & (positions[..., None] >= 0)",
     ),
     Fault(
         "padding counts among the tokens that a discriminator judges",

@@ -167,7 +167,7 @@ def test_a_network_that_breaks_off_is_tried_again(monkeypatch, hub):
     tree = f"/api/models/org/name/tree/{COMMIT}"
     hub.serve(tree, hub.fail(503), *hub.answers[tree])
     hub.serve("/", lambda request: request.connection.close())
-    monkeypatch.setattr(hubs, "_PATIENCE", 0.2)
+    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.2)
     assert (resolve(f"hf://org/name@{COMMIT}") / "model.safetensors").exists()
     asked = [request for request, _ in hub.asked]
     assert "HEAD /" in asked
@@ -229,7 +229,7 @@ def test_what_is_asked_of_kaggle(tmp_path, monkeypatch):
 @pytest.fixture
 def silent(monkeypatch):
     """The address of a server that accepts connections and never says a word."""
-    monkeypatch.setattr(hubs, "_PATIENCE", 0.1)
+    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.1)
     monkeypatch.setattr(hubs, "_TIMEOUT", 0.25)
     with socket.create_server(("127.0.0.1", 0), backlog=16) as server:
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
@@ -268,7 +268,7 @@ def test_a_silent_kaggle(monkeypatch, silent):
 @pytest.mark.parametrize("status", [200, 503])
 def test_a_slow_download_is_waited_for(tmp_path, monkeypatch, hub, status):
     hub.serve("/", hub.fail(status))
-    monkeypatch.setattr(hubs, "_PATIENCE", 0.01)
+    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(hubs, "_TIMEOUT", 5.0)  # a busy machine may take long to answer
 
     def download(name, **kwargs):
@@ -286,7 +286,7 @@ def test_a_certificate_that_only_the_client_knows(tmp_path, monkeypatch):
         raise requests.exceptions.SSLError(urllib3.exceptions.MaxRetryError(None, server))
 
     monkeypatch.setattr(requests, "head", head)
-    monkeypatch.setattr(hubs, "_PATIENCE", 0.01)
+    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(kagglehub, "model_download", lambda name: time.sleep(0.2) or str(tmp_path))
     assert resolve("kaggle://owner/model/keras/variation") == tmp_path
 
@@ -301,6 +301,6 @@ def test_a_download_that_ends_while_the_server_is_looked_for(tmp_path, monkeypat
         raise requests.ConnectTimeout(urllib3.exceptions.MaxRetryError(None, server))
 
     monkeypatch.setattr(requests, "head", head)
-    monkeypatch.setattr(hubs, "_PATIENCE", 0.01)
+    monkeypatch.setattr(hubs, "_REACHABILITY_DELAY_SECONDS", 0.01)
     monkeypatch.setattr(kagglehub, "model_download", lambda name: str(tmp_path) if done.wait(5) else "")
     assert resolve("kaggle://owner/model/keras/variation") == tmp_path

@@ -43,8 +43,18 @@ def roberta(layers, width):
     return (50265 + 514 + 3) * width + layers * block(width, 4 * width)
 
 
+def mpnet():
+    """Without segments and pooler, but with a bias for 32 buckets of distances and 12 heads."""
+    return (30527 + 514 + 2) * 768 + 32 * 12 + 12 * block(768, 3072)
+
+
 def xlm_roberta(layers, width, positions=514):
     return (250002 + positions + 3) * width + layers * block(width, 4 * width)
+
+
+def deberta(layers, width, vocabulary=128100):
+    """A table of 2 · 256 distances with a layer normalization, in place of positions and segments."""
+    return (vocabulary + 2 + 2 * 256 + 2) * width + layers * block(width, 4 * width)
 
 
 def electra(layers, width, embedding, intermediate):
@@ -131,6 +141,10 @@ SIZES = {
     "bert_large_wwm_en_uncased": bert(UNCASED, *LARGE),
     "bert_large_wwm_en": bert(CASED, *LARGE),
     **dict(embedders()),
+    "mpnet_base_en_uncased": mpnet(),
+    "all_mpnet_base_v2_en": mpnet(),
+    "multi_qa_mpnet_base_dot_v1_en": mpnet(),
+    "paraphrase_mpnet_base_v2_en": mpnet(),
     "roberta_base_en": roberta(*BASE),
     "roberta_large_en": roberta(*LARGE),
     "roberta_large_en_mnli": roberta(*LARGE),
@@ -159,6 +173,13 @@ SIZES = {
     "ettin_encoder_150m_en": modernbert(22, 768, 1152),
     "ettin_encoder_400m_en": modernbert(28, 1024, 2624),
     "ettin_encoder_1b_en": modernbert(28, 1792, 3840),
+    "deberta_v3_extra_small_en": deberta(*MINI_LM),
+    "deberta_v3_small_en": deberta(6, 768),
+    "deberta_v3_base_en": deberta(*BASE),
+    "deberta_v3_large_en": deberta(*LARGE),
+    "deberta_v3_base_multi": deberta(*BASE, vocabulary=251000),
+    "deberta_v3_base_mnli_fever_anli_en": deberta(*BASE),
+    "nli_deberta_v3_base_en": deberta(*BASE),
     **{f"albert_{size}_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_v1_en_uncased": albert(30000, width) for size, (_, width) in ALBERT.items()},
     **{f"albert_{size}_zh": albert(CHINESE, width) for size, (_, width) in ALBERT.items()},
@@ -185,11 +206,14 @@ SIZES = {
 def test_formulae_give_known_sizes():
     assert bert(UNCASED, *BASE) == 109_482_240
     assert roberta(*LARGE) == 354_310_144
+    assert mpnet() == 109_486_464 - (768 * 768 + 768)  # as transformers counts all-mpnet-base-v2, without its pooler
     assert electra(24, 256, 1024, 1024) == 51_065_344 - (256 * 256 + 256)  # as KerasHub says, without its pooler
     # As KerasHub says, whose model has neither the two unused positions nor a row of segments.
     assert xlm_roberta(*BASE) == 277_450_752 + 3 * 768
     assert xlm_roberta(*LARGE, positions=8194) == 566_702_080 + 3 * 1024
     assert albert(30000, 4096) == 222_595_584
+    assert deberta(*BASE) == 183_831_552  # as KerasHub says
+    assert deberta(*BASE, vocabulary=251000) == 278_218_752  # as KerasHub says
     assert distilbert(UNCASED) == 66_362_880
     assert gpt2(*BASE) == 124_439_808  # as KerasHub says
     assert gpt2(48, 1600) == 1_557_611_200

@@ -46,7 +46,7 @@ def presets(folder):
 def test_it_begins_with_all_weights(tmp_path, preset, objective, found, same):
     stored = presets(tmp_path)[preset]
     recipe = Recipe.from_preset(stored, objective=objective, mask_probability=0.3, remat=True)
-    model = encoders._continue(str(stored), recipe)
+    model = encoders._load_model(str(stored), recipe)
     assert (model.objective, model.masking, model.backbone.config.dropout) == (found, recipe.masking, 0.0)
     assert model.backbone.remat
     theirs = getattr(lmzoo.models, preset).from_preset(stored)

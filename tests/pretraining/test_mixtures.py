@@ -16,7 +16,7 @@ from lmzoo.pretraining.interleaved import MixedBatches, join_sequences, turns_of
 from lmzoo.pretraining.training_texts import (
     MixedDocuments,
     TrainingDocuments,
-    _names,
+    _name_texts,
     identity_of,
     read_texts,
     split_held_out,
@@ -57,10 +57,10 @@ def test_sequences_of_each_text():
     read = Counter(itertools.chain.from_iterable(found))
     for begin, count, seen in ((0, 7, 600), (7, 301, 1200), (308, 11, 200)):
         assert {read[i] for i in range(begin, begin + count)} <= {seen // count, seen // count + 1}
-    readings = [batches._stream(0, begin, begin + 7).tolist() for begin in range(0, 70, 7)]
+    readings = [batches._read_text(0, begin, begin + 7).tolist() for begin in range(0, 70, 7)]
     assert [sorted(reading) for reading in readings] == [[*range(7)]] * 10
     assert len(set(map(tuple, readings))) > 5
-    assert batches._stream(0, 5, 16).tolist() == [*readings[0][5:], *readings[1], *readings[2][:2]]
+    assert batches._read_text(0, 5, 16).tolist() == [*readings[0][5:], *readings[1], *readings[2][:2]]
     for step in (0, 3, 50, 149):
         assert list(itertools.islice(batches.batches_from(step), 55)) == found[step : step + 55]
     assert batches.identity() != mixed([0.3, 0.5, 0.2], counts, size).identity()
@@ -170,8 +170,8 @@ def test_names_and_identity(tmp_path, text):
     texts = read_texts({str(tmp_path / path) + "/" * path.endswith("/"): 1 for path in paths})
     assert [found.name for found in texts] == ["a", "a_train", "a_train_2", "d", "e"]
     assert read_texts({text: 7})[0].name == ""
-    assert _names(["a/books_2.txt", "books/", "b/books.txt"]) == ["books_2", "books", "books_3"]
-    assert _names(["books/", "b/books.txt", "c/books_2/"]) == ["books", "books_2", "books_2_2"]
+    assert _name_texts(["a/books_2.txt", "books/", "b/books.txt"]) == ["books_2", "books", "books_3"]
+    assert _name_texts(["books/", "b/books.txt", "c/books_2/"]) == ["books", "books_2", "books_2_2"]
     identity = identity_of(texts)
     assert json.loads(json.dumps(identity)) == identity
     assert identity["a"]["share"] == 0.2

@@ -195,7 +195,7 @@ def test_batches_in_turns():
 
 
 def test_stored_documents(tmp_path, monkeypatch):
-    monkeypatch.setattr(document_store, "_BLOCK", 7)
+    monkeypatch.setattr(document_store, "_BLOCK_BYTES", 7)
     documents = [["A b.", "c d"], ["\ud800 \u2028é"], [], ["e"]]
     found = StoredDocuments.store(iter(documents), tmp_path / "them", verbose=False)
     assert list(found) == [[["A", "b", "."], ["c", "d"]], [["\ud800", "é"]], [], [["e"]]]

@@ -33,7 +33,7 @@ def test_a_preset_and_its_continuation(family, objective, text, tmp_path):
     assert "| objective | rtd |" in (tmp_path / "it/README.md").read_text("utf-8")
     sizes = {name: TINY[name] for name in ("sequence_length", "batch_size", "tokens")}
     recipe = Recipe.from_preset(tmp_path / "it", objective=objective, **sizes)
-    begun = encoders._continue(str(tmp_path / "it"), recipe)
+    begun = encoders._load_model(str(tmp_path / "it"), recipe)
     for new, old in zip(begun.weights, model.weights, strict=True):
         np.testing.assert_array_equal(new, old)
     again = pretrain(text, tmp_path / "more", recipe, verbose=False)
@@ -48,7 +48,7 @@ def test_a_generator_continues_to_fill_masks(tmp_path):
     found = {}
     for name in ("discriminator", "generator"):
         with pytest.warns(UserWarning, match="no generator") if name == "discriminator" else contextlib.nullcontext():
-            found[name] = encoders._continue(str(tmp_path / name), Recipe.from_preset(tmp_path / name, positions=23))
+            found[name] = encoders._load_model(str(tmp_path / name), Recipe.from_preset(tmp_path / name, positions=23))
     assert {name: model.objective for name, model in found.items()} == {"discriminator": "rtd", "generator": None}
 
 

@@ -119,14 +119,26 @@ def test_few_sequences_need_no_generator(tiny, monkeypatch):
 
     task, texts = tiny.classifier(), tiny.texts(17)
     with monkeypatch.context() as patch:
-        patch.setattr(prediction, "_IN_MEMORY", 16)
+        patch.setattr(prediction, "_MAX_IN_MEMORY", 16)
         expected = task.predict(texts, batch_size=4, verbose=0)  # from a generator
     monkeypatch.setattr(tf.data.Dataset, "from_generator", fail)
     np.testing.assert_array_equal(task.predict(texts, batch_size=4, verbose=0), expected)
     np.testing.assert_allclose(task.predict(texts[:3], verbose=0), expected[:3], rtol=1e-5, atol=1e-5)
-    monkeypatch.setattr(prediction, "_IN_MEMORY", 16)
+    monkeypatch.setattr(prediction, "_MAX_IN_MEMORY", 16)
     with pytest.raises(AssertionError, match="made a generator"):
         task.predict(texts, batch_size=4, verbose=0)
+
+
+def test_a_few_batches_give_the_numbers_of_keras_loop(tiny):
+    """Keras' loop is entered only where somebody watches it: it takes longer to start than a few batches take."""
+    task = tiny.classifier()
+    texts, _ = tiny.data(13)
+    counted = []
+    count = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: counted.append(batch))
+    expected = task.predict(texts, batch_size=4, callbacks=[count], verbose=0)
+    assert counted == [0, 1, 2, 3]
+    np.testing.assert_array_equal(task.predict(texts, batch_size=4, verbose=0), expected)
+    assert len(counted) == 4
 
 
 @pytest.mark.compiled

@@ -248,7 +248,7 @@ def test_predict_on_a_dataset_pads_masks_over_all_of_it(task, strings_dataset):
 def test_fill_in_parts_is_fill(task, monkeypatch):
     texts = ["good [MASK]", "[MASK] [MASK] bad", "a [MASK] film", "[MASK]"]
     expected = task.fill(texts, top_k=1)
-    monkeypatch.setattr("lmzoo.tasks.masked_lm._COPIES", 4)
+    monkeypatch.setattr("lmzoo.tasks.masked_lm._MAX_MASKS", 4)
     parts = task.fill(texts, top_k=1)
     assert [str(p)[:30] for p in parts] == [str(e)[:30] for e in expected]
 

@@ -178,7 +178,7 @@ def test_a_word_that_is_cut_within_has_what_is_left():
 def test_parts_in_memory_are_the_whole(name, monkeypatch):
     task = make(name)
     expected = task.embed(TEXTS * 3, level="word", layers="all")
-    monkeypatch.setattr("lmzoo.tasks.word_vectors._VALUES", 1)
+    monkeypatch.setattr("lmzoo.tasks.word_vectors._MAX_VALUES", 1)
     for found, whole in zip(task.embed(TEXTS * 3, level="word", layers="all"), expected, strict=True):
         assert found.words == whole.words
         np.testing.assert_allclose(found.vectors, whole.vectors, rtol=1e-4, atol=1e-5)

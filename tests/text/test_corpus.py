@@ -55,7 +55,7 @@ def test_rare_pieces_are_not_learned() -> None:
 def test_documents_are_packed_without_loss(
     make_preprocessor: Callable[..., Preprocessor], monkeypatch: pytest.MonkeyPatch, length: int, batch: int
 ) -> None:
-    monkeypatch.setattr(sequences, "_BATCH", batch)
+    monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", batch)
     documents = ["ab " * n + "a," * (n % 3) for n in (4, 0, 1, 9, 2, 13)] + [""]
     preprocessor = make_preprocessor(length)
     with pytest.warns(TextWarning, match="^2 of 7 documents held no tokens and were left out"):
@@ -87,7 +87,7 @@ def test_too_little_for_a_row(make_preprocessor: Callable[..., Preprocessor], do
 def test_sentences_stay_whole(
     make_preprocessor: Callable[..., Preprocessor], monkeypatch: pytest.MonkeyPatch, across: bool, length: int
 ) -> None:
-    monkeypatch.setattr(sequences, "_BATCH", 3)
+    monkeypatch.setattr(sequences, "_BATCH_DOCUMENTS", 3)
     packer = make_preprocessor(sequence_length=length)
     words = ["a", "aa", "b", "abc", "b,"]
     rng = np.random.default_rng(7)

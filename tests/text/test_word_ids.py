@@ -72,7 +72,7 @@ def test_a_new_vocabulary_forgets_words(tmp_path):
 
 
 def test_words_are_forgotten_when_they_are_too_many(monkeypatch):
-    monkeypatch.setattr(word_ids, "_MOST", 97)
+    monkeypatch.setattr(word_ids, "_MAX_SIZE", 97)
     encoded: list[str] = []
 
     def encode(words: list[str]) -> list[list[int]]:
@@ -83,12 +83,12 @@ def test_words_are_forgotten_when_they_are_too_many(monkeypatch):
     for first in [*range(0, 30, 5)] * 2:
         words = [str(first + i) for i in range(5)]
         assert ids.of([words]) == [[*range(first, first + 5)]]
-        assert 19 * len(ids._known) <= 97
+        assert 19 * len(ids._cache) <= 97
     assert sorted(encoded) == sorted([str(i) for i in range(30)] * 2)
 
 
 def test_threads_share_words(monkeypatch):
-    monkeypatch.setattr(word_ids, "_MOST", 97)
+    monkeypatch.setattr(word_ids, "_MAX_SIZE", 97)
     ids = WordIds(lambda words: [[int(word)] for word in words])
     texts = [[str(7 * i % 61 + j) for j in range(11)] for i in range(101)]
     with ThreadPoolExecutor(4) as pool:
@@ -100,21 +100,21 @@ def test_threads_share_words(monkeypatch):
 def test_copies_begin_without_words(cls):
     tokenizer = cls.of_words(WORDS, SIZES[cls])
     expected = tokenizer.tokenize(TEXTS)
-    assert len(tokenizer._word_ids._known) > 10
+    assert len(tokenizer._word_ids._cache) > 10
     for copied in (copy.deepcopy(tokenizer), pickle.loads(pickle.dumps(tokenizer))):
-        assert not copied._word_ids._known
+        assert not copied._word_ids._cache
         assert copied.tokenize(TEXTS) == expected
 
 
 def test_many_threads_tokenize_long_texts_as_a_whole(monkeypatch):
     tokenizer = WordPieceTokenizer.of_words(WORDS, 13)
     expected = tokenizer.tokenize(TEXTS)
-    monkeypatch.setattr(tokenizer._word_ids, "_known", {})
-    monkeypatch.setattr("lmzoo.text.tokenizers.rust_tokenizer._SHORT", 40)
+    monkeypatch.setattr(tokenizer._word_ids, "_cache", {})
+    monkeypatch.setattr("lmzoo.text.tokenizers.rust_tokenizer._LONG_TEXTS_CHARACTERS", 40)
     for variable, looked_up in (("4", True), ("5", False), ("0", os.cpu_count() <= 4), ("", os.cpu_count() <= 4)):
         monkeypatch.setenv("RAYON_NUM_THREADS", variable)
         assert tokenizer.tokenize(TEXTS) == expected
-        assert bool(tokenizer._word_ids._known) == looked_up
-        tokenizer._word_ids._known.clear()
+        assert bool(tokenizer._word_ids._cache) == looked_up
+        tokenizer._word_ids._cache.clear()
     assert tokenizer.tokenize(TEXTS[:1]) == expected[:1]
-    assert tokenizer._word_ids._known, "a short text"
+    assert tokenizer._word_ids._cache, "a short text"

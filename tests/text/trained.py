@@ -83,6 +83,38 @@ def train_xlm_roberta(root: Path, texts: Iterable[str] = ()) -> bytes:
     return proto.SerializeToString()
 
 
+def train_deberta(root: Path, texts: Iterable[str] = ()) -> bytes:
+    """A SentencePiece model as DeBERTa-v3's is published, without a mask, of reviews and of other texts."""
+    from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
+
+    written = io.BytesIO()
+    SentencePieceTrainer.train(
+        sentence_iterator=iter([*reviews(root), *(text for text in texts if "\0" not in text and len(text) < 4000)]),
+        model_writer=written,
+        model_type="unigram",
+        character_coverage=0.98,
+        vocab_size=2503,
+        hard_vocab_limit=False,
+        normalization_rule_name="nmt_nfkc",
+        pad_id=0,
+        pad_piece="[PAD]",
+        bos_id=1,
+        bos_piece="[CLS]",
+        eos_id=2,
+        eos_piece="[SEP]",
+        unk_id=3,
+        unk_piece="[UNK]",
+        num_threads=1,
+        minloglevel=2,
+    )
+    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
+    known = {piece.piece for piece in proto.pieces}
+    for piece, score in (("9,", -3), ("''", -3)):
+        if piece not in known:
+            proto.pieces.add(piece=piece, score=score)
+    return proto.SerializeToString()
+
+
 def comparable_to_transformers(texts: Iterable[str], peer, lowercase: bool, keep_accents: bool) -> list[str]:
     """Texts on which transformers' AlbertTokenizer, `peer`, is meant to agree with ours."""
     special = SentencePieceTokenizer.special_tokens

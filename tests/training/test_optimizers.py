@@ -169,7 +169,7 @@ def test_slices_with_repeated_rows_count_as_their_sum():
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_compiled_steps_equal_eager_ones(jit_compile, large, monkeypatch):
     if large:
-        monkeypatch.setattr("lmzoo.training.optimizers._WORTH_COMPILING", 0)
+        monkeypatch.setattr("lmzoo.training.optimizers._MIN_WEIGHTS_TO_COMPILE", 0)
 
     def on_tensorflow(optimizer, variables):
         import tensorflow as tf

@@ -37,7 +37,7 @@ def test_a_line_an_epoch(train):
 def test_a_bar_on_a_terminal(train, monkeypatch, capsys):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setattr(progress, "_DELAY", -1)
+    monkeypatch.setattr(progress, "_DELAY_SECONDS", -1)
     lines = []
     train(epochs=2, say=lines.append)
     shown = capsys.readouterr().err

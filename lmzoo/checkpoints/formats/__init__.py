@@ -1,1 +1,1 @@
-"""File formats of weights: tensors by name, independent of the library that wrote them."""
+"""Readers and writers of weight file formats: tensors by name, for any model."""

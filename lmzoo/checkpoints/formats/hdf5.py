@@ -1,4 +1,4 @@
-"""HDF5, the format of bilm-tf's and AllenNLP's ELMo and of Keras' weights."""
+"""HDF5 files: weights of Keras, and of ELMo in bilm-tf and AllenNLP."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
     import h5py
 
 
-BYTES_OF_METADATA = 4096  # for each tensor in a file, at most; part of them is written when the file is closed
+BYTES_OF_METADATA = 4096  # upper bound for each tensor; HDF5 writes a part of it when the file is closed
 
 
 class Hdf5File(TensorFile):
     """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
 
-    Refused are all links but hard ones (which cannot leave the file), datasets that take their values from other files,
-    and datasets that are compressed or not written in full, so that a small file cannot claim to hold a large tensor.
-    bilm-tf, AllenNLP and Keras write none of these.
+    For safety, some features of HDF5 are errors: soft and external links, datasets with values in other files, and
+    datasets that are compressed or incompletely written, with which a small file can claim to hold a large tensor.
+    bilm-tf, AllenNLP and Keras do not use them.
 
     Args:
-        path: The file.
+        path: Path of the file.
 
     Raises:
-        PresetError: If it is missing, truncated or not HDF5, or holds one of the things above.
+        PresetError: If the file is missing, truncated, not HDF5, or uses one of these features.
 
     Example:
 
@@ -51,7 +51,7 @@ class Hdf5File(TensorFile):
         path = Path(path)
         check_is_weights(path)
         tensors = {}
-        # A refused file is closed at once: while it is open, HDF5 would not notice that it was replaced.
+        # Close an invalid file at once: while it is open, HDF5 would not notice that it was replaced.
         with damage_named(f"{path} is not a whole HDF5 file"), contextlib.ExitStack() as stack:
             file = stack.enter_context(h5py.File(path, "r"))
             links: dict[str, object] = {}
@@ -60,7 +60,7 @@ class Hdf5File(TensorFile):
                 if not isinstance(link, h5py.HardLink):
                     raise PresetError(f"{path}: {name} is a link, which is not followed; expected a dataset.")
                 if isinstance(item := file[name], h5py.Dataset):
-                    _check(path, name, item)
+                    _check_dataset(path, name, item)
                     tensors[name] = Tensor(tuple(item.shape), item.dtype.name, path)
             stack.pop_all()
         self._file = file
@@ -75,7 +75,7 @@ class Hdf5File(TensorFile):
         self._file.close()
 
 
-def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
+def _check_dataset(path: Path, name: str, dataset: h5py.Dataset) -> None:
     size = path.stat().st_size
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
@@ -91,10 +91,14 @@ def _check(path: Path, name: str, dataset: h5py.Dataset) -> None:
 
 
 def write_hdf5(path: str | Path, tensors: Arrays) -> None:
-    """Write arrays of floats or integers by their datasets' paths, with one of them in memory at a time.
+    """Write arrays of numbers to an HDF5 file, with one array in memory at a time.
+
+    Args:
+        path: Path of the file.
+        tensors: Paths of datasets, and arrays of floats, integers or booleans.
 
     Raises:
-        PresetError: If two datasets have the same path, a path leads through a dataset, or HDF5 does not have a dtype.
+        PresetError: If two datasets have the same path, a path leads through a dataset, or a dtype is not supported.
         OSError: If the file cannot be written.
     """
     import h5py
@@ -102,7 +106,7 @@ def write_hdf5(path: str | Path, tensors: Arrays) -> None:
     with atomic_file(path) as temporary, h5py.File(temporary, "w") as file:
         for count, (name, array) in enumerate(tensors, 1):
             check_room(temporary.parent, array.nbytes + count * BYTES_OF_METADATA)
-            if array.dtype.kind not in "fiub":  # which bfloat16 is not
+            if array.dtype.kind not in "fiub":  # excludes bfloat16
                 raise PresetError(f"{path}: {name} holds {array.dtype}, which HDF5 does not have.")
             try:
                 file.create_dataset(name, data=array)
@@ -111,7 +115,7 @@ def write_hdf5(path: str | Path, tensors: Arrays) -> None:
 
 
 def in_half_precision(array: np.ndarray) -> np.ndarray:
-    """Return floats as float16, or the array itself if it holds other numbers or some beyond that range."""
+    """Return a float32 or float64 array as float16 if all values stay finite, and any other array unchanged."""
     if array.dtype not in ("float32", "float64"):
         return array
     with np.errstate(over="ignore"):
@@ -120,12 +124,12 @@ def in_half_precision(array: np.ndarray) -> np.ndarray:
 
 
 def rewrite_in_half_precision(path: Path) -> None:
-    """Replace an HDF5 file by one with the same groups and attributes whose arrays are in half precision.
+    """Convert the float arrays in an HDF5 file to float16, and keep its groups and attributes.
 
-    Keras reads such a file into variables of any dtype.
+    Arrays with values beyond the range of float16 stay unchanged. Keras reads the file into variables of any dtype.
 
     Raises:
-        OSError: If the file cannot be written; it stays as it was.
+        OSError: If the file cannot be written; it is then unchanged.
     """
     import h5py
 
@@ -134,10 +138,10 @@ def rewrite_in_half_precision(path: Path) -> None:
 
         def copy(name: str, item: h5py.Group | h5py.Dataset) -> None:
             if isinstance(item, h5py.Dataset):
-                copied = target.create_dataset(name, data=in_half_precision(item[()]))
+                new_item = target.create_dataset(name, data=in_half_precision(item[()]))
             else:
-                copied = target.require_group(name)
-            copied.attrs.update(item.attrs)
+                new_item = target.require_group(name)
+            new_item.attrs.update(item.attrs)
 
         target.attrs.update(file.attrs)
         file.visititems(copy)

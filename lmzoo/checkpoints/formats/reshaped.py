@@ -1,4 +1,4 @@
-"""Tensors that files hold in other shapes: heads as a separate axis, or the weights of all layers as one tensor."""
+"""Views of stored tensors with joined attention heads, or with stacked layers as separate tensors."""
 
 from __future__ import annotations
 
@@ -10,19 +10,25 @@ import numpy as np
 from lmzoo.checkpoints.formats.tensor_file import Arrays, Place, PlacedTensors, TensorFile
 from lmzoo.errors import PresetError
 
-# From a tensor's name to the axis of its heads, which is followed by that of their columns; None if it has no heads.
+# Function from a tensor name to the axis of the attention heads, or None. The next axis is the size of a head.
 HeadsAxis = Callable[[str], int | None]
 
 
 def join_heads(file: TensorFile, num_heads: int, axis_of: HeadsAxis) -> TensorFile:
-    """Return the tensors of a file, their names kept, with heads and their columns as one axis: that of `axis_of`.
+    """Return the tensors of a file with the two axes of attention heads, count and size, joined to one.
+
+    Args:
+        file: Tensors with separate axes.
+        num_heads: Number of attention heads.
+        axis_of: Function from a tensor name to the axis of the attention heads, or None without such an axis.
 
     Raises:
-        PresetError: naming the file and the tensor with another number of heads.
+        PresetError: If a tensor has another number of heads; the message names it and its file.
     """
     places = {}
     for name in file.names():
-        shape, axis = file.shape(name), axis_of(name)
+        shape = file.shape(name)
+        axis = axis_of(name)
         if axis is not None:
             if len(shape) < axis + 2 or shape[axis] != num_heads:
                 raise PresetError(
@@ -34,7 +40,16 @@ def join_heads(file: TensorFile, num_heads: int, axis_of: HeadsAxis) -> TensorFi
 
 
 def split_heads(tensors: Arrays, num_heads: int, axis_of: HeadsAxis) -> Iterator[tuple[str, np.ndarray]]:
-    """Split heads and their columns into two axes: the inverse of `join_heads`, for writing."""
+    """Split the axis of attention heads into two axes, count and size: the inverse of `join_heads`.
+
+    Args:
+        tensors: Names and arrays.
+        num_heads: Number of attention heads.
+        axis_of: Function from a tensor name to the axis of the attention heads, or None without such an axis.
+
+    Yields:
+        The name and the array of each tensor.
+    """
     for name, array in tensors:
         if (axis := axis_of(name)) is not None:
             array = array.reshape(*array.shape[:axis], num_heads, -1, *array.shape[axis + 1 :])
@@ -42,14 +57,14 @@ def split_heads(tensors: Arrays, num_heads: int, axis_of: HeadsAxis) -> Iterator
 
 
 def unstack(file: TensorFile, stacked: Collection[str]) -> TensorFile:
-    """Return the tensors of a file, where `name/3` is layer 3 of a tensor `name` that holds several.
+    """Return the tensors of a file with one tensor per layer, so that layer 3 of `name` is `name/3`.
 
     Args:
-        file: the file.
-        stacked: names of the tensors that hold several.
+        file: Tensors of the file.
+        stacked: Names of the tensors that hold all layers on their first axis.
 
     Raises:
-        PresetError: naming a tensor without axes.
+        PresetError: If a stacked tensor has no axes; the message names it.
     """
     places = {name: Place(file, name) for name in file.names() if name not in stacked}
     for name in sorted(set(stacked) & set(file.names())):
@@ -62,12 +77,20 @@ def unstack(file: TensorFile, stacked: Collection[str]) -> TensorFile:
 
 
 def stack(tensors: Arrays, stacked: Collection[str]) -> Iterator[tuple[str, np.ndarray]]:
-    """Put layers of the `stacked` tensors together, which come in order: the inverse of `unstack`."""
+    """Stack the tensors of separate layers on a new first axis: the inverse of `unstack`.
+
+    Args:
+        tensors: Names and arrays. The layers of a stacked tensor, `name/0`, `name/1` and so on, come in order.
+        stacked: Names of the stacked tensors.
+
+    Yields:
+        The name and the array of each tensor.
+    """
     layers: dict[str, list[np.ndarray]] = {}
     for name, array in tensors:
-        whole, _, _ = name.rpartition("/")
-        if whole in stacked:
-            layers.setdefault(whole, []).append(array)
+        stacked_name, _, _ = name.rpartition("/")
+        if stacked_name in stacked:
+            layers.setdefault(stacked_name, []).append(array)
         else:
             yield name, array
     for name, arrays in layers.items():

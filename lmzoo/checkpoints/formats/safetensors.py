@@ -1,4 +1,4 @@
-"""Safetensors, the format of Hugging Face's hub: one file, or several with an index."""
+"""Safetensors files: one, or several shards with an index."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from lmzoo.files.atomic import atomic_file
 
 _NAMES = ("model.safetensors", "model.safetensors.index.json")
 
-# BERT-large needs 50 kB. The library accepts 100 MB, and would need several times that for the objects.
-_LONGEST_HEADER = 10_000_000
+# BERT-large needs 50 kB. The safetensors library accepts 100 MB, which take several times as much memory when parsed.
+_MAX_HEADER_BYTES = 10_000_000
 
 _DTYPES = {
     "BOOL": "bool", "U8": "uint8", "I8": "int8", "U16": "uint16", "I16": "int16", "U32": "uint32", "I32": "int32",
@@ -31,17 +31,16 @@ _CODES = {dtype: code for code, dtype in _DTYPES.items()}
 
 
 class SafetensorsFiles(TensorFile):
-    """The tensors of a safetensors file, or of a directory with `model.safetensors` or its parts and their index.
+    """The tensors of a safetensors file, or of a directory with `model.safetensors` or its shards and their index.
 
-    The files that an index names must be in its directory; see `lmzoo.files.inside.file_in` for the
-    links that are followed.
+    All shards must be in the directory of the index; links out of it are errors, as in `lmzoo.files.inside.file_in`.
 
     Args:
-        path: a `*.safetensors` file, or a directory.
+        path: Path of a `*.safetensors` file, or of a directory.
 
     Raises:
-        PresetError: if a file is missing, truncated or not in the format; its header does not fit its values; or the
-            index and the files differ.
+        PresetError: If a file is missing, truncated or not in the format, if a header does not match its values, or if
+            the index and the shards differ.
 
     Example:
 
@@ -56,18 +55,18 @@ class SafetensorsFiles(TensorFile):
     """
 
     def __init__(self, path: str | Path) -> None:
-        self._offsets: dict[str, int] = {}  # in the files
-        super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._look_into))
+        self._offsets: dict[str, int] = {}  # position of each tensor in its file, in bytes
+        super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._read_header))
 
-    def _look_into(self, file: Path) -> dict[str, Tensor]:
+    def _read_header(self, file: Path) -> dict[str, Tensor]:
         check_is_weights(file)
-        with file.open("rb") as raw:
-            length = int.from_bytes(raw.read(8), "little")
-            if _LONGEST_HEADER < length <= file.stat().st_size - 8:  # the library refuses one that the file cannot hold
-                raise PresetError(f"{file} has a header of {length} bytes, expected at most {_LONGEST_HEADER}.")
+        with file.open("rb") as stream:
+            length = int.from_bytes(stream.read(8), "little")
+            if _MAX_HEADER_BYTES < length <= file.stat().st_size - 8:  # the library reports longer headers
+                raise PresetError(f"{file} has a header of {length} bytes, expected at most {_MAX_HEADER_BYTES}.")
             with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as opened:
-                names: list[str] = opened.keys()  # the library has checked the whole header
-            header = json.loads(raw.read(length))
+                names: list[str] = opened.keys()  # the library checks the whole header
+            header = json.loads(stream.read(length))
         self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}
         entries = ((name, header[name]["shape"], header[name]["dtype"]) for name in names)
         return {name: Tensor(tuple(shape), _DTYPES.get(code, code), file) for name, shape, code in entries}
@@ -76,10 +75,10 @@ class SafetensorsFiles(TensorFile):
         shape, dtype, file = self._tensor(name)
         if dtype not in _CODES:
             raise PresetError(f"{file}: {name!r} holds {dtype}, which cannot be read.")
-        # The library would map the file into memory, and so hold the values there twice.
-        with file.open("rb") as raw:
-            raw.seek(self._offsets[name])
-            array = np.fromfile(raw, np.dtype(dtype), math.prod(shape))
+        # The library maps the file into memory, which would hold the values twice.
+        with file.open("rb") as stream:
+            stream.seek(self._offsets[name])
+            array = np.fromfile(stream, np.dtype(dtype), math.prod(shape))
         if array.size != math.prod(shape):
             raise PresetError(f"{file} has become shorter since it was opened. Fetch it again.")
         return array.reshape(shape)
@@ -88,15 +87,17 @@ class SafetensorsFiles(TensorFile):
 def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, str] | None = None) -> None:
     """Write a safetensors file, with one tensor in memory at a time.
 
-    Arrays are of floats (bfloat16 too), integers or booleans. The header's other entries are `metadata`, by default
-    `{"format": "pt"}`, which transformers requires.
+    Args:
+        path: Path of the file.
+        tensors: Names, and arrays of floats (including bfloat16), integers or booleans.
+        metadata: Entries of `__metadata__` in the header; by default `{"format": "pt"}`, which transformers requires.
 
     Raises:
-        PresetError: if two tensors have the same name, or the format does not have a dtype.
-        OSError: if the file cannot be written.
+        PresetError: If two tensors have the same name, or a dtype is not supported.
+        OSError: If the file cannot be written.
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
-    # The header comes first, but the offsets in it are known only at the end.
+    # The header precedes the values, but contains their offsets, so the values go to a temporary file first.
     with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values:
         end = 0
         for name, array in tensors:

@@ -1,4 +1,4 @@
-"""The files of a checkpoint, one or several with an index, and a check that they may be weights."""
+"""Opening of weights in one file, or in several shards with an index."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lmzoo.files.preset_files import read_json
 
 T = TypeVar("T")
 
-# Early versions of Git LFS wrote other addresses; all of them begin with one of these.
+# Prefixes of all Git LFS pointers; early versions of Git LFS used another address.
 _LFS_POINTER = (b"version https://git-lfs.github.com/spec/", b"version https://hawser.github.com/spec/")
 _WEB_PAGE = (b"<!doctype", b"<html", b"<head", b"<?xml")
 
 
 def check_is_weights(path: Path) -> None:
-    """Check that a file may hold weights, and is none of the things that are often found in place of them.
+    """Check that a file exists and is not empty, a Git LFS pointer or a web page.
 
     Raises:
-        PresetError: If there is no such file, it cannot be read, is empty, a Git LFS pointer, or a web page.
+        PresetError: If the file is one of these or cannot be read; the message says how to get the weights.
     """
     if not path.is_file():
         raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
@@ -51,15 +51,17 @@ def tensors_in_files(
     open_file: Callable[[Path], Mapping[str, T]],
     spell: Callable[[str], str] = str,
 ) -> Mapping[str, T]:
-    """Open a checkpoint in one file, or in several with an index, and return what is known about each tensor.
+    """Open weights in one file, or in shards with an index, and return an entry for each tensor by name.
 
-    `path` is a file, or a directory, in which the first one found of `known_names` counts; `*.index.json` is an index.
-    `open_file` returns what is known about the tensors of a file, by name. `spell` turns a name in the index into one
-    of those.
+    Args:
+        path: Path of a file, or of a directory.
+        known_names: File names to try in a directory, in order of preference. `*.index.json` is an index of shards.
+        open_file: Function that opens a file and returns an entry for each of its tensors, by name.
+        spell: Function from a tensor name in the index to the name that `open_file` returns.
 
     Raises:
-        PresetError: If the directory holds none of the names; an index is malformed, or names files elsewhere; or a
-            tensor is not in the file that the index gives, or is in a file and not in the index.
+        PresetError: If the directory holds no such file; if the index is malformed or names files outside the
+            directory; or if the index and the shards list different tensors.
     """
     if not path.is_dir():
         return open_file(path)
@@ -69,26 +71,26 @@ def tensors_in_files(
     file = file_in(path, name)
     if not name.endswith(".index.json"):
         return open_file(file)
-    mapped = _read_index(path, name, spell)
-    held = {shard: open_file(shard) for shard in dict.fromkeys(mapped.values())}
-    for tensor, shard in mapped.items():
-        if tensor not in held[shard]:
+    shard_by_tensor = _read_index(path, name, spell)
+    tensors_by_shard = {shard: open_file(shard) for shard in dict.fromkeys(shard_by_tensor.values())}
+    for tensor, shard in shard_by_tensor.items():
+        if tensor not in tensors_by_shard[shard]:
             raise PresetError(f"{shard} lacks {tensor!r}, which {name} lists there.")
-    for shard, tensors in held.items():
-        if strange := sorted(tensor for tensor in tensors if mapped.get(tensor) != shard):
-            raise PresetError(f"{shard} holds {strange[0]!r}, which {name} does not list there.")
-    return {tensor: held[shard][tensor] for tensor, shard in mapped.items()}
+    for shard, tensors in tensors_by_shard.items():
+        if unlisted := sorted(tensor for tensor in tensors if shard_by_tensor.get(tensor) != shard):
+            raise PresetError(f"{shard} holds {unlisted[0]!r}, which {name} does not list there.")
+    return {tensor: tensors_by_shard[shard][tensor] for tensor, shard in shard_by_tensor.items()}
 
 
 def _read_index(directory: Path, name: str, spell: Callable[[str], str]) -> dict[str, Path]:
-    """Return the file of each tensor according to the index, by names that `spell` returns."""
+    """Return the shard of each tensor in an index, by the tensor name that `spell` returns."""
     check_is_weights(directory / name)
     weight_map = read_json(directory, name).get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(shard, str) for shard in weight_map.values()):
         raise PresetError(f'{directory / name} must hold an object "weight_map": the name of a file for each tensor.')
     if not weight_map:
         raise PresetError(f"{directory / name} names no tensors.")
-    mapped = {spell(tensor): file_in(directory, shard) for tensor, shard in weight_map.items()}
-    if len(mapped) < len(weight_map):
+    shard_by_tensor = {spell(tensor): file_in(directory, shard) for tensor, shard in weight_map.items()}
+    if len(shard_by_tensor) < len(weight_map):
         raise PresetError(f"{directory / name} names a tensor twice.")
-    return mapped
+    return shard_by_tensor

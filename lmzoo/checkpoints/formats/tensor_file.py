@@ -1,4 +1,4 @@
-"""The interface of readers of file formats: tensors by name, read one at a time, and one error for damaged files."""
+"""The base class of weight file readers, which read one tensor at a time by name."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import numpy as np
 from lmzoo.errors import PresetError
 
 Shape: TypeAlias = tuple[int, ...]
-Arrays: TypeAlias = Iterable[tuple[str, np.ndarray]]  # with their names
+Arrays: TypeAlias = Iterable[tuple[str, np.ndarray]]  # pairs of a name and an array
 
 _WRAPPERS = ("module.", "_orig_mod.")
 
 
 class Tensor(NamedTuple):
-    """What is known about a tensor before it is read.
+    """The shape, dtype and file of a stored tensor.
 
     Attributes:
-        shape: Its shape.
-        dtype: Its dtype by its numpy name, such as "float32".
-        file: The file that holds it, for messages.
+        shape: Shape of the tensor.
+        dtype: Numpy name of the dtype, such as "float32".
+        file: Path of the file that holds the tensor, for messages.
     """
 
     shape: Shape
@@ -33,14 +33,14 @@ class Tensor(NamedTuple):
 
 
 class TensorFile(ABC):
-    """The tensors of a checkpoint.
+    """The tensors of a weight file, or of several shards.
 
-    Opening one reads names, shapes and dtypes, and checks that the file can hold what it declares.
+    The constructor of a subclass reads names, shapes and dtypes, and checks that the file is large enough for them.
 
     Args:
-        path: The file, or the directory of a checkpoint in several.
-        tensors: What is known about the tensors, by name.
-        prefix: What stands before every name in the file, and is left out by `names`.
+        path: Path of the file, or of the directory with the shards.
+        tensors: Shapes, dtypes and files of the tensors, by name.
+        prefix: Prefix of every name in the file, which `names` omits.
     """
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor], prefix: str = "") -> None:
@@ -57,11 +57,11 @@ class TensorFile(ABC):
         return self._tensor(name).shape
 
     def dtype(self, name: str) -> str:
-        """Return the dtype of a tensor by its numpy name, such as "float32"."""
+        """Return the numpy name of a tensor's dtype, such as "float32"."""
         return self._tensor(name).dtype
 
     def file_of(self, name: str) -> Path:
-        """Return the file that holds a tensor, for messages."""
+        """Return the path of the file that holds a tensor, for messages."""
         return self._tensor(name).file
 
     @abstractmethod
@@ -69,7 +69,7 @@ class TensorFile(ABC):
         """Return the values of a tensor."""
 
     def close(self) -> None:  # noqa: B027 - a reader that keeps no file open has nothing to do
-        """Close the files, after which no tensor can be read."""
+        """Close the files; no tensor can be read afterwards."""
 
     def _tensor(self, name: str) -> Tensor:
         if name not in self._tensors:
@@ -78,10 +78,10 @@ class TensorFile(ABC):
 
 
 class LazyTensors:
-    """The tensors of a checkpoint, whose files are opened when they are first needed, and once.
+    """A `TensorFile` that is opened on first use.
 
     Args:
-        open_files: Opens the files.
+        open_files: Function that opens the files.
     """
 
     def __init__(self, open_files: Callable[[], TensorFile]) -> None:
@@ -89,25 +89,25 @@ class LazyTensors:
         self._tensors: TensorFile | None = None
 
     def open(self) -> TensorFile:
-        """Return the tensors, whose files stay open."""
+        """Return the tensors; the first call opens their files."""
         if self._tensors is None:
             self._tensors = self._open_files()
         return self._tensors
 
     def close(self) -> None:
-        """Close the files that were opened."""
+        """Close the files if they are open."""
         if self._tensors is not None:
             self._tensors.close()
 
 
 class Place(NamedTuple):
-    """Where the values of a tensor are.
+    """The source of a tensor that is renamed or reshaped.
 
     Attributes:
-        file: The file that holds them.
-        name: The name there.
-        shape: The tensor's shape, or None for the shape there.
-        load: Turns the values there into the tensor.
+        file: File that holds the values.
+        name: Name of the stored tensor.
+        shape: Shape of the new tensor, or None for the stored shape.
+        load: Function from the stored values to the new tensor.
     """
 
     file: TensorFile
@@ -117,18 +117,20 @@ class Place(NamedTuple):
 
 
 class PlacedTensors(TensorFile):
-    """Tensors of one file or of several, under other names or in other shapes.
+    """Renamed or reshaped tensors of one or several files.
 
     Args:
-        path: The file, or the directory of several.
-        places: Name of a tensor -> where its values are.
-        prefix: What stands before every name in the file, and is left out here.
+        path: Path of the file, or of the directory with the files.
+        places: New name of a tensor -> its source.
+        prefix: Prefix of every name in the file, which the new names omit.
     """
 
     def __init__(self, path: Path, places: Mapping[str, Place], prefix: str = "") -> None:
         tensors = {
-            name: Tensor(file.shape(stored) if shape is None else shape, file.dtype(stored), file.file_of(stored))
-            for name, (file, stored, shape, _) in places.items()
+            name: Tensor(
+                file.shape(stored_name) if shape is None else shape, file.dtype(stored_name), file.file_of(stored_name)
+            )
+            for name, (file, stored_name, shape, _) in places.items()
         }
         super().__init__(path, tensors, prefix)
         self._places = places
@@ -143,9 +145,9 @@ class PlacedTensors(TensorFile):
 
 
 def without_wrappers(file: TensorFile) -> TensorFile:
-    """Return tensors without the prefixes that wrappers of PyTorch's models put before every name.
+    """Remove the prefixes that wrappers of PyTorch models add to every tensor name.
 
-    They are `module.` of `DistributedDataParallel` and `_orig_mod.` of `torch.compile`, in any order.
+    These are `module.` from `DistributedDataParallel` and `_orig_mod.` from `torch.compile`, in any order.
     """
     names = list(file.names())
     prefix = ""
@@ -158,20 +160,21 @@ def without_wrappers(file: TensorFile) -> TensorFile:
 
 @contextlib.contextmanager
 def damage_named(what: str) -> Iterator[None]:
-    """Turn whatever error a library raises for a damaged file into a `PresetError`.
+    """Convert any exception raised in the block into a `PresetError` about a damaged file.
 
-    `what` cannot be read then, such as "model.bin is not a whole file of PyTorch's".
+    Args:
+        what: Beginning of the message, such as "model.bin cannot be read".
 
     Raises:
-        PresetError: For any exception, with the first line of its reason.
+        PresetError: For any exception; the message includes the first line of the original one.
     """
     try:
         yield
     except PresetError:
         raise
-    except Exception as error:  # its type depends on where the file is damaged
+    except Exception as error:  # the type depends on the position of the damage
         reason = str(error).strip().partition("\n")[0]
-        # PyTorch's own message on unpickling advises to try again without protection.
+        # PyTorch's message advises to load the file without protection, so it is not shown.
         reason = type(error).__name__ if "weights_only" in reason or not reason else f"{reason:.300}"
         raise PresetError(
             f"{what}: {reason}. The file is truncated, altered or in another format; fetch it again."

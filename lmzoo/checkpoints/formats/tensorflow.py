@@ -1,6 +1,6 @@
-"""TensorFlow's checkpoints, versions 1 and 2: `prefix.index` and `prefix.data-00000-of-00001`, or several such files.
+"""TensorFlow checkpoints, versions 1 and 2: `prefix.index`, and data files such as `prefix.data-00000-of-00001`.
 
-TensorFlow itself reads and writes them. What it would not report clearly is checked before.
+TensorFlow reads and writes them. Damage that it would not report clearly is detected first.
 """
 
 from __future__ import annotations
@@ -27,30 +27,30 @@ from lmzoo.files.inside import file_in
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# TensorFlow's names are numpy's. No model has weights of the other dtypes (strings, resources, quantized numbers).
-_NUMBERS = frozenset({
+# TensorFlow and numpy share these names. Weights never have the other dtypes: strings, resources, quantized numbers.
+_NUMERIC_DTYPES = frozenset({
     "float16", "bfloat16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32",
     "uint64", "bool", "complex64", "complex128",
 })  # fmt: skip
 
-_BLOCK = 1 << 18  # bytes of an index that have one checksum
+_INDEX_BLOCK_BYTES = 1 << 18  # the index has a checksum for each block
 
 
 class TensorFlowCheckpoint(TensorFile):
-    """The tensors of a checkpoint, each checked against its checksum when it is read.
+    """The tensors of a TensorFlow checkpoint, each compared with its checksum when it is read.
 
-    Tensors that are not numbers (strings, such as `_CHECKPOINTABLE_OBJECT_GRAPH`, and resources) have names and shapes,
-    but cannot be read. A tensor that was stored in slices is presented as a whole.
+    Strings, such as `_CHECKPOINTABLE_OBJECT_GRAPH`, and resources have names and shapes, but cannot be read. Tensors
+    that were stored in slices are read as a whole.
 
     Args:
-        prefix: Common prefix of the files' paths, such as `bert_model.ckpt`, or the path of the index.
+        prefix: Common path prefix of the files, such as `bert_model.ckpt`, or the path of the index.
 
     Attributes:
-        path: The index.
+        path: Path of the index.
 
     Raises:
-        PresetError: Naming the file that is missing, truncated, altered or too small for its tensors; or if TensorFlow
-            is not installed.
+        PresetError: If a file is missing, truncated, altered or too small for its tensors, which the message names; or
+            if TensorFlow is not installed.
 
     Example:
 
@@ -71,26 +71,26 @@ class TensorFlowCheckpoint(TensorFile):
         path = file_in(index.parent, index.name)
         check_is_weights(path)
         files = list(_data_files(path))
-        common = path.with_suffix("").as_posix()
-        if "[" in common or "\\" in common:
+        path_prefix = path.with_suffix("").as_posix()
+        if "[" in path_prefix or "\\" in path_prefix:
             raise PresetError(f"{path}: TensorFlow takes brackets and backslashes for a pattern; rename it.")
-        # Not `tf.train.load_checkpoint`: if a directory has the prefix's name, it reads a checkpoint in there.
-        open_reader = _tensorflow(path).compat.v1.train.NewCheckpointReader
+        # `tf.train.load_checkpoint` would instead read the checkpoint in a directory with the same name as the prefix.
+        open_reader = _import_tensorflow(path).compat.v1.train.NewCheckpointReader
         with damage_named(f"{path} cannot be read as the index of a TensorFlow checkpoint"):
-            self._reader = open_reader(common)
+            self._reader = open_reader(path_prefix)
             shapes = self._reader.get_variable_to_shape_map()
             dtypes = self._reader.get_variable_to_dtype_map()
-        numbers = [name for name in shapes if dtypes[name].name in _NUMBERS]
-        needed = sum(math.prod(shapes[name]) * dtypes[name].size for name in numbers)
-        size = sum(file.stat().st_size for file in files)
-        # TensorFlow skips a damaged block of the index if there are several.
-        has_blocks = path.stat().st_size > _BLOCK and len(numbers) == len(shapes)
-        if needed > size or (needed < size and has_blocks):
+        numeric_names = [name for name in shapes if dtypes[name].name in _NUMERIC_DTYPES]
+        tensor_bytes = sum(math.prod(shapes[name]) * dtypes[name].size for name in numeric_names)
+        data_bytes = sum(file.stat().st_size for file in files)
+        # If the index has several blocks, TensorFlow skips damaged ones without an error.
+        has_blocks = path.stat().st_size > _INDEX_BLOCK_BYTES and len(numeric_names) == len(shapes)
+        if tensor_bytes > data_bytes or (tensor_bytes < data_bytes and has_blocks):
             raise PresetError(
-                f"{path} lists tensors of {needed} bytes, but its data has {size}, in "
+                f"{path} lists tensors of {tensor_bytes} bytes, but its data has {data_bytes}, in "
                 f"{', '.join(file.name for file in files)}. A file is truncated or altered; fetch them again."
             )
-        # A dtype that is not of numbers has TensorFlow's name: "string", "resource".
+        # Other dtypes have TensorFlow's names, "string" or "resource".
         entries = {name: Tensor(tuple(shapes[name]), dtypes[name].name, path) for name in sorted(shapes)}
         super().__init__(path, entries)
 
@@ -98,19 +98,23 @@ class TensorFlowCheckpoint(TensorFile):
         """Return the values of a tensor.
 
         Raises:
-            PresetError: If there is no such tensor, its data was altered, or it does not hold numbers.
+            PresetError: If the tensor is missing, altered or not numeric.
         """
-        if (dtype := self.dtype(name)) not in _NUMBERS:
+        if (dtype := self.dtype(name)) not in _NUMERIC_DTYPES:
             raise PresetError(f"{self.path}: {name!r} is of dtype {dtype}, expected numbers.")
         with damage_named(f"{self.path}: {name!r} cannot be read"):
             return np.asarray(self._reader.get_tensor(name))
 
     def close(self) -> None:
-        vars(self).pop("_reader", None)  # TensorFlow closes the files of a reader that nothing refers to
+        vars(self).pop("_reader", None)  # TensorFlow closes the files when the reader is deleted
 
 
 def _data_files(index: Path) -> Iterator[Path]:
-    """Yield the files with the values, each checked; the names of the files that are there give their number."""
+    """Yield the data files of a checkpoint, each checked to hold weights; their names state their number.
+
+    Raises:
+        PresetError: If a file is missing, empty or not weights.
+    """
     prefix = index.with_suffix("").name
     pattern = re.compile(re.escape(prefix) + r"\.data-\d{5}-of-(\d{5})")
     counts = {match[1] for file in os.listdir(index.parent) if (match := pattern.fullmatch(file))}
@@ -121,7 +125,7 @@ def _data_files(index: Path) -> Iterator[Path]:
             yield file
 
 
-def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
+def _import_tensorflow(path: str | os.PathLike[str]) -> ModuleType:
     try:
         import tensorflow
     except ImportError as error:
@@ -133,10 +137,10 @@ def _tensorflow(path: str | os.PathLike[str]) -> ModuleType:
 
 @contextlib.contextmanager
 def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors of TensorFlow when it writes files into errors of the system.
+    """Convert TensorFlow errors raised in the block, which writes files, into `OSError`.
 
     Args:
-        path: What is written, for messages.
+        path: Path of the files, for messages.
 
     Raises:
         OSError: In place of TensorFlow's errors.
@@ -146,20 +150,22 @@ def system_errors(path: str | os.PathLike[str]) -> Iterator[None]:
     try:
         yield
     except tf.errors.OpError as error:
-        full = errno.ENOSPC if "No space left" in error.message else errno.EIO
-        raise OSError(full, f"{os.fspath(path)} cannot be written: {error.message}") from error
+        error_number = errno.ENOSPC if "No space left" in error.message else errno.EIO
+        raise OSError(error_number, f"{os.fspath(path)} cannot be written: {error.message}") from error
 
 
 def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays) -> None:
-    """Write a checkpoint, for `tf.train.load_checkpoint` and TensorFlow 1's `Saver`.
+    """Write a checkpoint that `tf.train.load_checkpoint` and TensorFlow 1's `Saver` read.
 
-    `prefix` is that of the files' paths; missing directories are created. All arrays are held in memory.
+    Args:
+        prefix: Common path prefix of the files. Missing directories are created.
+        tensors: Names and arrays, which are all held in memory.
 
     Raises:
         PresetError: If TensorFlow is not installed, two tensors have the same name, or a name is empty.
         OSError: If the files cannot be written.
     """
-    tensorflow = _tensorflow(prefix)
+    tensorflow = _import_tensorflow(prefix)
     values: dict[str, tf.Tensor] = {}
     with tensorflow.device("CPU:0"):
         for name, array in tensors:
@@ -167,7 +173,7 @@ def write_tensorflow_checkpoint(prefix: str | os.PathLike[str], tensors: Arrays)
                 raise PresetError(f"{prefix}: each tensor needs a name of its own, got {name!r}.")
             values[name] = tensorflow.convert_to_tensor(array)
         index, data = (Path(f"{os.fspath(prefix)}.{part}") for part in ("index", "data-00000-of-00001"))
-        # The data file is moved to its place first, and the index last.
+        # The index is moved last, so that it never refers to missing data.
         with (
             atomic_file(index) as new_index,
             atomic_file(data) as new_data,

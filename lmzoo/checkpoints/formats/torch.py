@@ -1,4 +1,4 @@
-"""PyTorch's pickled state dicts: Hugging Face's `pytorch_model.bin`, fairseq's `model.pt`."""
+"""Pickled PyTorch state dicts: transformers' `pytorch_model.bin` and fairseq's `model.pt`."""
 
 from __future__ import annotations
 
@@ -22,41 +22,41 @@ if TYPE_CHECKING:
 
 _NAMES = ("pytorch_model.bin", "pytorch_model.bin.index.json", "model.pt")
 
-# All that a state dict needs. torch allows more, with some of which a file can fill the memory.
-_GLOBALS = re.compile(
+# Everything that a state dict needs. torch allows more globals, and some of them let a file exhaust the memory.
+_ALLOWED_GLOBALS = re.compile(
     r"collections OrderedDict|argparse Namespace|torch._utils _rebuild_(tensor|tensor_v2|parameter)|"
     r"torch (Double|Float|Half|BFloat16|Long|Int|Short|Char|Byte|Bool)Storage"
 )
 _LEGACY_PICKLES = 5  # magic number, protocol, byte order, state dict, order of the storages
-_MOST_EXTRA = 100_000  # values in one entry of `extra`
+_MOST_EXTRA = 100_000  # maximum number of values in an entry of `extra`
 
-# What was read of a mapped file stays in memory until the file is closed.
+# Pages of a mapped file stay in memory until it is closed, so it is reopened after this many bytes.
 _MOST_MAPPED = 100_000_000  # bytes
 
-_FUSED = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
+_FUSED_NAME = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 
 
 class TorchFile(TensorFile):
-    """The tensors of a file that PyTorch wrote, or of a directory with such a file, or with several and their index.
+    """The tensors of a PyTorch state dict in one file, or in shards with an index.
 
-    No code in a pickle runs: first, all that it would call is compared with a short list, and then `torch.load` reads
-    it with `weights_only=True`. Zip files are mapped into memory; files from before PyTorch 1.6 are read as a whole.
+    No code in a pickle runs: all globals that it names are compared with a short list before `torch.load` reads it with
+    `weights_only=True`. Zip files are mapped into memory; files from before PyTorch 1.6 are read as a whole.
 
-    Before its first value is read, a zip file is compared with the checksums that it holds. Older files hold none.
+    The checksums in a zip file are verified before its first value is read. Older files have no checksums.
 
-    fairseq's older layout, in which `in_proj_weight` and `in_proj_bias` hold the attention's query, key and value, is
-    presented as its newer one: `q_proj.weight`, `k_proj.weight`, and so on.
+    In fairseq's older layout, `in_proj_weight` and `in_proj_bias` hold query, key and value of the attention. They are
+    split into the tensors of the newer layout: `q_proj.weight`, `k_proj.weight`, and so on.
 
     Args:
-        path: A file, or a directory that holds `pytorch_model.bin` or its parts and their index, or `model.pt`.
+        path: Path of a file, or of a directory with `pytorch_model.bin`, its shards and their index, or `model.pt`.
 
     Attributes:
-        extra: Entries of fairseq's file other than the state dict, as far as they are plain Python values; `args` is a
+        extra: Entries of a fairseq file other than the state dict, if they consist of plain Python values; `args` is a
             dict.
 
     Raises:
-        PresetError: If a file is missing, truncated or not PyTorch's; its pickle asks for more than tensors; an entry
-            is not a tensor; or torch is not installed. While reading, if a checksum differs.
+        PresetError: If a file is missing, truncated or not written by PyTorch; if its pickle needs more than tensors;
+            if an entry is not a tensor; or if torch is not installed. When a tensor is read, if a checksum differs.
 
     Example:
 
@@ -74,9 +74,9 @@ class TorchFile(TensorFile):
         self._states: dict[Path, dict[str, torch.Tensor]] = {}
         self._mapped: dict[Path, int] = {}  # bytes read of each zip file since it was opened
         self._checked: set[Path] = set()
-        super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open))
+        super().__init__(Path(path), tensors_in_files(Path(path), _NAMES, self._open_file))
 
-    def _open(self, file: Path) -> dict[str, Tensor]:
+    def _open_file(self, file: Path) -> dict[str, Tensor]:
         state, extra, is_zip = _load(file)
         self.extra.update(extra)
         self._states[file] = state
@@ -93,7 +93,7 @@ class TorchFile(TensorFile):
             _check_sums(file)
             self._checked.add(file)
         if self._mapped.get(file, 0) > _MOST_MAPPED:
-            self._open(file)
+            self._open_file(file)
         tensor = self._states[file][name].detach()
         if file in self._mapped:
             self._mapped[file] += tensor.nbytes
@@ -104,11 +104,18 @@ class TorchFile(TensorFile):
         return np.array(tensor.numpy())
 
     def close(self) -> None:
-        self._states.clear()  # which unmaps zip files
+        self._states.clear()  # unmaps zip files
 
 
 def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]:
-    """Return the state dict, the file's other entries, and whether the file is a zip, after every check."""
+    """Load a file after checking its pickles.
+
+    Returns:
+        The state dict; the other entries of a fairseq file; and whether the file is a zip.
+
+    Raises:
+        PresetError: If the file is damaged or holds more than weights, or torch is not installed.
+    """
     check_is_weights(file)
     is_zip = _check_calls(file)
     try:
@@ -118,7 +125,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
             f"{file} was written by PyTorch, which is needed to read it: run `pip install 'lmzoo[torch]'`, or convert "
             "the file to safetensors where PyTorch is installed."
         ) from error
-    # If somebody else has allowed this class, it must still be allowed afterwards.
+    # Add the class only if it is not allowed yet, since leaving the context removes it.
     namespace = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
     with damage_named(f"{file} cannot be read as PyTorch's"), torch.serialization.safe_globals(list(namespace)):
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
@@ -126,7 +133,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
         raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
     extra: dict[str, object] = {}
     if isinstance(loaded.get("model"), dict) and ("args" in loaded or "cfg" in loaded):
-        extra = {key: _without_namespaces(value) for key, value in loaded.items() if key != "model"}
+        extra = {key: _convert_namespaces(value) for key, value in loaded.items() if key != "model"}
         loaded = loaded["model"]
     size = file.stat().st_size
     for name, tensor in loaded.items():
@@ -138,27 +145,27 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
             raise PresetError(f"{file} has {size} bytes, too few for {name!r} with shape {tuple(tensor.shape)}.")
     state: dict[str, torch.Tensor] = {}
     for name, tensor in loaded.items():
-        for part, third in _thirds(file, name, tensor):
-            if part in state:
-                raise PresetError(f"{file} holds {part!r} twice: by itself and in a tensor with others.")
-            state[part] = third
+        for part_name, part_tensor in _split_fused(file, name, tensor):
+            if part_name in state:
+                raise PresetError(f"{file} holds {part_name!r} twice: by itself and in a tensor with others.")
+            state[part_name] = part_tensor
     return state, {key: value for key, value in extra.items() if _is_plain(value)}, is_zip
 
 
-def _without_namespaces(value: Any) -> Any:
-    """Return the arguments of fairseq, a namespace or, in newer files, a dict of namespaces, as dicts."""
+def _convert_namespaces(value: Any) -> Any:
+    """Convert namespaces to dicts, recursively: fairseq stores its arguments as one, or in newer files as several."""
     value = vars(value) if isinstance(value, argparse.Namespace) else value
-    return {key: _without_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
+    return {key: _convert_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
 
 
 def _check_calls(file: Path) -> bool:
-    """Check the pickles without executing them, and return whether the file is a zip."""
+    """Check the globals in a file's pickles without executing them, and return whether the file is a zip."""
     with damage_named(f"{file} is not a whole file of PyTorch's"):
-        with file.open("rb") as opened:
-            is_zip = opened.read(4) == b"PK\x03\x04"
-            opened.seek(0)
+        with file.open("rb") as stream:
+            is_zip = stream.read(4) == b"PK\x03\x04"
+            stream.seek(0)
             for _ in range(0 if is_zip else _LEGACY_PICKLES):
-                _check_pickle(file, opened)
+                _check_pickle(file, stream)
         if is_zip:
             _check_zip(file)
     return is_zip
@@ -167,7 +174,7 @@ def _check_calls(file: Path) -> bool:
 def _check_zip(file: Path) -> None:
     with zipfile.ZipFile(file) as archive:
         for entry in archive.infolist():
-            name = entry.filename.lower()  # torch ignores the case, too
+            name = entry.filename.lower()  # torch ignores case in names
             if name.endswith("/constants.pkl"):
                 raise PresetError(f"{file} is a TorchScript program, which is not run: expected a state dict.")
             if entry.compress_type != zipfile.ZIP_STORED:
@@ -178,7 +185,7 @@ def _check_zip(file: Path) -> None:
 
 
 def _check_sums(file: Path) -> None:
-    """Compare a whole zip file with the checksums in it, which `torch.load` does not do with what it maps."""
+    """Verify the checksums of a zip file, which `torch.load` does not check for mapped files."""
     with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
         damaged = archive.testzip()
     if damaged is not None:
@@ -187,29 +194,29 @@ def _check_sums(file: Path) -> None:
 
 def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
     for opcode, argument, _ in pickletools.genops(pickled):
-        if opcode.name in ("GLOBAL", "INST") and not _GLOBALS.fullmatch(wanted := str(argument)):
+        if opcode.name in ("GLOBAL", "INST") and not _ALLOWED_GLOBALS.fullmatch(needed := str(argument)):
             raise PresetError(
-                f"{file} asks for {wanted.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "
+                f"{file} asks for {needed.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "
                 "If you trust it, convert it to safetensors with the program that wrote it."
             )
         if opcode.name == "PROTO" and argument != 2:
             raise PresetError(f"{file} is pickled with protocol {argument}, expected 2: save it with `torch.save`.")
 
 
-def _thirds(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the name and the tensor or, if it holds them, the names and tensors of query, key and value."""
-    fused = _FUSED.fullmatch(name)
-    if fused is None:
+def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensor unchanged or, if it holds query, key and value, one tensor for each, with their names."""
+    match = _FUSED_NAME.fullmatch(name)
+    if match is None:
         yield name, tensor
         return
     if tensor.ndim == 0 or tensor.shape[0] % 3:
         raise PresetError(f"{file}: {name!r} has shape {tuple(tensor.shape)}, expected equal parts for q, k and v.")
     for part, third in zip("qkv", tensor.chunk(3), strict=True):
-        yield f"{fused[1]}{part}_proj.{fused[2]}", third
+        yield f"{match[1]}{part}_proj.{match[2]}", third
 
 
 def _is_plain(value: object) -> bool:
-    """Return whether a value consists of strings, numbers, lists and dicts, and of at most `_MOST_EXTRA` of them."""
+    """Return whether a value consists of at most `_MOST_EXTRA` strings, numbers, None, lists and dicts."""
     pending = [value]
     for _ in range(_MOST_EXTRA):
         if not pending or len(pending) > _MOST_EXTRA:

@@ -1,1 +1,1 @@
-"""Checkpoints of Hugging Face's transformers."""
+"""Checkpoints of Hugging Face's transformers library."""

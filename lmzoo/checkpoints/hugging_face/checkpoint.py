@@ -1,4 +1,4 @@
-"""Checkpoints of Hugging Face's transformers: `config.json` and safetensors, pickled tensors or TensorFlow's HDF5."""
+"""Checkpoints of transformers: `config.json`, and weights in safetensors, pickled files or TensorFlow's HDF5."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ _WEIGHTS_FILES = (
     *TENSORFLOW_FILES,
 )  # fmt: skip
 _CROSS_ENCODER_KEYS = {"sbert_ce_default_activation_function", "sentence_transformers"}
-_HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "seq_classif_dropout")
+_HEAD_DROPOUT = ("classifier_dropout", "classifier_dropout_prob", "cls_dropout", "seq_classif_dropout")
 ENCODER_KEYS = {
     "vocab_size": "vocabulary_size",
     "num_hidden_layers": "num_layers",
@@ -71,9 +71,9 @@ ENCODER_KEYS = {
     "layer_norm_eps": "layer_norm_epsilon",
     "initializer_range": "initializer_range",
 }
-# Every configuration of transformers also has these keys, whatever the family calls them.
+# transformers accepts these keys in every configuration, also in families with other names for them.
 _COMMON_NAMES = ("hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
-# What transformers assumes for a missing key, in BERT and in the families derived from it.
+# Default values in transformers for BERT and the families derived from it.
 ENCODER_DEFAULTS = {
     "hidden_act": "gelu",
     "hidden_dropout_prob": 0.1,
@@ -103,13 +103,13 @@ WORD_TABLE = "embeddings.word_embeddings.weight"
 
 @dataclass(frozen=True)
 class HuggingFaceLayout(Layout):
-    """A `Layout`, and the names of a family in transformers.
+    """A `Layout` for checkpoints of transformers.
 
     Attributes:
-        names: Names of the family's classes, if they are not as here.
-        head_activation: Activation of heads that predict tokens, where it is not that of the configuration.
-        parts: Names of the backbone's modules.
-        pooling: The key of `config.json` that says how the heads of texts pool the vectors of tokens, if there is one.
+        names: Names of the family in transformers, or None to derive them from lmzoo's.
+        head_activation: Activation of heads that predict tokens, or None for the activation in the configuration.
+        parts: Names of the backbone's top-level modules.
+        pooling: Key of `config.json` for the pooling of token vectors in heads for texts, or None without one.
     """
 
     names: Names | None = None
@@ -118,38 +118,55 @@ class HuggingFaceLayout(Layout):
     pooling: str | None = None
 
     def __post_init__(self) -> None:
-        """Add the head of embedders, whose modules are the same for every family."""
+        """Add the table of the embedding head, which is the same for every family."""
         object.__setattr__(self, "heads", {"embedding": EMBEDDING_HEAD, **self.heads})
 
 
 def config_table(keys: Mapping[str, str] = ENCODER_KEYS, ignored: tuple[str, ...] = (), **table: Any) -> ConfigTable:
-    """Return the table of a family's `config.json`: its own keys, and the keys of all families."""
-    own = {argument: key for key, argument in keys.items()}
-    common_names = {name: own.get(ENCODER_KEYS[name], name) for name in _COMMON_NAMES}
+    """Return the table of a family's `config.json`, completed with the keys that all families share.
+
+    Args:
+        keys: File key -> argument, for the keys that the family reads.
+        ignored: File keys of the family that do not change what the model computes.
+        **table: Other fields of `ConfigTable`.
+    """
+    keys_by_argument = {argument: key for key, argument in keys.items()}
+    common_names = {name: keys_by_argument.get(ENCODER_KEYS[name], name) for name in _COMMON_NAMES}
     aliases = {name: key for name, key in common_names.items() if name != key}
-    usual = {
+    overridable = {
         "defaults": ENCODER_DEFAULTS,
         "training": {"attention_probs_dropout_prob": "dropout"},
         "values": {"activation": ACTIVATIONS},
     }
-    common = {
+    merged = {
         "aliases": aliases | table.pop("aliases", {}),
         "allowed": {**RESTRICTED_KEYS, **table.pop("allowed", {})},
         "ignored": HARMLESS_KEYS | _CROSS_ENCODER_KEYS | {*ignored},
     }
-    return ConfigTable(keys=keys, **common, **{**usual, **table})
+    return ConfigTable(keys=keys, **merged, **{**overridable, **table})
 
 
 def own_config_table(keys: Mapping[str, tuple[str, object]], **table: Any) -> ConfigTable:
-    """Return the table of a `config.json` with keys -> our argument and the default of transformers."""
-    defaults = {theirs: default for theirs, (_, default) in keys.items()}
-    own = {theirs: ours for theirs, (ours, _) in keys.items()}
-    return config_table(own, **{"defaults": defaults, "training": {}, **table})
+    """Return the table of a family's `config.json` from its keys and their defaults.
+
+    Args:
+        keys: File key -> the argument and the default value in transformers.
+        **table: Other fields of `ConfigTable`.
+    """
+    defaults = {key: default for key, (_, default) in keys.items()}
+    arguments = {key: argument for key, (argument, _) in keys.items()}
+    return config_table(arguments, **{"defaults": defaults, "training": {}, **table})
 
 
 def under(layer: str, module: str, names: Mapping[str, str]) -> dict[str, str]:
-    """Prepend a path to each of our layers in `names`, and one to each of their modules."""
-    return {f"{layer}/{ours}": f"{module}.{theirs}" for ours, theirs in names.items()}
+    """Prefix the layer paths and the module names in a mapping.
+
+    Args:
+        layer: Prefix of the layer paths, such as "block_{i}".
+        module: Prefix of the module names, such as "encoder.layer.{i}".
+        names: Layer path -> module name.
+    """
+    return {f"{layer}/{sublayer}": f"{module}.{submodule}" for sublayer, submodule in names.items()}
 
 
 def hugging_face_layout(
@@ -162,41 +179,41 @@ def hugging_face_layout(
     answers: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """Return a `HuggingFaceLayout`, completed by what all families in transformers have in common.
+    """Return the layout of an encoder family in transformers, completed with what such families share.
 
     Args:
-        masked_lm: Names in the head of a masked language model: the module of the dense layer, that of LayerNorm, and
-            the tensor of the output's bias.
-        classifier: Our layers of the classification head -> their modules, if there is more than `classifier`.
-        choice: The same for multiple choice, if that head differs from the one for classification.
-        sentence: The module of the head of next-sentence or sentence-order prediction, if the family has one.
-        detector: The modules of both layers of the head that tells replaced tokens, for a family that is pre-trained
-            so.
-        tokens: Our layers of the head for labels of tokens -> their modules, if there is more than `classifier`.
-        answers: The same for answers to questions, if there is more than `qa_outputs`.
+        masked_lm: Names in the masked language modeling head: the module of the dense layer, the module of LayerNorm
+            and the tensor of the output bias.
+        classifier: Layer path -> module name in the classification head; by default, one layer, `classifier`.
+        choice: Layer path -> module name in the multiple choice head; by default, as in `classifier`.
+        sentence: Module of the head for next-sentence or sentence-order prediction, or None without one.
+        detector: Modules of the two layers of the head that detects replaced tokens, or None without one.
+        tokens: Layer path -> module name in the token classification head; by default, one layer, `classifier`.
+        answers: Layer path -> module name in the question answering head; by default, one layer, `qa_outputs`.
         **fields: Other fields of `HuggingFaceLayout`.
     """
     classifier = classifier or {"classifier/logits": "classifier"}
     dense, layer_norm, bias = masked_lm
     modules = {"masked_lm_head/dense": dense, "masked_lm_head/layer_norm": layer_norm}
-    masked = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
+    masked_lm_table = {**torch_modules(modules), "masked_lm_head/output_bias": Row(bias)}
     all_heads: dict[str, Table] = {
         "classification": torch_modules(classifier),
         "regression": torch_modules(classifier),
         "multiple_choice": torch_modules(choice or classifier),
         "token_classification": torch_modules(tokens or {"classifier/logits": "classifier"}),
         "question_answering": torch_modules(answers or {"span_head/logits": "qa_outputs"}),
-        "masked_lm": masked,
+        "masked_lm": masked_lm_table,
     }
     if detector is None:
-        all_heads["pretraining"] = {**masked, **torch_modules({"sentence_head": sentence} if sentence else {})}
+        all_heads["pretraining"] = {**masked_lm_table, **torch_modules({"sentence_head": sentence} if sentence else {})}
     else:
-        modules = {f"replaced_tokens/head/{ours}": m for ours, m in zip(("dense", "logits"), detector, strict=True)}
+        modules = {f"replaced_tokens/head/{layer}": m for layer, m in zip(("dense", "logits"), detector, strict=True)}
         all_heads["replaced_tokens"] = torch_modules(modules)
     aliases = {
         rf"^\w+\.(?=({'|'.join(fields.get('parts', HuggingFaceLayout.parts))})\.)": "",
         r"LayerNorm\.gamma$": "LayerNorm.weight",
         r"LayerNorm\.beta$": "LayerNorm.bias",
+        **fields.pop("aliases", {}),
     }
     ignored = {r"(.*\.)?(position|token_type)_ids": "a buffer", **fields.pop("ignored", {})}
     name = "Hugging Face transformers"
@@ -205,18 +222,20 @@ def hugging_face_layout(
 
 
 def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint | None:
-    """Return the checkpoint of transformers in a directory, or None if its `config.json` is of another library.
+    """Open the transformers checkpoint in a directory, or return None if its `config.json` is of another library.
 
-    `family` names the family of a checkpoint without `model_type`.
+    Args:
+        files: JSON files of the directory.
+        family: Name of the family, such as "bert", for a checkpoint without `model_type`.
 
     Raises:
-        PresetError: For an unsupported family, or a configuration that our model does not support.
+        PresetError: If the family or the configuration is not supported.
     """
     directory = files.directory
     file = directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
-    named = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
-    if "registered_name" in config or not (named or _weights_file(directory)):
+    names_family = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
+    if "registered_name" in config or not (names_family or _find_weights_file(directory)):
         return None
     weights = LazyTensors(functools.partial(open_tensors, directory))
     record = detect_family(directory, config, weights, family)
@@ -224,15 +243,21 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
     return read_checkpoint(files, "hf", record, config, file, weights, read_head)
 
 
-def _weights_file(directory: Path) -> str | None:
-    """Return the name of the file to read the weights from, or None if there is none."""
+def _find_weights_file(directory: Path) -> str | None:
+    """Return the name of the weights file in a directory, by preference of format, or None without one."""
     names = {path.name for path in directory.iterdir()}
     return next((name for name in _WEIGHTS_FILES if name in names), None)
 
 
 def open_tensors(directory: Path) -> TensorFile:
-    """Open safetensors, else a pickled state dict, else TensorFlow's HDF5, without prefixes of wrappers."""
-    name = _weights_file(directory)
+    """Open the weights in a directory, without the prefixes that wrappers add to tensor names.
+
+    Safetensors are preferred to pickled state dicts, and these to TensorFlow's HDF5.
+
+    Raises:
+        PresetError: If there are no weights, or a file is damaged.
+    """
+    name = _find_weights_file(directory)
     if name is None:
         raise PresetError(
             f"{directory} holds a configuration but no weights: no model.safetensors, no pytorch_model.bin, no "
@@ -246,39 +271,39 @@ def open_tensors(directory: Path) -> TensorFile:
 
 
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
-    """Find the head: `architectures` names its kind or, if it does not, the names of its tensors show it."""
+    """Return the stored head, identified by `architectures` or, without it, by the tensor names."""
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
     layout = family.checkpoints["hf"]
     names = names_in_transformers(family)
     architecture = architecture_in(file, config)
-    named = names.kind(architecture) if architecture else None
+    named_kind = names.kind(architecture) if architecture else None
     shapes = {}
-    if _weights_file(files.directory) and (named is None or named in _WITH_CLASSES):
+    if _find_weights_file(files.directory) and (named_kind is None or named_kind in _WITH_CLASSES):
         tensors = weights.open()
-        shapes = {name: tensors.shape(stored) for name, stored in canonical_names(layout, tensors).items()}
+        shapes = {name: tensors.shape(stored_name) for name, stored_name in canonical_names(layout, tensors).items()}
 
     def count(kind: str) -> int:
         return count_outputs(layout, kind, shapes) or count_classes(config)
 
-    kinds = [named] if named else find_heads(layout, shapes, config)
-    if named == "classification" and is_regression(config, count(named)):
+    kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)
+    if named_kind == "classification" and is_regression(config, count(named_kind)):
         kinds = ["regression"]
-    has_none = not kinds or architecture == names.architecture(None)  # as far as the file says
+    has_no_head = not kinds or architecture == names.architecture(None)  # the class without a head
     return StoredHead(
-        None if has_none else kinds[0], lambda kind: _head_arguments(layout, files, kind, count(kind)), kinds
+        None if has_no_head else kinds[0], lambda kind: _read_head_arguments(layout, files, kind, count(kind)), kinds
     )
 
 
-def _head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str, count: int) -> Arguments:
-    """Read arguments of the constructor of the task with a kind of head of `count` outputs."""
+def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str, count: int) -> Arguments:
+    """Return the stored task constructor arguments for a kind of head with `count` outputs."""
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
     arguments = read_classes(file, config, count) if kind in _WITH_CLASSES else {}
     if kind == "classification" and config.get("problem_type") == "multi_label_classification":
         arguments["multi_label"] = True
     if kind == "regression":
-        arguments = _output_activation(file, config)
+        arguments = _read_output_activation(file, config)
     if kind == "seq2seq_lm":
         arguments = _read_beams(files)
     if layout.pooling and kind in POOLING_TOKENS:
@@ -293,12 +318,12 @@ def _head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str, coun
     return arguments
 
 
-def _output_activation(file: Path, config: JsonObject) -> Arguments:
-    """Return the stored activation of a cross-encoder of Sentence Transformers; version 4 renamed the key."""
-    newer = config.get("sentence_transformers")
-    if isinstance(newer, dict) and newer.get("activation_fn") is not None:
+def _read_output_activation(file: Path, config: JsonObject) -> Arguments:
+    """Return the output activation of a Sentence Transformers cross-encoder; version 4 renamed its key."""
+    settings = config.get("sentence_transformers")
+    if isinstance(settings, dict) and settings.get("activation_fn") is not None:
         key = "sentence_transformers.activation_fn"
-        stored = newer["activation_fn"]
+        stored = settings["activation_fn"]
     else:
         key = "sbert_ce_default_activation_function"
         stored = config.get(key)
@@ -306,7 +331,7 @@ def _output_activation(file: Path, config: JsonObject) -> Arguments:
 
 
 def _read_beams(files: JsonFiles) -> Arguments:
-    """Read the settings of beam search: from `generation_config.json` or, in older checkpoints, `config.json`."""
+    """Return the beam search settings from `generation_config.json` or, in older checkpoints, `config.json`."""
     name = "generation_config.json"
     stored = files.read(name if (files.directory / name).is_file() else CONFIG_FILE)
     return {name: stored[name] for name in ("num_beams", "length_penalty") if stored.get(name) is not None}

@@ -1,4 +1,4 @@
-"""What the decoders of OpenAI, GPT and GPT-2, have in common in transformers."""
+"""The common layout of OpenAI's decoders, GPT and GPT-2, in transformers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from lmzoo.checkpoints.engine import SAME, Row, torch_modules
 from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_config_table, under
 
-# Their key -> ours, and what they assume for a missing one.
+# Key of `config.json` -> the argument and the default value in transformers.
 _CONFIG: dict[str, tuple[str, object]] = {
     "n_layer": ("num_layers", 12),
     "n_head": ("num_heads", 12),
@@ -39,16 +39,16 @@ def decoder_layout(
     allowed: Mapping[str, tuple[object, ...]] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """Return the layout of a family.
+    """Return the layout of a decoder family, GPT or GPT-2, in transformers.
 
     Args:
-        tokens: module of the token embeddings.
-        positions: module of the position embeddings.
-        keys: the family's own keys in `config.json` -> our argument, and what transformers assumes for a missing key.
-        final_norm: module of the LayerNorm after the last block, if there is one.
-        values: see `ConfigTable`, where the spelling is not the usual one.
-        allowed: see `ConfigTable`.
-        **fields: other fields of `HuggingFaceLayout`.
+        tokens: Name of the token embedding module.
+        positions: Name of the position embedding module.
+        keys: Key of the family in `config.json` -> the argument and the default value in transformers.
+        final_norm: Name of the LayerNorm module after the last block, or None without one.
+        values: Spellings that differ from the common ones, as in `ConfigTable.values`.
+        allowed: Supported values of keys, as in `ConfigTable.allowed`.
+        **fields: Other fields of `HuggingFaceLayout`.
     """
     modules = {"embeddings/token_embedding": tokens, "embeddings/position_embedding": positions}
     modules |= under("block_{i}", "h.{i}", _MODULES) | ({"final_norm": final_norm} if final_norm else {})
@@ -58,15 +58,16 @@ def decoder_layout(
             {**_CONFIG, **keys},
             ignored=_IGNORED,
             training={"attn_pdrop": "dropout", "embd_pdrop": "dropout"},
-            allowed={"is_decoder": (False, True, None), **(allowed or {})},  # they are causal in any case
+            # These models are causal whatever `is_decoder` says.
+            allowed={"is_decoder": (False, True, None), **(allowed or {})},
             **({"values": values} if values else {}),
         ),
         backbone={
-            **torch_modules(modules, kernel=SAME),  # their dense layers are `Conv1D`, whose kernels have our axes
+            **torch_modules(modules, kernel=SAME),  # dense layers are `Conv1D`, with kernels as in Keras
             **{
-                f"block_{{i}}/attention/{ours}/{kind}": Row(f"h.{{i}}.attn.c_attn.{theirs}", part=part)
-                for part, ours in enumerate(("query", "key", "value"))
-                for kind, theirs in {"kernel": "weight", "bias": "bias"}.items()
+                f"block_{{i}}/attention/{layer}/{kind}": Row(f"h.{{i}}.attn.c_attn.{parameter}", part=part)
+                for part, layer in enumerate(("query", "key", "value"))
+                for kind, parameter in {"kernel": "weight", "bias": "bias"}.items()
             },
         },
         heads={"causal_lm": {}},

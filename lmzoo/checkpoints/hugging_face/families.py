@@ -1,4 +1,4 @@
-"""The family of a checkpoint of transformers: from its `config.json`, or from the names of its tensors."""
+"""Detection of the family of a transformers checkpoint, from `config.json` or the tensor names."""
 
 from __future__ import annotations
 
@@ -20,61 +20,71 @@ _FAMILY_AND_HEAD = re.compile(rf"(\w+?)For({'|'.join(ARCHITECTURES.values())})")
 
 
 def architecture_in(file: Path, config: JsonObject) -> str | None:
-    """Return the name of the class that `config.json` gives in `architectures`, or None if it gives none.
+    """Return the first class name in `architectures` of `config.json`, or None if it lists none.
 
-    A class for TensorFlow, such as `TFBertModel`, goes by the name of the class for PyTorch.
+    TensorFlow class names, such as `TFBertModel`, are returned without "TF".
+
+    Args:
+        file: Path of `config.json`, for messages.
+        config: Content of `config.json`.
 
     Raises:
         PresetError: If `architectures` is not a list of names.
     """
-    stored = config.get("architectures")
-    if not stored:
+    value = config.get("architectures")
+    if not value:
         return None
-    names = [stored] if isinstance(stored, str) else stored
-    are_names = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    require_value(are_names, file, "architectures", "a list of names of classes", stored)
+    names = [value] if isinstance(value, str) else value
+    is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
+    require_value(is_valid, file, "architectures", "a list of names of classes", value)
     return str(names[0]).removeprefix("TF")
 
 
 def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wanted: str | None) -> Family:
-    """Return the family of a checkpoint.
+    """Return the family of a transformers checkpoint.
 
-    `model_type` decides. Without it, `wanted` does, a family's name, then `architectures`, then the tensors' names.
+    It is determined by the first of these that is present: `model_type`, `wanted`, `architectures`, the tensor names.
+
+    Args:
+        directory: Directory of the checkpoint.
+        config: Content of `config.json`.
+        weights: Tensors of the checkpoint.
+        wanted: Name of the family for a checkpoint without `model_type`, or None.
 
     Raises:
-        PresetError: If the family is not supported, or several families fit.
+        PresetError: If the family is not supported, or several families match.
     """
     file = directory / CONFIG_FILE
     architecture = architecture_in(file, config)
     model_type = config.get("model_type")
     candidates = families_with("hf")
     if model_type is not None:
-        fitting = [family for family in candidates if names_in_transformers(family).model_type == model_type]
-        if not fitting:
+        matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
+        if not matches:
             supported = ", ".join(names_in_transformers(family).model_type for family in candidates)
             raise PresetError(
                 f"{file}: models of type {model_type!r:.60} are not supported; supported are {supported}."
             )
     else:
-        fitting = [family for family in candidates if family.name == wanted] or named_by(architecture)
-        fitting = fitting or _families_of_tensors(directory, weights.open(), candidates)
-    if len(fitting) != 1:
-        hints = " or ".join(f'`family="{family.name}"`' for family in fitting or candidates)
-        names = " or ".join(family.name for family in fitting) or "no supported family"
+        matches = [family for family in candidates if family.name == wanted] or named_by(architecture)
+        matches = matches or _match_tensors(directory, weights.open(), candidates)
+    if len(matches) != 1:
+        hints = " or ".join(f'`family="{family.name}"`' for family in matches or candidates)
+        names = " or ".join(family.name for family in matches) or "no supported family"
         message = f"{file} has no `model_type`, and the tensors' names are those of {names}. Pass {hints}."
         raise PresetError(message, "family")
-    _refuse_other_class(file, architecture, fitting[0])
-    return fitting[0]
+    _refuse_other_class(file, architecture, matches[0])
+    return matches[0]
 
 
 def named_by(architecture: str | None) -> list[Family]:
-    """Return the families of whose classes `architecture` may be one, by its beginning."""
+    """Return the families whose class prefix, such as "Bert", begins `architecture`; none for None."""
     prefixes = {names_in_transformers(family).prefix: family for family in families_with("hf")}
     return [family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)]
 
 
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
-    """Check that `architectures` does not name the class of another family; any other name may be a user's class."""
+    """Raise an error if `architectures` names a class of another family; unknown names may be users' classes."""
     prefix = names_in_transformers(family).prefix
     if architecture is None or architecture.startswith(prefix):
         return
@@ -86,23 +96,23 @@ def _refuse_other_class(file: Path, architecture: str | None, family: Family) ->
         )
 
 
-def _families_of_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Family]) -> list[Family]:
-    """Return the families that have most of the tensors' names, as far as the files can tell them apart."""
+def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Family]) -> list[Family]:
+    """Return the families that match the most tensor names, narrowed down by the prefix and the tokenizer files."""
     counts = {family.name: _count_names(family.checkpoints["hf"], tensors) for family in candidates}
-    most = max(counts.values(), default=0)
-    fitting = [family for family in candidates if most and counts[family.name] == most]
+    max_count = max(counts.values(), default=0)
+    matches = [family for family in candidates if max_count and counts[family.name] == max_count]
     bases = {name.partition(".")[0] for name in tensors.names()}
-    fitting = [family for family in fitting if names_in_transformers(family).base in bases] or fitting
-    if len(fitting) > 1:
-        fitting = [family for family in fitting if holds_tokenizer(directory, family.tokenizer)] or fitting
-    return fitting
+    matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
+    if len(matches) > 1:
+        matches = [family for family in matches if holds_tokenizer(directory, family.tokenizer)] or matches
+    return matches
 
 
 def _count_names(layout: Layout, tensors: TensorFile) -> int:
-    """Return how many of the tensors have names of a layout; 0 if the token embeddings are not among them."""
+    """Return the number of tensors with names in a layout, or 0 without the layout's token embeddings."""
     try:
         names = canonical_names(layout, tensors)
-    except PresetError:  # the layout's spellings are not those of the file
+    except PresetError:  # the layout has one name for two tensors
         return 0
     if layout.backbone[_TOKEN_TABLE].name not in names:
         return 0

@@ -1,4 +1,4 @@
-"""The head in a checkpoint of transformers, if `config.json` does not name it, and the names of its classes."""
+"""Detection of the head in a transformers checkpoint, and of the number and names of its classes."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ from lmzoo.checkpoints.formats.tensor_file import Shape
 from lmzoo.common.arguments import is_integer
 from lmzoo.common.span_marks import marks_spans
 
-# Of embedders, in folders of Sentence Transformers: `modules.i.*` are the tensors of module number i after Pooling.
+# Embedders of Sentence Transformers: `modules.i.*` are the tensors of module number i after Pooling.
 EMBEDDING_HEAD: Table = {
     "projection_{i}/kernel": Row("modules.{i}.linear.weight", TRANSPOSED),
     "projection_{i}/bias": Row("modules.{i}.linear.bias", SAME),
     "projection_{i}/gamma": Row("modules.{i}.norm.weight", SAME),
     "projection_{i}/beta": Row("modules.{i}.norm.bias", SAME),
 }
-_DEFAULT_COUNT = 2  # of classes, which transformers assumes if `config.json` says nothing
+_DEFAULT_CLASSES = 2  # transformers' default for the number of classes
 
 
 def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject) -> list[str]:
-    """Return the kinds of heads that the tensors may be, the most likely one first.
+    """Return the kinds of head that the stored tensors match, most likely first.
 
-    Of a damaged head, of which only a part is stored, these are the kinds with its last layer.
+    If no head is complete, return the kinds whose last layer is stored.
 
     Args:
-        layout: the family's.
-        tensors: names as the layout spells them -> shapes.
-        config: the content of `config.json`.
+        layout: Layout of the family.
+        tensors: Tensor name in the layout -> shape.
+        config: Content of `config.json`.
     """
-    tables = {kind: {row.name for row in table.values()} for kind, table in layout.heads.items()}
-    tables |= {kind: {name} for kind, name in layout.unread_heads.items()}
-    stored = {kind: names for kind, names in tables.items() if names and names <= tensors.keys()}
-    if not stored:
-        ends = {kind: _last_kernel(table) for kind, table in layout.heads.items()}
-        stored = {kind: tables[kind] for kind, end in ends.items() if end in tensors}
+    tensor_names = {kind: {row.name for row in table.values()} for kind, table in layout.heads.items()}
+    tensor_names |= {kind: {name} for kind, name in layout.unread_heads.items()}
+    candidates = {kind: names for kind, names in tensor_names.items() if names and names <= tensors.keys()}
+    if not candidates:
+        last_kernels = {kind: _find_last_kernel(table) for kind, table in layout.heads.items()}
+        candidates = {kind: tensor_names[kind] for kind, kernel in last_kernels.items() if kernel in tensors}
     kinds = [
         kind
-        for kind, names in stored.items()
-        if not any(names < larger for larger in stored.values())
-        and _fits(kind, count_outputs(layout, kind, tensors), config)
+        for kind, names in candidates.items()
+        if not any(names < other_names for other_names in candidates.values())
+        and _fits_count(kind, count_outputs(layout, kind, tensors), config)
     ]
-    if "token_classification" in kinds and _is_of_tokens(layout, tensors, config):
+    if "token_classification" in kinds and _labels_tokens(layout, tensors, config):
         kinds.sort(key=lambda kind: kind != "token_classification")
     return kinds
 
 
 def is_regression(config: JsonObject, count: int) -> bool:
-    """Return whether a model of the class for regression and classification, of `count` outputs, is for regression."""
+    """Return whether a sequence classification model with `count` outputs is a regression model."""
     return count == 1 or config.get("problem_type") == "regression"
 
 
-def _last_kernel(table: Table) -> str | None:
+def _find_last_kernel(table: Table) -> str | None:
     return next((row.name for path, row in table.items() if path.endswith("/logits/kernel")), None)
 
 
-def _fits(kind: str, count: int | None, config: JsonObject) -> bool:
+def _fits_count(kind: str, count: int | None, config: JsonObject) -> bool:
     if kind == "multiple_choice":
         return count in (None, 1)
     if count is None or kind not in ("classification", "regression"):
@@ -66,8 +66,8 @@ def _fits(kind: str, count: int | None, config: JsonObject) -> bool:
     return is_regression(config, count) == (kind == "regression")
 
 
-def _is_of_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject) -> bool:
-    """Return whether a head has labels of spans, or no pooler below it, so that it labels tokens and not texts."""
+def _labels_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject) -> bool:
+    """Return whether a head labels tokens instead of texts: its labels mark spans, or there is no pooler."""
     names = config.get("id2label")
     labels = list(names.values()) if isinstance(names, Mapping) else []
     if all(isinstance(label, str) for label in labels) and marks_spans(labels or None):
@@ -77,26 +77,31 @@ def _is_of_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObje
 
 
 def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> int | None:
-    """Return the number of a stored head's logits, or None if no such head is stored."""
+    """Return the number of logits of a stored head, or None if no head of this kind is stored."""
     row = layout.heads.get(kind, {}).get("classifier/logits/kernel")
     shape = tensors.get(row.name) if row else None
-    return shape[0] if shape else None  # PyTorch's kernels have outputs first
+    return shape[0] if shape else None  # kernels have shape (outputs, inputs) in PyTorch
 
 
 def count_classes(config: JsonObject) -> int:
-    """Return the number of classes that `config.json` states, for a checkpoint without tensors."""
+    """Return the number of classes stated in `config.json`, 2 by default."""
     names = config.get("id2label")
-    stated = (config.get("num_labels"), config.get("_num_labels"), len(names) if isinstance(names, Mapping) else None)
-    return next((number for number in stated if number is not None and is_integer(number, 1)), _DEFAULT_COUNT)
+    counts = (config.get("num_labels"), config.get("_num_labels"), len(names) if isinstance(names, Mapping) else None)
+    return next((number for number in counts if number is not None and is_integer(number, 1)), _DEFAULT_CLASSES)
 
 
 def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
-    """Read the arguments of a classifier of `count` classes: `num_classes`, and `labels` if the classes have names.
+    """Return the arguments `num_classes` and, if the classes have names, `labels` of a classifier.
 
-    Names that do not fit are ignored with a warning.
+    An invalid `id2label` is ignored with a warning.
+
+    Args:
+        file: Path of `config.json`, for messages.
+        config: Content of `config.json`.
+        count: Number of classes.
     """
     names = config.get("id2label")
-    labels = _labels(names, count) if names else [f"LABEL_{i}" for i in range(count)]
+    labels = _read_labels(names, count) if names else [f"LABEL_{i}" for i in range(count)]
     if labels is None:
         warnings.warn(
             f"{file}: `id2label` must give each number from 0 to {count - 1} a name of its own, got {names!r:.80}. It "
@@ -108,8 +113,8 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
     return {"num_classes": count, "labels": labels}
 
 
-def _labels(names: object, count: int) -> list[str] | None:
-    """Return the names of the classes in their order, or None if they do not fit."""
+def _read_labels(names: object, count: int) -> list[str] | None:
+    """Return the class names in the order of their ids, or None if they are not unique or an id is missing."""
     if not isinstance(names, Mapping) or names.keys() != {str(i) for i in range(count)}:
         return None
     labels = [names[str(i)] for i in range(count)]

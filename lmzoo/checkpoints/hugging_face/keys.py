@@ -1,6 +1,6 @@
-"""Keys of every family's `config.json` that do not change hidden states, or whose values are restricted to such.
+"""Keys of `config.json` common to all families: keys without effect on hidden states, and keys with fixed values.
 
-Harmless are the keys that transformers' base class of configurations has declared in any of its versions, 1 to 5.
+The keys without effect are declared by transformers' base configuration class in any version from 1 to 5.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ _LIBRARY = {
     "name_or_path", "output_attentions", "output_hidden_states", "output_past", "return_dict", "tf_legacy_loss",
     "torch_dtype", "torchscript", "transformers_version", "use_bfloat16", "use_cache", "xla_device",
 }  # fmt: skip
-# Tying is visible in the tensors, and cross-attention is refused.
+# The tensors show whether weights are tied, and cross-attention is an error.
 _ARCHITECTURE = {"cross_attention_hidden_size", "tie_encoder_decoder", "tie_word_embeddings"}
 _TOKENIZER = {
     "bos_token_id", "eos_token_id", "eos_token_ids", "pad_token_id", "prefix", "sep_token_id", "tokenizer_class",
@@ -20,7 +20,7 @@ _TASK = {
     "_num_labels", "classifier_dropout", "finetuning_task", "id2label", "label2id", "num_labels", "problem_type",
     "task_specific_params",
 }  # fmt: skip
-# The settings of generation that configurations held before they got a file of their own.
+# Generation settings, which moved from `config.json` to `generation_config.json`.
 GENERATION_KEYS = frozenset({
     "bad_words_ids", "begin_suppress_tokens", "decoder_start_token_id", "diversity_penalty", "do_sample",
     "early_stopping", "encoder_no_repeat_ngram_size", "exponential_decay_length_penalty", "forced_bos_token_id",
@@ -31,7 +31,7 @@ GENERATION_KEYS = frozenset({
 
 HARMLESS_KEYS = frozenset({*_LIBRARY, *_ARCHITECTURE, *_TOKENIZER, *_TASK, *GENERATION_KEYS})
 
-# Keys with an effect -> their values without one.
+# Key that may change the hidden states -> the values without effect.
 RESTRICTED_KEYS: dict[str, tuple[object, ...]] = {
     "add_cross_attention": (False, None),
     "auto_map": (None, {}),

@@ -1,4 +1,4 @@
-"""Weights of transformers' TensorFlow classes: `tf_model.h5`, presented as those of its PyTorch classes."""
+"""Weights of transformers' TensorFlow classes, `tf_model.h5`, with the names and axes of its PyTorch classes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TENSORFLOW_FILES = ("tf_model.h5", "tf_model.h5.index.json")
 
 _SHARD = re.compile(r"tf_model-\d{5}-of-\d{5}\.h5")
 _KINDS = {"kernel": "weight", "embeddings": "weight", "gamma": "weight", "beta": "bias"}
-# ALBERT's head adds the decoder's bias and trains it. Its other bias is in the file, but is never read.
+# ALBERT's head uses the bias of the decoder. The file also holds an unused bias.
 _RENAMED = {
     "predictions.decoder.bias": "predictions.bias",
     "predictions.decoder_bias": "predictions.bias",  # in a model whose vocabulary was resized
@@ -33,54 +33,62 @@ _SAVE = (
 
 
 def open_tensorflow_model(directory: Path) -> TensorFile:
-    """Return the tensors of `tf_model.h5`, or of its parts and their index, under PyTorch's names and with its axes.
+    """Open `tf_model.h5`, or its shards and their index, with PyTorch's tensor names and axes.
 
-    A layer and the class of the model, often numbered, precede each name in the file. Whether a tensor is transposed
-    depends on its name alone, since a square kernel looks the same both ways. Where layers share a weight, each has a
-    copy in the file. The copies must be equal.
+    Each name in the file begins with a layer and the class of the model, often numbered. The name alone determines
+    whether a tensor is transposed, since square kernels have the same shape both ways. Each layer that shares a weight
+    has its own copy in the file, and the copies must be equal.
 
     Args:
-        directory: The directory of the files.
+        directory: Directory of the files.
 
     Raises:
-        PresetError: If a file is missing, truncated or not HDF5, takes values from elsewhere, or was not written by
-            transformers; or copies of a weight differ, their shapes when it is opened and their values when it is read.
+        PresetError: If a file is missing, truncated, not HDF5, links to other files or was not written by
+            transformers; or if copies of a weight differ in shape, or when read, in value.
     """
-    spell = functools.partial(_torch_name, scopes=1)
-    # Refused files are closed at once, as `Hdf5File` does.
-    with contextlib.ExitStack() as opened:
-        places = tensors_in_files(directory, TENSORFLOW_FILES, functools.partial(_open, opened), spell)
-        opened.pop_all()
-    whole = directory / TENSORFLOW_FILES[0]
-    return PlacedTensors(whole if whole.is_file() else directory, places)
+    convert_name = functools.partial(_torch_name, scopes=1)
+    # Close invalid files at once: an open HDF5 file would hide that it was replaced.
+    with contextlib.ExitStack() as open_files:
+        places = tensors_in_files(directory, TENSORFLOW_FILES, functools.partial(_open_file, open_files), convert_name)
+        open_files.pop_all()
+    single_file = directory / TENSORFLOW_FILES[0]
+    return PlacedTensors(single_file if single_file.is_file() else directory, places)
 
 
-def _open(opened: contextlib.ExitStack, path: Path) -> dict[str, Place]:
-    """Open a file, and return the places of its weights by PyTorch's names."""
+def _open_file(open_files: contextlib.ExitStack, path: Path) -> dict[str, Place]:
+    """Open one file and return its tensors by their PyTorch names."""
     file = Hdf5File(path)
-    opened.callback(file.close)
-    stored = list(file.names())
+    open_files.callback(file.close)
+    stored_names = list(file.names())
     is_shard = _SHARD.fullmatch(path.name) is not None
-    _check_origin(path, stored, is_shard)
-    copies: dict[str, list[str]] = {}
-    for name in stored:
-        # Parts have no groups of layers, and keep the model's scope only in the names of shared layers.
+    _check_origin(path, stored_names, is_shard)
+    names_by_weight: dict[str, list[str]] = {}
+    for name in stored_names:
+        # Shards have no layer groups, and keep the model's scope only in the names of shared layers.
         scopes = int("model." in name) if is_shard else 2
-        names = copies.setdefault(_torch_name(name, scopes), [])
-        names.append(name)
-        if file.shape(name) != file.shape(names[0]):
+        copies = names_by_weight.setdefault(_torch_name(name, scopes), [])
+        copies.append(name)
+        if file.shape(name) != file.shape(copies[0]):
             raise PresetError(
-                f"{path}: {name!r} has shape {file.shape(name)}, expected {file.shape(names[0])}, the shape of "
-                f"{names[0]!r}: they are the same weight."
+                f"{path}: {name!r} has shape {file.shape(name)}, expected {file.shape(copies[0])}, the shape of "
+                f"{copies[0]!r}: they are the same weight."
             )
     return {
-        name: Place(file, names[0], _torch_shape(names[0], file.shape(names[0])), functools.partial(_load, file, names))
-        for name, names in copies.items()
+        name: Place(
+            file, copies[0], _torch_shape(copies[0], file.shape(copies[0])), functools.partial(_load, file, copies)
+        )
+        for name, copies in names_by_weight.items()
     }
 
 
 def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarray:
-    """Return a weight with PyTorch's axes from the first of its copies in a file, of those `names`."""
+    """Check that all copies of a weight are equal, and convert it to PyTorch's axes.
+
+    Args:
+        file: File of the copies.
+        names: Names of the copies in the file.
+        array: Values of the first copy.
+    """
     stored, *copies = names
     for copy in copies:
         if not np.array_equal(file.read(copy), array, equal_nan=True):
@@ -89,7 +97,7 @@ def _load(file: TensorFile, names: Sequence[str], array: np.ndarray) -> np.ndarr
 
 
 def _torch_name(stored: str, scopes: int) -> str:
-    """Return PyTorch's name of a tensor, of whose name in a file the first `scopes` parts do not count."""
+    """Convert a tensor name in the file to PyTorch's, without its first `scopes` parts."""
     parts = stored.removesuffix(":0").split("/")
     # `mlm___cls` is the module `cls`, which two layers share; `layer_._0` is an entry of a list.
     parts = [part.rpartition("___")[2].replace("_._", ".") for part in parts[min(scopes, len(parts) - 1) :]]
@@ -98,7 +106,7 @@ def _torch_name(stored: str, scopes: int) -> str:
 
 
 def _kind(stored: str) -> str:
-    """Return the last part of a name in a file: "kernel", "bias", "gamma" and so on."""
+    """Return the last part of a tensor name in the file, such as "kernel", "bias" or "gamma"."""
     return stored.removesuffix(":0").rpartition("/")[2]
 
 
@@ -111,15 +119,15 @@ def _torch_shape(stored: str, shape: Shape) -> Shape:
 
 
 def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
-    """Check that all tensors are those of one model of transformers.
+    """Check that the tensors belong to a single transformers model.
 
     Raises:
-        PresetError: Saying what to do.
+        PresetError: If they do not; the message says how to convert the file.
     """
-    strange = next((name for name in stored if not name.endswith(":0")), None)
-    if not stored or strange:
-        holds = f"holds {strange!r}, which has no name of a variable of Keras 2" if stored else "holds no tensors"
-        raise PresetError(f"{path} {holds}, so it is not a file of transformers' TensorFlow classes.")
+    unexpected = next((name for name in stored if not name.endswith(":0")), None)
+    if not stored or unexpected:
+        reason = f"holds {unexpected!r}, which has no name of a variable of Keras 2" if stored else "holds no tensors"
+        raise PresetError(f"{path} {reason}, so it is not a file of transformers' TensorFlow classes.")
     if is_shard:
         return
     scopes = {parts[1] for name in stored if len(parts := name.split("/")) > 2 and "model." not in name}
@@ -137,10 +145,10 @@ def _check_origin(path: Path, stored: Sequence[str], is_shard: bool) -> None:
 
 
 def refuse_tensorflow_names(file: TensorFile) -> None:
-    """Refuse safetensors that a TensorFlow class wrote.
+    """Check that safetensors were not written by a TensorFlow class.
 
     Raises:
-        PresetError: Saying what to do.
+        PresetError: If they were; the message says how to convert the file.
     """
     if any(name.endswith(":0") for name in file.names()):
         raise PresetError(
@@ -150,7 +158,7 @@ def refuse_tensorflow_names(file: TensorFile) -> None:
 
 
 def advise_on_weights(directory: Path) -> str:
-    """Return what to do about TensorFlow's weights in a directory that lmzoo cannot read, or "" if there are none."""
+    """Return advice on TensorFlow weights in a directory that lmzoo cannot read, or "" if it holds none."""
     names = sorted(path.name for path in directory.iterdir())
     if (graph := next((name for name in names if name in ("saved_model.pb", "saved_model")), None)) is not None:
         return (

@@ -1,1 +1,1 @@
-"""Presets of KerasHub's own models."""
+"""Checkpoints of KerasHub's own models."""

@@ -1,4 +1,4 @@
-"""Presets of KerasHub's own models: read without KerasHub; backbones are also written."""
+"""Checkpoints of KerasHub's own models, read and written without KerasHub."""
 
 from __future__ import annotations
 
@@ -26,17 +26,14 @@ _PREFIX = "keras_hub>"
 IGNORED_KEYS = ("dtype", "name", "trainable")
 _SHARED = ("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout")
 SHARED_KEYS = {key: key for key in _SHARED}  # as in `ConfigTable.keys`
+_ATTENTION = "_self_attention_layer"
 _BLOCK = {
-    "attention/query": "_self_attention_layer/query_dense",
-    "attention/key": "_self_attention_layer/key_dense",
-    "attention/value": "_self_attention_layer/value_dense",
-    "attention/output_dense": "_self_attention_layer/output_dense",
     "attention_layer_norm": "_self_attention_layer_norm",
     "intermediate_dense": "_feedforward_intermediate_dense",
     "output_dense": "_feedforward_output_dense",
     "output_layer_norm": "_feedforward_layer_norm",
 }
-# The names of embeddings that are layers of the model, and of those inside one layer.
+# Embeddings as separate layers of the model, and as parts of one layer.
 SEPARATE_EMBEDDINGS = {
     "embeddings/token_embedding": "reversible_embedding",
     "embeddings/position_embedding": "position_embedding",
@@ -52,15 +49,15 @@ JOINED_EMBEDDINGS = {
 
 @dataclass(frozen=True)
 class KerasHubLayout(Layout):
-    """A `Layout`, and what else is special about a family in KerasHub.
+    """A `Layout` for checkpoints of KerasHub.
 
     Attributes:
-        prefix: Prefix of the names of its classes, if it is not as here.
-        head_activation: Activation in the head of its masked language model, whatever the backbone's is.
-        block: The name of its blocks, without numbers. The first block of a file has no number; in tables it is 0.
-        group_size: The argument that counts the blocks of a group. Files number the blocks of all groups one after
-            another, tables by the group and the place in it. "" if there are no groups.
-        has_tokenizer: Whether KerasHub has a tokenizer of the family.
+        prefix: Prefix of the family's class names in KerasHub, or "" to derive it from lmzoo's.
+        head_activation: Activation in the masked language modeling head, independent of the backbone's.
+        block: Name of the blocks in the file, without a number. The first block has no number; in tables it has 0.
+        group_size: Name of the argument that counts the blocks of a group, or "" without groups. Files number the
+            blocks of all groups consecutively; tables number them by group and position in the group.
+        has_tokenizer: Whether KerasHub has a tokenizer for the family.
     """
 
     prefix: str = ""
@@ -79,26 +76,31 @@ def keras_hub_layout(
     dense_in_head: bool = False,
     embedder: bool = False,
     constants: Mapping[str, object] | None = None,
+    private_attention: bool = False,
     **fields: Any,
 ) -> KerasHubLayout:
-    """Return the layout of a family.
+    """Return the layout of a family in KerasHub.
 
     Args:
-        layers: Our layers outside of blocks -> their place in the file.
-        blocks: Path of our blocks.
-        keys: The family's own keys in the configuration, in addition to those of every family.
-        omitted: See `ConfigTable`.
-        transforms: Path of a weight with another layout in the file -> the transform.
-        dense_in_head: Whether the classification head has a dense layer before its last one.
-        embedder: Whether KerasHub has an embedder of the family.
-        constants: Our arguments that KerasHub's classes fix.
+        layers: Path of a layer outside the blocks -> its path in the file.
+        blocks: Path template of the blocks, such as "block_{i}".
+        keys: Configuration keys of the family in addition to the keys of every family.
+        omitted: Arguments that the configuration lacks, as in `ConfigTable.omitted`.
+        transforms: Path of a weight that is stored in another shape -> the transform.
+        dense_in_head: Whether the classification head has a dense layer before its output layer.
+        embedder: Whether KerasHub has an embedder for the family.
+        constants: Argument -> its fixed value in KerasHub's classes.
+        private_attention: Whether the names of attention's layers begin with "_", as in KerasHub's own attention.
         **fields: Other fields of `KerasHubLayout`.
     """
     has_groups = "group_size" in fields
     number = "{i}_{j}" if has_groups else "{i}"
     stored_block = fields.get("block", KerasHubLayout.block)
-    places = {f"{blocks}/{ours}": f"{stored_block}_{number}/{theirs}" for ours, theirs in _BLOCK.items()}
-    rows = keras_layers({**layers, **places})
+    start = f"{_ATTENTION}/{'_' if private_attention else ''}"
+    projections = {f"attention/{name}": f"{start}{name}_dense" for name in ("query", "key", "value")}
+    block = {**projections, "attention/output_dense": f"{start}output_dense", **_BLOCK}
+    block_layers = {f"{blocks}/{layer}": f"{stored_block}_{number}/{stored}" for layer, stored in block.items()}
+    rows = keras_layers({**layers, **block_layers})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
         name="KerasHub",
@@ -117,19 +119,25 @@ def keras_hub_layout(
 
 
 def number_first(block: str) -> dict[str, str]:
-    """Return the alias of a file's first block, which has no number there: see `Layout.aliases`."""
+    """Return the `Layout.aliases` that give a file's first block, which has no number, the number 0."""
     return {rf"^layers/{block}/": f"layers/{block}_0/"}
 
 
 def _heads_axis(name: str) -> int | None:
-    """Return the axis of the heads in a tensor, or None if it has no heads."""
-    if re.search(r"_self_attention_layer/(query|key|value)_dense/vars/[01]$", name):
+    """Return the axis of the attention heads in a tensor, or None if it has no such axis."""
+    if re.search(rf"{_ATTENTION}/_?(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
-    return 0 if name.endswith("_self_attention_layer/output_dense/vars/0") else None
+    # Its own layers put the heads together before the output.
+    return 0 if name.endswith(f"{_ATTENTION}/output_dense/vars/0") else None
 
 
 def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFile:
-    """Return a file's tensors, their blocks numbered by group and place: see `KerasHubLayout.group_size`.
+    """Rename a file's tensors so that blocks are numbered by group and position in the group.
+
+    Args:
+        file: Tensors with consecutive block numbers.
+        block: Name of the blocks in the file, without a number.
+        group_size: Number of blocks per group.
 
     Raises:
         PresetError: If two tensors would get the same name.
@@ -138,39 +146,42 @@ def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFil
     places: dict[str, Place] = {}
     for name in file.names():
         match = pattern.fullmatch(name)
-        new = name
+        numbered_name = name
         if match:
             group, place = divmod(int(match[1] or 0), group_size)
-            new = f"layers/{block}_{group}_{place}/{match[2]}"
-        if new in places:
-            raise PresetError(f"{file.path} holds the same tensor twice: {places[new].name!r} and {name!r}.")
-        places[new] = Place(file, name)
+            numbered_name = f"layers/{block}_{group}_{place}/{match[2]}"
+        if numbered_name in places:
+            raise PresetError(f"{file.path} holds the same tensor twice: {places[numbered_name].name!r} and {name!r}.")
+        places[numbered_name] = Place(file, name)
     return PlacedTensors(file.path, places)
 
 
 def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield tensors as KerasHub names and shapes them: the inverse of what reading does.
+    """Convert tensors to KerasHub's names and shapes for writing.
 
     Args:
-        tensors: Names and values, as `tensors_of` yields them.
-        layout: The family's.
-        config: The configuration that is written.
+        tensors: Names and arrays from `lmzoo.checkpoints.engine.tensors_of`.
+        layout: Layout of the family.
+        config: Configuration to write.
+
+    Yields:
+        The name and the array of each tensor.
     """
     group_size = config.get(layout.group_size, 1)
     pattern = re.compile(rf"layers/{layout.block}_(\d+)(?:_(\d+))?/(.*)")
     for name, array in split_heads(tensors, config["num_heads"], _heads_axis):
-        new = name
+        stored_name = name
         if match := pattern.fullmatch(name):
             number = int(match[1]) * group_size + int(match[2] or 0)
-            new = f"layers/{layout.block}{f'_{number}' if number else ''}/{match[3]}"
-        yield new, array
+            stored_name = f"layers/{layout.block}{f'_{number}' if number else ''}/{match[3]}"
+        yield stored_name, array
 
 
 def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
-    """Return the checkpoint in a directory if its `config.json` names a class of KerasHub, else None.
+    """Open the KerasHub checkpoint in a directory, or return None if `config.json` names no class of KerasHub.
 
     Raises:
-        PresetError: For the class of an unknown family, or a configuration that our model does not support.
+        PresetError: If the class or its configuration is not supported.
     """
     directory = files.directory
     file = directory / CONFIG_FILE

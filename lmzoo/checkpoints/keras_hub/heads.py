@@ -1,4 +1,4 @@
-"""Heads in KerasHub's presets: `task.json` and `task.weights.h5`."""
+"""Task heads in KerasHub's checkpoints: `task.json` and `task.weights.h5`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from lmzoo.common.arguments import is_integer
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import PREPROCESSOR_FILE, TASK_FILE, TOKENIZER_FILE, read_json, write_json
 
-_HEAD = "head/"  # prefix of the head's tensors: the names in its file are also those of layers in the backbone's
-# Kind of head -> what follows the family in the name of its class.
+_HEAD = "head/"  # prefix of the head's tensors, since their file repeats names of the backbone's file
+# Kind of head -> class name in KerasHub without the family's prefix.
 _CLASSES = {"classification": "TextClassifier", "embedding": "TextEmbedder", "masked_lm": "MaskedLM"}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
 # Softmax makes no difference: `classify` applies it to the logits.
@@ -28,17 +28,17 @@ _EMBEDDER = ConfigTable(
     ignored=_IGNORED,
 )
 _MASKED_LM = ConfigTable(keys={}, ignored=_IGNORED)
-_EPSILON = 1e-5  # of LayerNorm in the head of masked language models, whatever the backbone's is
+_EPSILON = 1e-5  # of LayerNorm in the masked language modeling head, for every backbone
 
 HEAD_IGNORED = {rf"{_HEAD}optimizer/.*": "the optimizer's state"}
 
 
 def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
-    """Return the tables of a family's heads.
+    """Return the tables of a family's heads by kind of head.
 
     Args:
-        dense: Whether the classification head has a dense layer before its last one.
-        embedder: Whether the family has an embedder, which has no weights of its own.
+        dense: Whether the classification head has a dense layer before its output layer.
+        embedder: Whether KerasHub has an embedder for the family. It has no weights of its own.
     """
     classifier = {"classifier/dense": "dense", "classifier/logits": "dense_1"}
     masked_lm = {f"masked_lm_head/{name}": f"masked_lm_head/_intermediate_{name}" for name in ("dense", "layer_norm")}
@@ -51,18 +51,21 @@ def head_tables(dense: bool, embedder: bool) -> dict[str, Table]:
 
 
 def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> tuple[str | None, Arguments]:
-    """Return the kind of a preset's head, and arguments for its task's constructor; (None, {}) if it is not known.
+    """Return the kind and the task constructor arguments of the stored head, or (None, {}) if it is unsupported.
 
-    `prefix` begins the names of the family's classes; `activation` is that of the head of its masked language model,
-    and `hidden_dim` the backbone's width.
+    Args:
+        directory: Directory of the checkpoint.
+        prefix: Prefix of the family's class names in KerasHub.
+        activation: Activation in the family's masked language modeling head.
+        hidden_dim: Width of the backbone.
 
     Raises:
-        PresetError: for a head that computes something that ours do not.
+        PresetError: If the head has unsupported settings.
     """
     file = directory / TASK_FILE
     stored = read_json(directory, TASK_FILE) if file.is_file() else {}
     name = stored.get("registered_name")
-    kind = next((kind for kind, known in _CLASSES.items() if name == f"keras_hub>{prefix}{known}"), None)
+    kind = next((kind for kind, class_suffix in _CLASSES.items() if name == f"keras_hub>{prefix}{class_suffix}"), None)
     if kind is None:
         return None, {}
     if not isinstance(config := stored.get("config"), dict):
@@ -76,16 +79,16 @@ def head_in(directory: Path, prefix: str, activation: str, hidden_dim: int) -> t
         require_value(isinstance(normalize, bool), file, "normalize", "true or false", normalize)
         return kind, arguments
     arguments = _CLASSIFIER.read(config, file)
-    width = arguments.pop("hidden_dim")
-    require_value(width in (None, hidden_dim), file, "hidden_dim", f"the backbone's, {hidden_dim}", width)
+    dense_width = arguments.pop("hidden_dim")
+    require_value(dense_width in (None, hidden_dim), file, "hidden_dim", f"the backbone's, {hidden_dim}", dense_width)
     return kind, arguments
 
 
 def preprocessor_length(directory: Path) -> int | None:
-    """Return the most tokens of a text according to the preset's preprocessor, or None if it has none.
+    """Return the sequence length of the stored preprocessor, or None if it states none.
 
     Raises:
-        PresetError: If that is not a positive integer.
+        PresetError: If the length is not a positive integer.
     """
     file = directory / PREPROCESSOR_FILE
     stored = read_json(directory, PREPROCESSOR_FILE) if file.is_file() else {}
@@ -101,11 +104,11 @@ def embedder_config(
     """Return the content of `task.json` for an embedder.
 
     Args:
-        prefix: Prefix of the names of the family's classes.
-        backbone: The content of `config.json`.
+        prefix: Prefix of the family's class names in KerasHub.
+        backbone: Content of `config.json`.
         name: Name of the model.
-        pooling: One of KerasHub's modes.
-        normalize: Whether vectors have length 1.
+        pooling: Pooling mode: "mean", "cls" or "max".
+        normalize: Whether embeddings are scaled to length 1.
 
     Raises:
         PresetError: If KerasHub has no such pooling.
@@ -114,13 +117,13 @@ def embedder_config(
     if not isinstance(pooling, str) or pooling not in modes:
         raise PresetError(f"KerasHub's embedders have the poolings {', '.join(modes)}, not {pooling!r:.60}.")
     config = {"backbone": backbone, "preprocessor": None, "name": name}
-    return _serialized(f"{prefix}TextEmbedder", {**config, "pooling_mode": pooling, "normalize": normalize})
+    return _serialize(f"{prefix}TextEmbedder", {**config, "pooling_mode": pooling, "normalize": normalize})
 
 
 def write_embedder_preprocessor(target: Path, prefix: str, sequence_length: int) -> None:
-    """Write an embedder's preprocessor, after its tokenizer, and add it to `task.json`."""
+    """Write the preprocessor of an embedder whose tokenizer is already written, and add it to `task.json`."""
     config = {"tokenizer": read_json(target, TOKENIZER_FILE), "sequence_length": sequence_length}
-    preprocessor = _serialized(
+    preprocessor = _serialize(
         f"{prefix}TextEmbedderPreprocessor",
         {**config, "config_file": PREPROCESSOR_FILE, "truncate": "round_robin"},
     )
@@ -129,12 +132,12 @@ def write_embedder_preprocessor(target: Path, prefix: str, sequence_length: int)
     write_json(target, TASK_FILE, {**task, "config": {**task["config"], "preprocessor": preprocessor}})
 
 
-def _serialized(name: str, config: Arguments) -> Arguments:
+def _serialize(name: str, config: Arguments) -> Arguments:
     return {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
 
 
 def with_head(backbone: TensorFile, head: TensorFile) -> TensorFile:
-    """Return the tensors of a backbone's file and those of its head's file together."""
+    """Combine the tensors in a backbone's file and in its head's file; the head's names begin with "head/"."""
     places = {name: Place(backbone, name) for name in backbone.names()}
     places |= {_HEAD + name: Place(head, name) for name in head.names()}
     return PlacedTensors(backbone.path.parent, places)

@@ -1,1 +1,1 @@
-"""Folders of Sentence Transformers."""
+"""Checkpoints of Sentence Transformers."""

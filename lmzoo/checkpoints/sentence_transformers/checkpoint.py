@@ -1,4 +1,4 @@
-"""Folders of Sentence Transformers: a Transformer, modules that make its vectors one, lengths and prompts."""
+"""Checkpoints of Sentence Transformers: embedders and cross-encoders, with modules, sequence length and prompts."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lmzoo.registry.head_kinds import HasHead
 from lmzoo.text import Preprocessor, Tokenizer
 
 SETTINGS_FILE = "config_sentence_transformers.json"
-LENGTH_FILES = (  # the first is the usual one; early versions named it after the family
+LENGTH_FILES = (  # the current name first; early versions named the file after the family
     "sentence_bert_config.json",
     "sentence_roberta_config.json",
     "sentence_distilbert_config.json",
@@ -45,7 +45,7 @@ LENGTH_FILES = (  # the first is the usual one; early versions named it after th
 
 _EMBEDDER = "SentenceTransformer"
 _CROSS_ENCODER = "CrossEncoder"
-# What the Transformer's own file may say, by the type of the model: that it is one, and that it reads text.
+# Type of the model -> the supported task and output names in the settings of its Transformer.
 _TASKS = {
     _EMBEDDER: ("feature-extraction", "last_hidden_state", "token_embeddings"),
     _CROSS_ENCODER: ("sequence-classification", "logits", "scores"),
@@ -55,7 +55,7 @@ _EMPTY = (
     "tokenizer_args",
 )  # fmt: skip
 _UNSET = ("document_length", "query_expansion", "query_length", "tokenizer_name_or_path")
-_DEFAULTS: dict[str, object] = {  # of settings
+_DEFAULTS: dict[str, object] = {  # of the settings file
     "model_type": _EMBEDDER,
     "prompts": {},
     "default_prompt_name": None,
@@ -71,13 +71,13 @@ _SETTINGS = ConfigTable(
 
 @dataclass(frozen=True)
 class SentenceCheckpoint:
-    """A folder of Sentence Transformers, as a `lmzoo.presets.source.Source`.
+    """A checkpoint of Sentence Transformers; implements `lmzoo.presets.source.Source`.
 
     Attributes:
-        directory: The folder.
-        transformer: The Transformer alone, which may hold another head.
-        task: The same files, read as what the folder is for: with the modules after the Transformer.
-        do_lower_case: Whether text is lowercased, whatever the tokenizer says.
+        directory: Directory of the checkpoint.
+        transformer: Checkpoint of the Transformer alone, which may have another head.
+        task: Checkpoint of the Transformer and the modules after it: an embedder or a cross-encoder.
+        do_lower_case: Whether to lowercase text in addition to the tokenizer's own steps.
     """
 
     directory: Path
@@ -87,16 +87,24 @@ class SentenceCheckpoint:
 
     @property
     def head(self) -> str | None:
-        """Kind of the head."""
+        """Kind of the head of `task`, or None."""
         return self.task.head
 
     @property
     def backbone_class(self) -> type[keras.Model]:
-        """The family's backbone."""
+        """Backbone class of the family."""
         return self.transformer.backbone_class
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
-        """Build the backbone with random weights; see `Checkpoint.build`."""
+        """Build the backbone with random weights.
+
+        Args:
+            overrides: Constructor arguments that replace the stored ones.
+            load_weights: Whether the stored weights will be loaded into the backbone.
+
+        Raises:
+            PresetError: If the configuration describes a far larger model than the stored weights.
+        """
         return self.transformer.build(overrides, load_weights)
 
     def head_of(self, cls: type[HasHead]) -> Arguments | None:
@@ -107,37 +115,47 @@ class SentenceCheckpoint:
         return self.task if getattr(model, "head_kind", None) == self.task.head else self.transformer
 
     def preprocessor(self) -> Preprocessor:
-        """Return the stored tokenizer and packing rule, with the folder's length and case."""
-        found = self.transformer.preprocessor()
-        packing = found.packing
-        tokenizer = _lowercased(found.tokenizer, self.directory) if self.do_lower_case else found.tokenizer
-        is_own = packing == self.transformer.family.packing
-        if is_own and getattr(self.backbone_class, "causal", False):  # transformers adds no special token there
-            packing = dataclasses.replace(packing, end="")
-        return Preprocessor(tokenizer, packing, found.sequence_length)
+        """Return a preprocessor with the stored tokenizer, packing, sequence length and lowercasing."""
+        base = self.transformer.preprocessor()
+        packing = base.packing
+        tokenizer = _make_lowercase(base.tokenizer, self.directory) if self.do_lower_case else base.tokenizer
+        is_default = packing == self.transformer.family.packing
+        if is_default and getattr(self.backbone_class, "causal", False):
+            packing = dataclasses.replace(packing, end="")  # transformers adds no special tokens for decoders
+        return Preprocessor(tokenizer, packing, base.sequence_length)
 
     def load(self, model: keras.Model, with_head: bool = True) -> Plan:
-        """Load the weights into a backbone or a task; see `Checkpoint.load`."""
+        """Load the stored weights into a backbone or task and return the executed plan.
+
+        Args:
+            model: Backbone or task.
+            with_head: Whether to load the head of a task; if False, only its backbone is loaded.
+
+        Raises:
+            PresetError: If the stored weights do not match the model's.
+        """
         part = self._part_for(model) if with_head else self.transformer
         return part.load(model, with_head)
 
     def close(self) -> None:
-        """Close the weights' files."""
+        """Close the files of the weights."""
         self.transformer.close()
         self.task.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
-        """Check all weights, and return names of parts -> what was found."""
+        """Load all weights into `model` and return a description of each part of the checkpoint, by name."""
         return self._part_for(model).report(model)
 
 
 def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> SentenceCheckpoint | None:
-    """Return the folder of Sentence Transformers in a directory, or None if it has no `modules.json`.
+    """Open the Sentence Transformers checkpoint in a directory, or return None if it has no `modules.json`.
 
-    `family` names the family of a Transformer that does not tell it.
+    Args:
+        files: JSON files of the directory.
+        family: Name of the family, such as "bert", for a Transformer that does not state it.
 
     Raises:
-        PresetError: Naming the file, and the module or the key that lmzoo does not support.
+        PresetError: If a module or a setting is not supported; the message names it and its file.
     """
     directory = files.directory
     if not has_file(directory, MODULES_FILE):
@@ -148,16 +166,16 @@ def find_sentence_transformers(files: JsonFiles, family: str | None = None) -> S
     if modules[0].kind != "Transformer":
         raise PresetError(f"{directory / MODULES_FILE} begins with a {modules[0].kind}, expected a Transformer.")
     folder = modules[0].directory
-    own_files = files if folder == directory else JsonFiles(folder)
-    transformer = find_hugging_face(own_files, family)
+    transformer_files = files if folder == directory else JsonFiles(folder)
+    transformer = find_hugging_face(transformer_files, family)
     if transformer is None:
         raise PresetError(f"{folder} holds no model of Hugging Face's: its config.json names no `model_type`.")
-    length, lowercase = _read_length(reader, own_files, settings["model_type"])
-    transformer = dataclasses.replace(transformer, sequence_length=length)
+    sequence_length, lowercase = _read_length(reader, transformer_files, settings["model_type"])
+    transformer = dataclasses.replace(transformer, sequence_length=sequence_length)
     if settings["model_type"] == _CROSS_ENCODER:
-        task = _cross_encoder(directory, transformer, modules, settings)
+        task = _read_cross_encoder(directory, transformer, modules, settings)
     else:
-        task = _embedder(files, transformer, modules, settings, reader)
+        task = _read_embedder(files, transformer, modules, settings, reader)
     reader.warn()
     task = dataclasses.replace(task, notes={**task.notes, **reader.report(directory)})
     return SentenceCheckpoint(directory, transformer, task, lowercase)
@@ -176,17 +194,17 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     require_value(surrogate is None, file, "prompts", "valid Unicode", prompts)
     settings["prompts"] = {name: text or "" for name, text in prompts.items()}
     default = settings["default_prompt_name"]
-    known = default is None or (isinstance(default, str) and default in prompts)
-    require_value(known, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default)
-    width = settings["truncate_dim"]
-    require_value(width is None or is_integer(width, 1), file, "truncate_dim", "a positive integer", width)
+    is_valid = default is None or (isinstance(default, str) and default in prompts)
+    require_value(is_valid, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default)
+    dimension = settings["truncate_dim"]
+    require_value(dimension is None or is_integer(dimension, 1), file, "truncate_dim", "a positive integer", dimension)
     similarity = stored.get("similarity_fn_name")
     settings["unused"] = {} if similarity in (None, "cosine") else {"similarity_fn_name": similarity}
     return settings
 
 
 def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[int | None, bool]:
-    """Return `max_seq_length` and `do_lower_case` of the Transformer's own file, if there is one."""
+    """Return `max_seq_length` and `do_lower_case` of the Transformer, or (None, False) without its settings file."""
     task, method_output, output = _TASKS[model_type]
     table = ConfigTable(
         keys={"max_seq_length": "length", "do_lower_case": "lowercase"},
@@ -204,31 +222,32 @@ def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[
     if name is None:
         return None, False
     file = files.directory / name
-    read = reader.read(table, files.read(name), file)
-    length, lowercase = read["length"], read["lowercase"]
+    values = reader.read(table, files.read(name), file)
+    length = values["length"]
+    lowercase = values["lowercase"]
     require_value(length is None or is_integer(length, 1), file, "max_seq_length", "a positive integer", length)
     require_value(isinstance(lowercase, bool | None), file, "do_lower_case", "true or false", lowercase)
     return length, bool(lowercase)
 
 
-def _embedder(
+def _read_embedder(
     files: JsonFiles, transformer: Checkpoint, modules: list[Module], settings: Arguments, reader: KeyReader
 ) -> Checkpoint:
     arguments = read_head(modules, transformer.arguments["hidden_dim"], reader)
-    if settings["truncate_dim"] is not None:  # comes last
-        last = [{"kind": "normalize"}] if arguments["normalize"] else []
-        cut = {"kind": "truncate", "units": settings["truncate_dim"]}
-        arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *last, cut]}
+    if settings["truncate_dim"] is not None:  # truncation follows all modules
+        normalize = [{"kind": "normalize"}] if arguments["normalize"] else []
+        truncate = {"kind": "truncate", "units": settings["truncate_dim"]}
+        arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *normalize, truncate]}
     prompts = settings["prompts"]
     default = settings["default_prompt_name"]
-    weights = LazyTensors(lambda: _joined(files.directory, transformer.weights.open(), modules[2:]))
+    weights = LazyTensors(lambda: _join_tensors(files.directory, transformer.weights.open(), modules[2:]))
     notes = {"modules": describe(arguments)}
     if any(prompts.values()):
         names = ", ".join(name for name, text in prompts.items() if text)
         notes["prompts"] = f"{names}; by default {default or 'none'}"
     for key, value in settings["unused"].items():
         notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
-    notes |= _length_note(transformer)
+    notes |= _describe_length(transformer)
 
     def read_arguments(kind: str) -> Arguments:
         _check_shapes(arguments["projection"], weights)
@@ -239,7 +258,7 @@ def _embedder(
 
 
 def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
-    """Check dense layers before any is built, so that none is far larger than what its file holds."""
+    """Check that the output sizes of dense layers match their stored tensors, before any layer is built."""
     for number, layer in enumerate(layers):
         if layer["kind"] != "dense":
             continue
@@ -252,13 +271,13 @@ def _check_shapes(layers: list[dict[str, Any]], weights: LazyTensors) -> None:
             )
 
 
-def _length_note(transformer: Checkpoint) -> dict[str, str]:
+def _describe_length(transformer: Checkpoint) -> dict[str, str]:
     length = transformer.sequence_length
     return {} if length is None else {"sequence length": f"{length} tokens"}
 
 
-def _joined(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
-    """Return the tensors of the Transformer and those of the other modules, as `EMBEDDING_HEAD` names them."""
+def _join_tensors(directory: Path, transformer: TensorFile, modules: list[Module]) -> TensorFile:
+    """Combine the tensors of the Transformer and of the modules after it, with the names in `EMBEDDING_HEAD`."""
     places = {name: Place(transformer, name) for name in transformer.names()}
     for number, module in enumerate(modules):
         if module.kind in ("Dense", "LayerNorm"):
@@ -267,7 +286,9 @@ def _joined(directory: Path, transformer: TensorFile, modules: list[Module]) -> 
     return PlacedTensors(directory, places)
 
 
-def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments) -> Checkpoint:
+def _read_cross_encoder(
+    directory: Path, transformer: Checkpoint, modules: list[Module], settings: Arguments
+) -> Checkpoint:
     kinds = [module.kind for module in modules]
     if kinds != ["Transformer"]:
         raise PresetError(
@@ -275,7 +296,7 @@ def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Modul
         )
     if settings["default_prompt_name"] is not None and settings["prompts"][settings["default_prompt_name"]]:
         raise PresetError(f"{directory / SETTINGS_FILE}: `default_prompt_name` of a CrossEncoder is not supported.")
-    transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_length_note(transformer)})
+    transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_describe_length(transformer)})
     if settings["activation_fn"] is None:
         return transformer
     stored = transformer.stored_head
@@ -290,8 +311,16 @@ def _cross_encoder(directory: Path, transformer: Checkpoint, modules: list[Modul
     return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=arguments))
 
 
-def _lowercased(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
-    """Return a tokenizer that lowercases text, as `do_lower_case` asks, and otherwise does what it did."""
+def _make_lowercase(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
+    """Return a copy of a tokenizer that lowercases text and otherwise works as before.
+
+    Args:
+        tokenizer: Tokenizer to copy.
+        directory: Directory of the checkpoint, for messages.
+
+    Raises:
+        PresetError: If the tokenizer cannot lowercase text.
+    """
     config = tokenizer.get_config()
     if config.get("lowercase"):
         return tokenizer
@@ -300,6 +329,6 @@ def _lowercased(tokenizer: Tokenizer, directory: Path) -> Tokenizer:
             f"{directory}: `do_lower_case` is true in {LENGTH_FILES[0]}, but a {type(tokenizer).__name__} keeps the "
             "case of text. Set it to false if that is right."
         )
-    strip = config["strip_accents"] or False  # unset, it would follow `lowercase`
-    changed: Any = type(tokenizer)
-    return changed(**{**config, "vocabulary": tokenizer.vocabulary, "lowercase": True, "strip_accents": strip})
+    strip_accents = config["strip_accents"] or False  # if unset, it would follow `lowercase`
+    cls: Any = type(tokenizer)
+    return cls(**{**config, "vocabulary": tokenizer.vocabulary, "lowercase": True, "strip_accents": strip_accents})

@@ -1,4 +1,4 @@
-"""The modules of a Sentence Transformers folder: `modules.json`, and what each module says about itself."""
+"""Modules of Sentence Transformers checkpoints: `modules.json` and the configuration of each module."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.files.inside import check_inside, file_in, has_file
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, read_json_list
 
 MODULES_FILE = "modules.json"
-POOLING_MODES = {  # mode -> its key in files of versions before 6, in the order in which these concatenate vectors
+POOLING_MODES = {  # mode -> its key in files before version 6, in the order of the concatenated vectors
     "cls": "pooling_mode_cls_token",
     "max": "pooling_mode_max_tokens",
     "mean": "pooling_mode_mean_tokens",
@@ -26,7 +26,7 @@ POOLING_MODES = {  # mode -> its key in files of versions before 6, in the order
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-MOST_MODULES = 34  # a Transformer, its pooling, and as many layers as a `TextEmbedder` takes
+MOST_MODULES = 34  # a Transformer, its pooling, and the 32 layers that a `TextEmbedder` supports
 
 _PACKAGE = re.compile(r"sentence_transformers(\.[A-Za-z_]\w*)+")
 _ENTRY = ConfigTable(
@@ -35,16 +35,16 @@ _ENTRY = ConfigTable(
     allowed={"kwargs": ({}, [], None)},
     ignored=("idx",),
 )
-_VECTOR = "sentence_embedding"  # the only thing that our layers read and replace
+_VECTOR = "sentence_embedding"  # the only input and output of our layers
 _PLACES = {"module_input_name": (_VECTOR,), "module_output_name": (_VECTOR, None)}
-_WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # the first one counts
+_WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # the first one takes precedence
 _POOLING = ConfigTable(
     keys={"pooling_mode": "pooling"},
     defaults={"pooling_mode": None},
     allowed={"include_prompt": (True,)},
     ignored=(*POOLING_MODES.values(), *_WIDTHS),
 )
-# Our kind of layer -> the table of its configuration.
+# Kind of layer in `TextEmbedder` -> the table of its configuration.
 _LAYERS = {
     "dense": ConfigTable(
         keys={"in_features": "width", "out_features": "units", "bias": "use_bias", "activation_function": "activation"},
@@ -55,22 +55,22 @@ _LAYERS = {
     "dropout": ConfigTable(keys={"dropout": "rate"}, defaults={"dropout": 0.2}),
     "normalize": ConfigTable(keys={}, allowed=_PLACES),
 }
-# Its argument -> what a value must be.
+# Argument of a layer -> its check, and a description of valid values.
 _CHECKS: dict[str, tuple[Callable[[object], bool], str]] = {
     "width": (lambda value: is_integer(value, 1), "a positive integer"),
     "units": (lambda value: is_integer(value, 1), "a positive integer"),
     "use_bias": (lambda value: isinstance(value, bool), "true or false"),
     "rate": (lambda value: is_number(value, 0, 1) and value != 1, "a number in [0, 1)"),
 }
-# Our kind of layer -> the class.
+# Kind of layer in `TextEmbedder` -> the class in Sentence Transformers.
 LAYER_CLASSES = {"dense": "Dense", "layer_norm": "LayerNorm", "dropout": "Dropout", "normalize": "Normalize"}
 _KINDS = ("Transformer", "Pooling", *LAYER_CLASSES.values())
 
 
 class KeyReader:
-    """A reader of files by tables, which collects the keys that no table lists.
+    """A reader of configuration files that collects unknown keys.
 
-    Sentence Transformers and its derivatives ignore such keys, and so does lmzoo, with a warning.
+    Like Sentence Transformers, lmzoo ignores such keys, but it warns of them.
 
     Attributes:
         unknown_keys: File -> its unknown keys and their values.
@@ -80,18 +80,27 @@ class KeyReader:
         self.unknown_keys: dict[str, Arguments] = {}
 
     def read(self, table: ConfigTable, stored: JsonObject, file: Path | str) -> Arguments:
-        """Read arguments from a file's content; see `ConfigTable.read`."""
+        """Convert the content of a configuration file to arguments, and collect its unknown keys.
+
+        Args:
+            table: Table of the file.
+            stored: Keys and values of the file.
+            file: Path of the file, for messages.
+
+        Raises:
+            PresetError: If a key is missing or has an unsupported value; the message names it.
+        """
         if unknown := table.unknown(stored):
             self.unknown_keys[str(file)] = {**self.unknown_keys.get(str(file), {}), **unknown}
         return table.read(stored, file, ignore_unknown=True)
 
     def warn(self) -> None:
-        """Warn of the keys that were ignored, once for each file."""
+        """Warn of the unknown keys, once per file."""
         for file, keys in self.unknown_keys.items():
             warnings.warn(f"{file}: ignoring unknown keys: {format_keys(keys)}.", stacklevel=4)
 
     def report(self, directory: Path) -> dict[str, str]:
-        """Return the lines of `lmzoo verify` about the keys of the files in `directory`."""
+        """Return the entries of a report on unknown keys, with file paths relative to `directory`."""
         return {
             f"not read: keys of {os.path.relpath(file, directory)}": format_keys(keys)
             for file, keys in self.unknown_keys.items()
@@ -103,8 +112,8 @@ class Module:
     """An entry of `modules.json`.
 
     Attributes:
-        kind: Name of its class, without the package.
-        directory: Folder of its files, which need not exist for a module without any.
+        kind: Class name of the module, without the package.
+        directory: Directory of the module's files, which need not exist if the module has none.
     """
 
     kind: str
@@ -112,21 +121,24 @@ class Module:
 
     @property
     def file(self) -> Path:
-        """Its configuration."""
+        """Path of the module's configuration file."""
         return self.directory / CONFIG_FILE
 
     @property
     def has_weights(self) -> bool:
-        """Whether its folder must hold weights."""
+        """Whether the module's directory must hold weights."""
         return self.kind in ("Transformer", "Dense", "LayerNorm")
 
 
 def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Module]:
-    """Return the modules of a folder, in order. No class that the file names is imported.
+    """Return the modules of a Sentence Transformers checkpoint, in order, without importing their classes.
+
+    Args:
+        directory: Directory with `modules.json`.
+        reader: Collector of unknown keys, or None to ignore them.
 
     Raises:
-        PresetError: If `modules.json` is malformed, names a module that lmzoo does not have, or one whose files are
-            outside of the folder.
+        PresetError: If `modules.json` is malformed, or a module is not supported or outside the directory.
     """
     file = directory / MODULES_FILE
     entries = read_json_list(directory, file_in(directory, MODULES_FILE).name)
@@ -142,11 +154,13 @@ def read_modules(directory: Path, reader: KeyReader | None = None) -> list[Modul
 
 def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: str) -> Module:
     entry = reader.read(_ENTRY, stored, place)
-    name = entry["type"]
-    kind = name.rpartition(".")[2] if isinstance(name, str) and _PACKAGE.fullmatch(name) else None
+    type_name = entry["type"]
+    kind = type_name.rpartition(".")[2] if isinstance(type_name, str) and _PACKAGE.fullmatch(type_name) else None
     if kind not in _KINDS:
-        raise PresetError(f"{place}: {name!r:.100} is not supported; supported are {', '.join(_KINDS)}. No code of a "
-                          "folder is run.")  # fmt: skip
+        raise PresetError(
+            f"{place}: {type_name!r:.100} is not supported; supported are {', '.join(_KINDS)}. No code of a folder is "
+            "run."
+        )
     path = entry["path"]
     parts = path.split("/") if isinstance(path, str) else [".."]
     is_outside = not isinstance(path, str) or ".." in parts or (path and "" in parts) or re.search(r"[\\:\0]", path)
@@ -156,10 +170,15 @@ def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: s
 
 
 def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> Arguments:
-    """Return the arguments of an embedder that its modules give; `hidden_dim` is the width of the Transformer.
+    """Return the `TextEmbedder` arguments `pooling`, `normalize` and `projection` from its modules.
+
+    Args:
+        modules: Modules of the embedder, in order.
+        hidden_dim: Width of the Transformer.
+        reader: Collector of unknown keys.
 
     Raises:
-        PresetError: Naming the file and the key that is wrong, or of which lmzoo does not support the value.
+        PresetError: If a module or a setting is not supported; the message names it and its file.
     """
     kinds = [module.kind for module in modules]
     file = modules[0].directory / MODULES_FILE
@@ -176,23 +195,23 @@ def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> 
 
 def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[str]:
     stored = read_json(module.directory, CONFIG_FILE)
-    chosen = reader.read(_POOLING, stored, module.file)["pooling"]
+    pooling = reader.read(_POOLING, stored, module.file)["pooling"]
     width = next((stored[key] for key in _WIDTHS if key in stored), hidden_dim)
     require_value(width == hidden_dim, module.file, _WIDTHS[1], f"the Transformer's, {hidden_dim}", width)
-    if chosen is None:
+    if pooling is None:
         for key in POOLING_MODES.values():
             flag = stored.get(key, False)
             require_value(isinstance(flag, bool), module.file, key, "true or false", flag)
-        chosen = [mode for mode, key in POOLING_MODES.items() if stored.get(key)] or ["mean"]
-    modes = [chosen] if isinstance(chosen, str) else chosen
+        pooling = [mode for mode, key in POOLING_MODES.items() if stored.get(key)] or ["mean"]
+    modes = [pooling] if isinstance(pooling, str) else pooling
     valid = isinstance(modes, list) and modes and all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
     valid = valid and len(set(modes)) == len(modes)
-    require_value(valid, module.file, "pooling_mode", f"one of {', '.join(POOLING_MODES)}, or a list", chosen)
+    require_value(valid, module.file, "pooling_mode", f"one of {', '.join(POOLING_MODES)}, or a list", pooling)
     return modes
 
 
 def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> Iterator[dict[str, Any]]:
-    """Yield the layers that a `TextEmbedder` calls `projection`, for vectors of a width."""
+    """Yield the entries of `TextEmbedder.projection` for modules that transform embeddings of size `width`."""
     for module in modules:
         layer = _read_layer(reader, module)
         if layer.pop("width", width) != width:
@@ -203,20 +222,20 @@ def _read_layers(reader: KeyReader, modules: Sequence[Module], width: int) -> It
 
 def _read_layer(reader: KeyReader, module: Module) -> dict[str, Any]:
     kind = next(kind for kind, name in LAYER_CLASSES.items() if name == module.kind)
-    needed = module.has_weights or has_file(module.directory, CONFIG_FILE)
-    stored = read_json(module.directory, CONFIG_FILE) if needed else {}
+    has_config = module.has_weights or has_file(module.directory, CONFIG_FILE)
+    stored = read_json(module.directory, CONFIG_FILE) if has_config else {}
     layer = {"kind": kind, **reader.read(_LAYERS[kind], stored, module.file)}
     for key, argument in _LAYERS[kind].keys.items():
         if argument == "activation":
             layer[argument] = read_activation(layer[argument], key, module.file)
         else:
-            is_valid, allowed = _CHECKS[argument]
-            require_value(is_valid(layer[argument]), module.file, key, allowed, layer[argument])
+            is_valid, expected = _CHECKS[argument]
+            require_value(is_valid(layer[argument]), module.file, key, expected, layer[argument])
     return layer
 
 
 def describe(arguments: Mapping[str, Any]) -> str:
-    """Return the modules of an embedder in words, for reports."""
+    """Describe the modules of an embedder for reports, given its constructor arguments."""
     modes = arguments["pooling"] if isinstance(arguments["pooling"], list) else [arguments["pooling"]]
     parts = ["Transformer", f"Pooling ({', '.join(modes)})"]
     for layer in arguments.get("projection", ()):

@@ -1,4 +1,4 @@
-"""Writes the files of Sentence Transformers: next to a model in transformers' format, and in folders of modules."""
+"""Writing of Sentence Transformers checkpoints: `modules.json`, settings, and a directory for each module."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from lmzoo.text import Preprocessor
 
 _PREFIX = "modules."
 _PACKAGE = "sentence_transformers.models"  # every version of Sentence Transformers reads this spelling
-# All that a folder of Sentence Transformers may hold in addition to what transformers writes.
+# Files and directories that Sentence Transformers adds to a transformers checkpoint.
 SENTENCE_FILES = {
     MODULES_FILE,
     SETTINGS_FILE,
@@ -31,24 +31,34 @@ SENTENCE_FILES = {
 
 
 def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> None:
-    """Check, before anything is written, that a format can hold an embedder.
+    """Check that a format can hold an embedder.
+
+    Args:
+        model: `TextEmbedder` to write.
+        preprocessor: Preprocessor to write, or None.
+        to: Name of the format, "hf" or "keras_hub".
 
     Raises:
-        PresetError: Naming the argument that it cannot express.
+        PresetError: If the format cannot express an argument; the message names it.
     """
-    if to != "hf":  # KerasHub's has neither
+    if to != "hf":  # KerasHub has neither argument
         for name in ("projection", "default_prompt"):
             if getattr(model, name):
                 raise PresetError(f"The format {to!r} cannot express `{name}={getattr(model, name)!r:.100}`.")
         return
-    layers = _layers(model)
+    layers = _list_layers(model)
     for layer in layers:
         if layer["kind"] == "truncate":
             raise PresetError("The format 'hf' can express `truncate` only at the end of a `projection`.")
         if layer["kind"] == "dense":
             write_activation(layer["activation"])
-    is_own = preprocessor is not None and preprocessor.packing.end == family_of(model.backbone).packing.end
-    if preprocessor is not None and is_own and getattr(model.backbone, "causal", False) and preprocessor.packing.end:
+    is_default = preprocessor is not None and preprocessor.packing.end == family_of(model.backbone).packing.end
+    if (
+        preprocessor is not None
+        and is_default
+        and getattr(model.backbone, "causal", False)
+        and preprocessor.packing.end
+    ):
         raise PresetError(
             f"The format 'hf' cannot express {preprocessor.packing.end!r} at the end of a text, since tokenizers of "
             f'decoders add no special tokens there: pass a `preprocessor=` whose packing has `end=""`.'
@@ -56,7 +66,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
 
 
 def write_length(target: Path, preprocessor: Preprocessor) -> None:
-    """Write the most tokens of a text and, for tokenizers that usually have none, the token to fill batches with."""
+    """Write the sequence length and, for tokenizers without one in their settings, the padding token."""
     write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
     settings = read_json(target, TOKENIZER_SETTINGS_FILE)
     tokenizer = preprocessor.tokenizer
@@ -65,41 +75,46 @@ def write_length(target: Path, preprocessor: Preprocessor) -> None:
 
 
 def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> None:
-    """Write all files of an embedder other than its Transformer's and its tokenizer's.
+    """Write the modules and the settings of an embedder, without its Transformer and tokenizer.
 
     Args:
-        target: The folder.
-        model: The embedder.
-        weights: The tensors of the layers after pooling, by name, as `without_modules` collected them.
+        target: Directory to write.
+        model: `TextEmbedder` to write.
+        weights: Tensors of the layers after pooling, by name, as collected by `without_modules`.
     """
-    entries = [_entry(0, "", "Transformer"), _entry(1, "1_Pooling", "Pooling")]
+    entries = [_make_entry(0, "", "Transformer"), _make_entry(1, "1_Pooling", "Pooling")]
     modes = [model.pooling] if isinstance(model.pooling, str) else list(model.pooling)
     hidden_dim = model.backbone.config.hidden_dim
-    _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_pooling(modes)})
+    _write_config(target / "1_Pooling", {"word_embedding_dimension": hidden_dim, **_pooling_config(modes)})
     width = hidden_dim * len(modes)
-    for number, layer in enumerate(_layers(model)):
+    for number, layer in enumerate(_list_layers(model)):
         name = LAYER_CLASSES[layer["kind"]]
         folder = target / f"{number + 2}_{name}"
-        entries.append(_entry(number + 2, folder.name, name))
-        _write_config(folder, _config(layer, width))
+        entries.append(_make_entry(number + 2, folder.name, name))
+        _write_config(folder, _layer_config(layer, width))
         width = layer.get("units", width)
         prefix = f"{_PREFIX}{number}."
-        own = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
-        if own:
-            write_safetensors(folder / "model.safetensors", own)
+        module_weights = [(key.removeprefix(prefix), array) for key, array in weights.items() if key.startswith(prefix)]
+        if module_weights:
+            write_safetensors(folder / "model.safetensors", module_weights)
     write_json(target, MODULES_FILE, entries)
     settings = {
         "model_type": "SentenceTransformer",
         "prompts": dict(model.prompts),
         "default_prompt_name": model.default_prompt,
     }
-    if (truncation := _truncation(model)) is not None:
+    if (truncation := _find_truncation(model)) is not None:
         settings["truncate_dim"] = truncation
     write_json(target, SETTINGS_FILE, settings)
 
 
 def without_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the tensors of the Transformer, and collect those of the modules after it."""
+    """Yield the tensors of the Transformer, and collect the tensors of the modules after it.
+
+    Args:
+        tensors: Names and arrays of all tensors.
+        collected: Dict that receives the tensors of the modules.
+    """
     for name, array in tensors:
         if name.startswith(_PREFIX):
             collected[name] = array
@@ -107,31 +122,31 @@ def without_modules(tensors: Arrays, collected: dict[str, np.ndarray]) -> Iterat
             yield name, array
 
 
-def _truncation(model: Any) -> int | None:
-    last = model.projection[-1] if model.projection and not model.normalize else {}
-    return last["units"] if last.get("kind") == "truncate" else None
+def _find_truncation(model: Any) -> int | None:
+    last_layer = model.projection[-1] if model.projection and not model.normalize else {}
+    return last_layer["units"] if last_layer.get("kind") == "truncate" else None
 
 
-def _layers(model: Any) -> list[dict[str, Any]]:
-    """Return the layers after pooling, but for a truncation at the end, which is no module."""
+def _list_layers(model: Any) -> list[dict[str, Any]]:
+    """Return the layers after pooling, without a final truncation, which is a setting instead of a module."""
     layers = [dict(layer) for layer in model.projection]
-    if _truncation(model) is not None:
+    if _find_truncation(model) is not None:
         return layers[:-1]
     return [*layers, {"kind": "normalize"}] if model.normalize else layers
 
 
-def _entry(number: int, path: str, name: str) -> dict[str, object]:
+def _make_entry(number: int, path: str, name: str) -> dict[str, object]:
     return {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.{name}"}
 
 
-def _pooling(modes: list[str]) -> dict[str, object]:
-    """Return the keys that every version reads, unless the order of several modes needs the newer one."""
+def _pooling_config(modes: list[str]) -> dict[str, object]:
+    """Return the configuration of Pooling, in the newer form only if the order of the modes requires it."""
     if modes != [mode for mode in POOLING_MODES if mode in modes]:
         return {"pooling_mode": modes, "include_prompt": True}
     return {**{key: mode in modes for mode, key in POOLING_MODES.items()}, "include_prompt": True}
 
 
-def _config(layer: dict[str, Any], width: int) -> dict[str, object]:
+def _layer_config(layer: dict[str, Any], width: int) -> dict[str, object]:
     if layer["kind"] == "dense":
         return {
             "in_features": width,

@@ -1,1 +1,1 @@
-"""Tokenizers in the files of other libraries."""
+"""Reading and writing of tokenizers in the files of other libraries."""

@@ -1,4 +1,4 @@
-"""Byte-pair encoding, of bytes and of characters, in the files of other libraries."""
+"""File formats of byte-pair encoding tokenizers, of bytes and of characters."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ _MERGING = {
 
 
 class _MergesFormat(TokenizerFormat[T]):
-    """A vocabulary and merges."""
+    """The common part of byte-pair formats: a vocabulary and merges."""
 
     files: ClassVar[tuple[tuple[str, ...], ...]] = (("vocab.json", "merges.txt"),)
     written: ClassVar = {"vocabulary.json": "vocab.json"}
     model_type = "BPE"
-    ends_words: ClassVar[bool]  # whether tokens of whole words end in `</w>`
+    ends_words: ClassVar[bool]  # whether the last token of a word ends in `</w>`
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
         ids = read_json(files[-2].parent, files[-2].name)
-        tokens = _of_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
+        tokens = _read_dictionary(files[0], in_order(ids)) if len(files) == 3 else in_order(ids, has_gaps=True)
         merges = read_lines(files[-1])
         return {"vocabulary": tokens, "merges": merges[merges[0].startswith("#version:") :]}
 
@@ -63,7 +63,7 @@ class _MergesFormat(TokenizerFormat[T]):
 
 
 class BytePairFormat(_MergesFormat[BytePairTokenizer]):
-    """A vocabulary and merges, or fairseq's dictionary, which lists numbers of GPT-2's vocabulary."""
+    """The format of `BytePairTokenizer`: a vocabulary and merges, or fairseq's dictionary of GPT-2's token ids."""
 
     tokenizer = BytePairTokenizer
     files = (*_MergesFormat.files, ("dict.txt", "encoder.json", "vocab.bpe"))
@@ -108,14 +108,15 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         from tokenizers import decoders, processors
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-        in_texts = {token.content for token in tokenizer.text_tokens}
-        backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in in_texts])
+        text_tokens = {token.content for token in tokenizer.text_tokens}
+        backend.add_special_tokens([token for token in tokenizer.special_tokens if token not in text_tokens])
         backend.decoder = decoders.ByteLevel()
-        start, end = tokenizer.start_token, tokenizer.end_token
-        if start and end and start != end:  # GPT-2, whose documents end where others begin, adds nothing to a text
-            after, before = ((token, tokenizer.token_to_id(token)) for token in (end, start))
+        start = tokenizer.start_token
+        end = tokenizer.end_token
+        if start and end and start != end:  # GPT-2 has one token for both, and adds none to texts
+            end_pair, start_pair = ((token, tokenizer.token_to_id(token)) for token in (end, start))
             backend.post_processor = processors.RobertaProcessing(
-                after, before, trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space
+                end_pair, start_pair, trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space
             )
         return backend
 
@@ -125,8 +126,8 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         if "" in tokenizer.vocabulary:
             raise PresetError(f"KerasHub's {name} needs a token for each id.")
         config, _ = super().to_keras_hub(tokenizer, name)
-        whole = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
-        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, whole
+        copied = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
+        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, copied
 
 
 class NormalizedBytePairFormat(BytePairFormat):
@@ -151,7 +152,7 @@ class NormalizedBytePairFormat(BytePairFormat):
 
 
 class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
-    """A vocabulary and merges; their tokens of whole words end in `</w>`."""
+    """The format of `CharacterPairTokenizer`: a vocabulary and merges in which words end in `</w>`."""
 
     tokenizer = CharacterPairTokenizer
     ends_words = True
@@ -185,13 +186,15 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
         return backend
 
 
-def _of_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """Return the vocabulary of fairseq's dictionary, which gives most tokens by their ids in GPT-2's vocabulary."""
-    numbers = {str(number): token for number, token in enumerate(tokens)}
+def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
+    """Read fairseq's dictionary, in which most tokens are ids of GPT-2's vocabulary, `tokens`."""
+    token_by_number = {str(number): token for number, token in enumerate(tokens)}
     entries = []
-    for at, line in enumerate(read_lines(file), 1):
+    for line_number, line in enumerate(read_lines(file), 1):
         entry, _, count = line.rpartition(" ")
-        if not (entry and count.isdigit()) or (entry.isdigit() and entry not in numbers):
-            raise PresetError(f"{file}, line {at}: expected a number in encoder.json and a count, got {line!r:.60}.")
-        entries.append(numbers.get(entry, entry))
+        if not (entry and count.isdigit()) or (entry.isdigit() and entry not in token_by_number):
+            raise PresetError(
+                f"{file}, line {line_number}: expected a number in encoder.json and a count, got {line!r:.60}."
+            )
+        entries.append(token_by_number.get(entry, entry))
     return ["<s>", "<pad>", "</s>", "<unk>", *entries, "<mask>"]

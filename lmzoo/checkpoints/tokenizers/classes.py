@@ -1,4 +1,4 @@
-"""The classes of tokenizers in transformers, and which of them a directory's files ask for."""
+"""Tokenizer classes of transformers, and detection of the class in a directory."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from lmzoo.registry.family import Family, families_with
 from lmzoo.text import Packing, SpecialTokens, Tokenizer
 
 SETTINGS_FILE = "tokenizer_config.json"
-ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # they do exactly what tokenizer.json says
+ANY_CLASS = ("PreTrainedTokenizer", "TokenizersBackend")  # generic classes: tokenizer.json determines everything
 NO_PACKING = Packing("", "", (), segments=False)
-_READING_PACKING = ("AlbertTokenizer",)  # it does what the file's `post_processor` says; so do those of decoders
+_READING_PACKING = ("AlbertTokenizer",)  # reads `post_processor` from tokenizer.json, like the classes of decoders
 
 
 @dataclass(frozen=True)
 class TokenizerClass:
-    """A class of tokenizers in transformers, and what does the same here.
+    """A tokenizer class of transformers and its equivalent in lmzoo.
 
     Attributes:
-        name: Its name, without "Fast".
-        tokenizer: Our class.
-        special_tokens: The special tokens that are not those of our class.
-        packing: How it packs texts.
-        packs: Whether it packs texts in its own way, whatever `tokenizer.json` says.
+        name: Class name in transformers, without "Fast".
+        tokenizer: Tokenizer class in lmzoo.
+        special_tokens: Special tokens that differ from the defaults of lmzoo's class, by role.
+        packing: Packing of the class.
+        packs: Whether the packing is fixed, independent of `tokenizer.json`.
     """
 
     name: str
@@ -42,15 +42,15 @@ class TokenizerClass:
     packs: bool = True
 
     def can_be(self, vocabulary: Iterable[str]) -> bool:
-        """Return whether a vocabulary has the special tokens without which there is no such tokenizer."""
+        """Return whether a vocabulary has all special tokens that the class requires."""
         roles = {role: getattr(self.tokenizer, role) for role in self.tokenizer.roles} | self.special_tokens
-        needed = {roles[role] for role in roles.keys() - {"mask_token", "other_tokens"}}
-        return needed - {None} <= {*vocabulary}
+        required = {roles[role] for role in roles.keys() - {"mask_token", "other_tokens"}}
+        return required - {None} <= {*vocabulary}
 
 
 def class_of_family(family: Family) -> TokenizerClass:
-    """Return the class of the tokenizers that transformers has for a family; it has no name if there is none."""
-    is_decoder = bool(getattr(family.backbone, "causal", False))  # their tokenizers add nothing
+    """Return the tokenizer class of a family in transformers, with the name "" if transformers has no such class."""
+    is_decoder = bool(getattr(family.backbone, "causal", False))  # decoders' tokenizers add no special tokens
     name = ""
     if "hf" in family.checkpoints:
         names = names_in_transformers(family)
@@ -61,7 +61,7 @@ def class_of_family(family: Family) -> TokenizerClass:
 
 
 def tokenizer_classes() -> dict[str, TokenizerClass]:
-    """Return the supported classes by name, first those of families with the special tokens of our class."""
+    """Return the supported tokenizer classes by name, starting with families that have default special tokens."""
     classes: dict[str, TokenizerClass] = {}
     for tokenizer_class in _classes_of_families():
         if tokenizer_class.name:
@@ -76,26 +76,27 @@ def _classes_of_families() -> list[TokenizerClass]:
 
 
 def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
-    """Return the class that a directory's files name, without "Fast", and the file that should name it."""
+    """Return the file that names the tokenizer class, or should name it, and the name without "Fast" or None."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
-        if stated := files.read_if_present(name).get("tokenizer_class"):
-            return files.directory / name, str(stated).removesuffix("Fast")
+        if class_name := files.read_if_present(name).get("tokenizer_class"):
+            return files.directory / name, str(class_name).removesuffix("Fast")
     return files.directory / SETTINGS_FILE, None
 
 
 def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> TokenizerClass:
-    """Return the class of the tokenizer in a directory.
+    """Return the transformers class of the tokenizer in a directory.
 
-    Its files name it; otherwise the content of `tokenizer.json` shows it or, if there is none, the names of the files
-    of the vocabulary. The model's own class is the default.
+    If the files do not name the class, it is detected from the content of `tokenizer.json` or, without that file, from
+    the vocabulary files. The default is `own`.
 
     Args:
-        files: The checkpoint's JSON files.
-        own: The class of the tokenizers of the model's family.
-        pipeline: The content of `tokenizer.json`, if there is one.
+        files: JSON files of the checkpoint.
+        own: Class of the family's tokenizers.
+        pipeline: Content of `tokenizer.json`, or None without the file.
 
     Raises:
-        PresetError: Naming the file and the class, for an unknown one or one of another kind than `tokenizer.json`.
+        PresetError: If the class is not supported or contradicts `tokenizer.json`; the message names the class and the
+            file.
     """
     classes = tokenizer_classes()
     directory = files.directory
@@ -104,14 +105,14 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
     if name is not None and name not in ANY_CLASS:
         if name not in classes and name != own.name:
             raise PresetError(f"{file}: the tokenizer is a {name}, but lmzoo supports only a {' or '.join(classes)}.")
-        named = own if name == own.name else classes[name]
-        format = format_of(named.tokenizer)
+        named_class = own if name == own.name else classes[name]
+        format = format_of(named_class.tokenizer)
         if pipeline is not None and format_in(pipeline, directory, format).model_type != format.model_type:
             raise PresetError(
                 f"{file}: the tokenizer is a {name}, but {PIPELINE_FILE} holds one of another kind. Delete the file "
                 "that does not belong to the model."
             )
-        return named
+        return named_class
     alternatives = [peer for peer in classes.values() if peer.tokenizer is own_format.alternative]
     unnamed = [peer for peer in _classes_of_families() if not peer.name]
     candidates = [own, *alternatives, *(peer for peer in classes.values() if peer is not own), *unnamed]
@@ -125,27 +126,29 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
 
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
-    """Return the first class whose files are there; of several with the same files, the one with their tokens."""
-    present = [(peer, files) for peer in candidates if (files := format_of(peer.tokenizer).find_files(directory))]
-    if not present:
+    """Return the first class whose vocabulary files exist and, among classes with the same files, match best."""
+    peers_with_files = [
+        (peer, files) for peer in candidates if (files := format_of(peer.tokenizer).find_files(directory))
+    ]
+    if not peers_with_files:
         return None
-    first, files = present[0]
-    rivals = [peer for peer, peer_files in present if peer_files == files]
+    first_peer, files = peers_with_files[0]
+    rivals = [peer for peer, peer_files in peers_with_files if peer_files == files]
     kinds = [(peer.tokenizer, peer.special_tokens) for peer in rivals]
     if all(kind == kinds[0] for kind in kinds):
-        return first
-    format = format_of(first.tokenizer)
+        return first_peer
+    format = format_of(first_peer.tokenizer)
     with add_file_to_errors(files[0]):
         tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
-    fitting = (peer for peer in rivals if format_of(peer.tokenizer).fits_tokens(tokens) and peer.can_be(tokens))
-    return next(fitting, first)
+    matches = (peer for peer in rivals if format_of(peer.tokenizer).fits_tokens(tokens) and peer.can_be(tokens))
+    return next(matches, first_peer)
 
 
 def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
-    """Return the class that does what a tokenizer of a model does and packs texts as it does, or None if none does.
+    """Return the transformers class equivalent to a tokenizer and a packing, or None if there is no such class.
 
-    The family's own class comes first. It stands for the family's own packing, too, and segments do not matter to a
-    family without them.
+    The class of the family is preferred, and also stands for the family's packing. Segments are ignored for a family
+    without segments.
     """
     own = class_of_family(family)
     if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
@@ -155,6 +158,6 @@ def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -
 
 
 def classes_of_tokenizer(tokenizer: Tokenizer) -> list[TokenizerClass]:
-    """Return the classes that do what a tokenizer does; those with its special tokens, if there are such."""
+    """Return the transformers classes equivalent to a tokenizer, if possible with the same special tokens."""
     candidates = [peer for peer in tokenizer_classes().values() if peer.tokenizer is type(tokenizer)]
     return [peer for peer in candidates if peer.can_be(tokenizer.special_tokens)] or candidates

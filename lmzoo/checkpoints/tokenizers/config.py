@@ -1,7 +1,7 @@
-"""Settings and tokens of a tokenizer in Hugging Face's files.
+"""Reading of tokenizer settings, special tokens and added tokens from transformers' files.
 
-Our tokenizers have few settings. Whatever else would give other ids is an error that names it. `pipeline` is the
-content of tokenizer.json, None if there is no such file.
+lmzoo's tokenizers have few settings: any other setting that would give other ids is an error. `pipeline` is the content
+of tokenizer.json, or None without the file.
 """
 
 from __future__ import annotations
@@ -27,87 +27,99 @@ _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 
 
 def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: JsonObject | None) -> Arguments:
-    """Read our constructor's arguments, as far as the files give them.
+    """Return the tokenizer constructor arguments for the settings that the files state.
 
-    tokenizer_config.json takes precedence over tokenizer.json, as in transformers, with a warning if the two differ.
+    As in transformers, tokenizer_config.json takes precedence over tokenizer.json; a difference gives a warning.
+
+    Args:
+        files: JSON files of the checkpoint.
+        format: Format of the tokenizer.
+        pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
-        PresetError: Naming the file and the setting that ours does not support.
+        PresetError: If a setting is not supported; the message names it and its file.
     """
     directory = files.directory
     file = directory / SETTINGS_FILE
-    config = files.read_if_present(SETTINGS_FILE)
-    _, name = stated_class(files)
-    require(file, "", config, {**format.allowed, "split_special_tokens": (False,)})
+    settings = files.read_if_present(SETTINGS_FILE)
+    _, class_name = stated_class(files)
+    require(file, "", settings, {**format.allowed, "split_special_tokens": (False,)})
     for key, values in format.without_effect.items():
-        if config.get(key) not in values:
-            warnings.warn(f"{file}: ignoring `{key}` ({config[key]!r:.60}), as transformers 5 does.", stacklevel=2)
+        if settings.get(key) not in values:
+            warnings.warn(f"{file}: ignoring `{key}` ({settings[key]!r:.60}), as transformers 5 does.", stacklevel=2)
     stored = {} if pipeline is None else format.settings_of_pipeline(pipeline, directory / PIPELINE_FILE)
-    found = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
+    arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
-        given = config.get(key, default)
-        require_value(isinstance(given, bool) or given is default, file, key, "true or false", given)
-        if argument in stored and (name in ANY_CLASS or key not in config):
-            found[argument] = stored[argument]
-        elif key in config:
-            found[argument] = config[key]
-        theirs = stored.get(argument) if name in ANY_CLASS else given
-        if argument in stored and theirs != stored[argument]:
+        flag = settings.get(key, default)
+        require_value(isinstance(flag, bool) or flag is default, file, key, "true or false", flag)
+        if argument in stored and (class_name in ANY_CLASS or key not in settings):
+            arguments[argument] = stored[argument]
+        elif key in settings:
+            arguments[argument] = settings[key]
+        expected = stored.get(argument) if class_name in ANY_CLASS else flag
+        if argument in stored and expected != stored[argument]:
             warnings.warn(
-                f"{directory / PIPELINE_FILE} says {argument}={stored[argument]!r}, but transformers takes {theirs!r}, "
-                f"since {SETTINGS_FILE} {'says so' if key in config else f'lacks `{key}`'}. lmzoo takes "
-                f"{found[argument]!r}.",
+                f"{directory / PIPELINE_FILE} says {argument}={stored[argument]!r}, but transformers takes "
+                f"{expected!r}, since {SETTINGS_FILE} {'says so' if key in settings else f'lacks `{key}`'}. lmzoo "
+                f"takes {arguments[argument]!r}.",
                 stacklevel=2,
             )
-    return found
+    return arguments
 
 
 def longest_sequence(files: JsonFiles, positions: int) -> int:
-    """Return how many tokens a sequence may have: the tokenizer's limit, and at most `positions`, the model's.
+    """Return the maximum number of tokens in a sequence, the smaller of the tokenizer's and the model's limits.
 
-    The limit is `model_max_length` or, in files of 2019 and 2020, `max_len`.
+    The tokenizer's limit is `model_max_length` or, in files from 2019 and 2020, `max_len`.
+
+    Args:
+        files: JSON files of the checkpoint.
+        positions: Maximum number of tokens that the model supports.
 
     Raises:
-        PresetError: If the limit is not a positive number.
+        PresetError: If the tokenizer's limit is not a positive number.
     """
     settings = files.read_if_present(SETTINGS_FILE)
     key = "model_max_length" if "model_max_length" in settings else "max_len"
-    length = settings.get(key)
-    if length is None:
+    limit = settings.get(key)
+    if limit is None:
         return positions
-    require_value(is_number(length, 1), files.directory / SETTINGS_FILE, key, "a positive number", length)
-    return int(min(length, positions))  # transformers writes 1e30 where there is no limit
+    require_value(is_number(limit, 1), files.directory / SETTINGS_FILE, key, "a positive number", limit)
+    return int(min(limit, positions))  # 1e30 stands for no limit
 
 
 def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | None) -> Arguments:
-    """Read the constructor's arguments for the special and added tokens that the files name.
+    """Return the constructor arguments for the special and added tokens that the files state.
 
-    They are missing for tokens that the tokenizer, which was made without them, finds as the files say.
+    Args:
+        files: JSON files of the checkpoint.
+        tokenizer: Tokenizer without these arguments. Tokens that it already handles as the files state are omitted.
+        pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
-        PresetError: Naming the first token that ours cannot have, or has with another id or in another role.
+        PresetError: If a token is not supported or has another id or role; the message names the first such token.
     """
     format = format_of(type(tokenizer))
     kind = type(tokenizer).__name__
-    expected = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
+    expected = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
     default = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
-    split_at: dict[str, None] = {}  # in the order of the files
+    split_tokens: dict[str, None] = {}  # in the order of the files
     added: dict[str, AddedToken] = {}
     new_ids: dict[str, tuple[int, Path]] = {}
     roles: Arguments = {}
-    for file, attribute, id, token in _named_tokens(files, pipeline):
+    for file, attribute, id, token in _list_mentions(files, pipeline):
         flags = token if isinstance(token, dict) else {"content": token}
         content = str(flags.get("content"))
         if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids:
             continue  # transformers adds it, and the model has no embedding for it
-        if content != (known := expected.get(attribute) or content):
-            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {known!r}.")
+        if content != (own_content := expected.get(attribute) or content):
+            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {own_content!r}.")
         if id is not None and content in ids and ids[content] != id:
             raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
         if content in symbols:
-            split_at[content] = None
+            split_tokens[content] = None
         elif content in tokenizer.special_tokens:
             if content in default and (changed := format.with_flags(default[content], flags)) != default[content]:
                 added[content] = changed
@@ -118,60 +130,69 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
             )
         else:
             special = bool(attribute) or (content in added and added[content].special)
-            added[content] = _added_token(flags, special, added.get(content))
+            added[content] = _make_added_token(flags, special, added.get(content))
             if id is not None:
                 new_ids.setdefault(content, (id, file))
             if (role := format.tokens.get(attribute)) is not None:
                 roles[role] = content
-    if split_at:
+    if split_tokens:
         warnings.warn(
-            f"{files.directory}: with these files, transformers splits texts at {' '.join(split_at)} before "
+            f"{files.directory}: with these files, transformers splits texts at {' '.join(split_tokens)} before "
             "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
     if not added:
         return {}
-    return {**roles, "added_tokens": _in_order_of_ids(added, new_ids, ids, tokenizer.vocabulary_size)}
+    return {**roles, "added_tokens": _sort_by_id(added, new_ids, ids, tokenizer.vocabulary_size)}
 
 
 def file_that_adds(token: str, files: JsonFiles) -> Path:
-    """Return the first file that names a token that was added."""
-    mentions = _named_tokens(files, files.read_if_present(PIPELINE_FILE))
-    names = ((file, named.get("content") if isinstance(named, dict) else named) for file, _, _, named in mentions)
+    """Return the path of the first file that adds a token."""
+    mentions = _list_mentions(files, files.read_if_present(PIPELINE_FILE))
+    names = (
+        (file, mention.get("content") if isinstance(mention, dict) else mention) for file, _, _, mention in mentions
+    )
     return next(file for file, name in names if name == token)
 
 
-def _added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
-    """Return a token that a file names, with the flags of an earlier mention if this one has none."""
-    stated = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
-    if earlier is not None and len(stated) == 1:
+def _make_added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
+    """Return an added token with the flags in `flags` or, if it has none, the flags of an earlier mention."""
+    stored_flags = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
+    if earlier is not None and len(stored_flags) == 1:
         return replace(earlier, special=special or earlier.special)
-    special = special or bool(stated.get("special"))
-    return AddedToken(**{"normalized": not special, **stated, "special": special})
+    special = special or bool(stored_flags.get("special"))
+    return AddedToken(**{"normalized": not special, **stored_flags, "special": special})
 
 
-def _in_order_of_ids(
+def _sort_by_id(
     added: Mapping[str, AddedToken], new_ids: Mapping[str, tuple[int, Path]], ids: Mapping[str, int], size: int
 ) -> list[AddedToken]:
-    """Sort the tokens so that those missing from the vocabulary, of `size`, get the ids that the files state.
+    """Sort added tokens so that tokens missing from the vocabulary get their stored ids.
+
+    Args:
+        added: Content -> added token.
+        new_ids: Content -> stored id and the file that states it.
+        ids: Content -> id of the tokens in the vocabulary.
+        size: Number of tokens in the vocabulary, the first new id.
 
     Raises:
-        PresetError: If ids are left out.
+        PresetError: If the new ids are not consecutive.
     """
-    in_vocabulary = [content for content in added if content in ids]
+    in_vocabulary = [token for token in added if token in ids]
     with_id = sorted(new_ids.keys() - ids.keys(), key=new_ids.__getitem__)
-    without_id = [content for content in added if content not in {*in_vocabulary, *with_id}]
-    for expected, content in enumerate(with_id, size):
-        id, file = new_ids[content]
-        if id != expected:
-            raise PresetError(f"{file} adds the token {content!r} with the id {id}, but {expected} is the next one.")
-    return [added[content] for content in (*in_vocabulary, *with_id, *without_id)]
+    without_id = [token for token in added if token not in {*in_vocabulary, *with_id}]
+    for next_id, token in enumerate(with_id, size):
+        id, file = new_ids[token]
+        if id != next_id:
+            raise PresetError(f"{file} adds the token {token!r} with the id {id}, but {next_id} is the next one.")
+    return [added[token] for token in (*in_vocabulary, *with_id, *without_id)]
 
 
-def _named_tokens(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
-    """Yield every mention of a token: its file, its attribute ("" for none), its id if given, a string or an object.
+def _list_mentions(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tuple[Path, str, int | None, Any]]:
+    """Yield every mention of a token in the files; as in transformers, the last mention counts.
 
-    Of several mentions the last one counts, as in transformers.
+    Yields:
+        The path of the file, the attribute or "", the id or None, and the token as a string or an object of flags.
     """
     directory = files.directory
     for token in (pipeline or {}).get("added_tokens") or []:
@@ -185,7 +206,7 @@ def _named_tokens(files: JsonFiles, pipeline: JsonObject | None) -> Iterator[tup
             if key.endswith("_token") and isinstance(value, (str, dict)):
                 yield file, key, None, value
         for key in _MORE_TOKENS:
-            more = stored.get(key) or []
-            yield from ((file, key, None, token) for token in (more.values() if isinstance(more, dict) else more))
+            tokens = stored.get(key) or []
+            yield from ((file, key, None, token) for token in (tokens.values() if isinstance(tokens, dict) else tokens))
         for id, token in (stored.get("added_tokens_decoder") or {}).items():
             yield file, "", int(id), token

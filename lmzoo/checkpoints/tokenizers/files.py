@@ -1,4 +1,4 @@
-"""The tokenizer in a checkpoint's directory, whatever its format, read and written."""
+"""Reading and writing of the tokenizer in a checkpoint's directory, in any format."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ from lmzoo.registry.family import Family
 from lmzoo.text import CharacterTokenizer, Packing, SpecialTokens, Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE, WordLevelTokenizer
 
-# Tables of embeddings are padded to a multiple of some number, by fewer rows than this.
-_PADDING = 128
+# Embedding tables are padded to a multiple of some number, with fewer rows than this.
+_MAX_PADDING_ROWS = 128
 _ANY_CLASS = f"{ANY_CLASS[0]}Fast"
-_FAIRSEQ = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
+_FAIRSEQ_URL = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
 
 
 class _Stored(NamedTuple):
-    """A tokenizer that was read.
+    """A tokenizer read from a checkpoint.
 
     Attributes:
         tokenizer: The tokenizer.
-        file: The file of its vocabulary, for messages.
-        peer: Its class in transformers, or None if other libraries wrote the files.
-        pipeline: The content of tokenizer.json, if there is one of Hugging Face's.
+        file: Path of the vocabulary file, for messages.
+        peer: Class in transformers, or None for files of other libraries.
+        pipeline: Content of transformers' tokenizer.json, or None without the file.
     """
 
     tokenizer: Tokenizer
@@ -63,41 +63,47 @@ def read_tokenizer(
     max_characters: int = 50,
     special_tokens: SpecialTokens | None = None,
 ) -> Tokenizer:
-    """Read the tokenizer whose files are in a checkpoint's directory.
+    """Read the tokenizer in a checkpoint's directory.
 
-    The files decide which tokenizer it is: the class that they name, what tokenizer.json holds, or the names of the
-    vocabulary's files. The family's tokenizer is the default.
+    The files determine the tokenizer class: by its name, by the content of tokenizer.json, or by the names of the
+    vocabulary files. The default is the family's class.
 
-    If the files do not say whether to lower-case: with Hugging Face's files text is lower-cased, except for XLNet, as
-    in transformers. With others, "cased" or "uncased" in the name of the directory or the checkpoint decides; if
-    neither is there, text is lower-cased unless the vocabulary has capital letters.
+    If the files do not state whether to lowercase text, transformers' files imply lowercasing, except for XLNet. For
+    files of other libraries, "cased" or "uncased" in the name of the directory or the checkpoint decides; otherwise
+    text is lowercased if the vocabulary has no capital letters.
 
     Args:
-        directory: The checkpoint's directory.
-        cls: The family's tokenizer.
-        vocabulary_size: Rows of the model's table of token embeddings. There may be more rows than tokens, as in
-            transformers, except for ELMo. None to accept any number, and for an ELMo that reads characters.
-        max_characters: Characters of a word, for such an ELMo.
-        special_tokens: The family's special tokens, if they are not the special tokens of the class.
+        directory: Directory of the checkpoint.
+        cls: Tokenizer class of the family.
+        vocabulary_size: Number of rows in the model's token embeddings, or None to accept any number and for an ELMo
+            that reads characters. As in transformers, there may be more rows than tokens, except for ELMo.
+        max_characters: Maximum number of characters in a word, for an ELMo that reads characters.
+        special_tokens: Special tokens of the family that differ from the defaults of `cls`, by role.
 
     Raises:
-        PresetError: Naming the file and what is wrong: it is missing or damaged, a token is repeated, there are too
-            many tokens, special tokens are not ours, or a setting is not supported.
+        PresetError: If a file is missing or damaged, a token is repeated, there are too many tokens, or special tokens
+            or settings are not supported; the message names the file.
     """
-    own = _own_class(cls, special_tokens or {})
+    own = _find_own_class(cls, special_tokens or {})
     return _read_stored(JsonFiles(directory), own, vocabulary_size, max_characters).tokenizer
 
 
 def read_tokenizer_and_packing(
     files: JsonFiles, family: Family, vocabulary_size: int | None = None, max_characters: int = 50
 ) -> tuple[Tokenizer, Packing]:
-    """Read the tokenizer of a checkpoint of a family, see `read_tokenizer`, and how it packs texts.
+    """Read the tokenizer and the packing in a checkpoint's directory.
 
-    Decoders' tokenizers add nothing to a text in transformers. Here they add what the family's packing adds, unless
-    their files say otherwise.
+    In transformers, decoders' tokenizers add no special tokens to texts. In lmzoo, they use the family's packing if
+    their files state none.
+
+    Args:
+        files: JSON files of the checkpoint.
+        family: Family of the model.
+        vocabulary_size: Number of rows in the model's token embeddings, as for `read_tokenizer`.
+        max_characters: Maximum number of characters in a word, for an ELMo that reads characters.
 
     Raises:
-        PresetError: As for `read_tokenizer`; if the files pack texts in a way that is not supported.
+        PresetError: If a file is missing or damaged, or the tokenizer or the packing is not supported.
     """
     own = class_of_family(family)
     stored = _read_stored(files, own, vocabulary_size, max_characters)
@@ -110,20 +116,20 @@ def read_tokenizer_and_packing(
     return stored.tokenizer, packing
 
 
-def _own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
-    same = [known for known in tokenizer_classes().values() if known.tokenizer is cls]
-    return next((k for k in same if k.special_tokens == special), TokenizerClass("", cls, special))
+def _find_own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
+    peers = [peer for peer in tokenizer_classes().values() if peer.tokenizer is cls]
+    return next((peer for peer in peers if peer.special_tokens == special), TokenizerClass("", cls, special))
 
 
 def _read_stored(files: JsonFiles, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
-    words = issubclass(own.tokenizer, WordLevelTokenizer)
+    is_word_level = issubclass(own.tokenizer, WordLevelTokenizer)
     with add_file_to_errors(files.directory):
-        if words:
-            stored = _Stored(*_read_words(files.directory, own.tokenizer, vocabulary_size, max_characters))
+        if is_word_level:
+            stored = _Stored(*_read_word_tokenizer(files.directory, own.tokenizer, vocabulary_size, max_characters))
         else:
-            stored = _read(files, own)
+            stored = _read_subword_tokenizer(files, own)
     if vocabulary_size is not None:
-        _check_size(files, stored.tokenizer, vocabulary_size, stored.file, exact=words)
+        _check_size(files, stored.tokenizer, vocabulary_size, stored.file, exact=is_word_level)
     return stored
 
 
@@ -134,19 +140,19 @@ def write_tokenizer(
     peer_class: str | None = None,
     packing: Packing | None = None,
 ) -> None:
-    """Write a tokenizer's files into a checkpoint's directory, for transformers and for Google's code.
+    """Write a tokenizer's files for transformers and for Google's code into a checkpoint's directory.
 
-    They are vocab.txt, vocab.json and merges.txt, or a model of SentencePiece, each with tokenizer.json and
-    tokenizer_config.json; for ELMo they are vocab.txt alone, or nothing if it reads characters.
+    The files are vocab.txt, vocab.json and merges.txt, or a SentencePiece model, each with tokenizer.json and
+    tokenizer_config.json. For ELMo, only vocab.txt is written, or nothing if it reads characters.
 
     Args:
-        tokenizer: The tokenizer.
-        directory: Where to write.
-        sequence_length: The most tokens of a sequence.
-        peer_class: The class in transformers, by default that of the first family with such a tokenizer or, if there is
-            none, the one that does what tokenizer.json says.
-        packing: How texts are packed, if not as that class does. The class is then one that does what tokenizer.json
-            says.
+        tokenizer: Tokenizer to write.
+        directory: Directory to write to.
+        sequence_length: Maximum number of tokens in a sequence.
+        peer_class: Name of the class in transformers, by default the class of the first family with such a tokenizer
+            or, without such a family, a generic class that is defined by tokenizer.json.
+        packing: Packing to write, if it differs from the class's packing, or None. The class is then a generic one that
+            reads its packing from tokenizer.json.
 
     Example:
 
@@ -163,13 +169,13 @@ def write_tokenizer(
     """
     if isinstance(tokenizer, WordLevelTokenizer):
         tokenizer.save_assets(directory)
-        if (file := directory / VOCABULARY_FILE).is_file():  # there is none if words are split into characters
+        if (file := directory / VOCABULARY_FILE).is_file():  # a `CharacterTokenizer` writes none
             file.replace(directory / "vocab.txt")
         return
     format = format_of(type(tokenizer))
     format.write_vocabulary(tokenizer, directory)
     config = tokenizer.get_config()
-    tokens = {attribute: getattr(tokenizer, ours) for attribute, ours in format.tokens.items()}
+    tokens = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     settings = {
         "tokenizer_class": peer_class or next((peer.name for peer in classes_of_tokenizer(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
@@ -178,59 +184,76 @@ def write_tokenizer(
         **{key: values[0] for key, values in format.allowed.items() if values[0] is not None},
         **format.extra_settings,
     }
-    special = [token.content for token in tokenizer.added_tokens if token.special]
-    if more := [token for token in special if token not in tokens.values()]:
-        settings["additional_special_tokens"] = more
+    special_tokens = [token.content for token in tokenizer.added_tokens if token.special]
+    if additional_tokens := [token for token in special_tokens if token not in tokens.values()]:
+        settings["additional_special_tokens"] = additional_tokens
     pipeline = format.pipeline(tokenizer)
     if packing is not None and pipeline is not None:
         settings["tokenizer_class"] = _ANY_CLASS
+    else:
+        packing = _packing_to_state(tokenizer, settings["tokenizer_class"])
+    if packing is not None and pipeline is not None:
         pipeline.post_processor = format.processor(packing, tokenizer)
     write_json(directory, SETTINGS_FILE, settings)
     if pipeline is not None:
         pipeline.save(str(directory / PIPELINE_FILE))
 
 
-def _read_words(
+def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
+    """Return how the class `name` of transformers packs texts, or None if that is how its format writes it."""
+    peer = tokenizer_classes().get(name)
+    written = format_of(type(tokenizer)).packing(tokenizer)
+    if peer is None or written is None or not peer.can_be(tokenizer.special_tokens):
+        return None
+    same = dataclasses.replace(peer.packing, segments=written.segments) == written
+    return None if same else peer.packing
+
+
+def _read_word_tokenizer(
     directory: Path, cls: type[Tokenizer], vocabulary_size: int | None, max_characters: int
 ) -> tuple[Tokenizer, Path]:
-    """Read a tokenizer and return it with its file.
+    """Read the word-level tokenizer of an ELMo, and return it with the path of its file.
 
-    A model that reads words has a `vocabulary_size`; it is None if the model reads characters, or if it is unknown.
+    Args:
+        directory: Directory of the checkpoint.
+        cls: Tokenizer class of the family.
+        vocabulary_size: Number of words of the model, or None if it reads characters or the number is unknown.
+        max_characters: Maximum number of characters in a word, for a model that reads characters.
 
     Raises:
-        PresetError: Naming the file and what is wrong.
+        PresetError: If the vocabulary is missing or damaged; the message names the file.
     """
     if cls is CharacterTokenizer and vocabulary_size is None:
         return CharacterTokenizer(max_characters), directory
     files = sorted(directory.glob("vocab*.txt"))
     if len(files) != 1:
-        found = ", ".join(path.name for path in files) or "none"
+        names = ", ".join(path.name for path in files) or "none"
         raise MissingTokenizerError(
-            f"{directory} must hold one vocab*.txt for its tokens, found {found}. Pass `preprocessor=`."
+            f"{directory} must hold one vocab*.txt for its tokens, found {names}. Pass `preprocessor=`."
         )
     with add_file_to_errors(files[0]):
         return WordTokenizer(read_lines(file_in(directory, files[0].name))), files[0]
 
 
-def _read(files: JsonFiles, own: TokenizerClass) -> _Stored:
+def _read_subword_tokenizer(files: JsonFiles, own: TokenizerClass) -> _Stored:
     directory = files.directory
     pipeline = read_json(directory, PIPELINE_FILE) if has_file(directory, PIPELINE_FILE) else None
     if pipeline is None or "class_name" not in pipeline:
-        return _read_others(files, own, pipeline)
+        return _read_transformers_tokenizer(files, own, pipeline)
     tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
-    read = tokenizer
-    tokenizer = format_of(type(read)).of_keras_hub(read, lambda: _lowercase(files, file, read))
+    stored = tokenizer
+    tokenizer = format_of(type(stored)).of_keras_hub(stored, lambda: _guess_lowercase(files, file, stored))
     if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
         raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
     return _Stored(tokenizer, file)
 
 
-def _read_others(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
+def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
     peer = find_class(files, own, pipeline)
     format = format_of(peer.tokenizer)
     file, vocabulary = _find_vocabulary(files.directory, peer, own, pipeline)
     if own.tokenizer is peer.tokenizer and own.special_tokens != peer.special_tokens:
-        tokens = _lists(format, file, vocabulary)["tokens"]
+        tokens = _read_lists(format, file, vocabulary)["tokens"]
         if own.can_be(tokens) and not peer.can_be(tokens):
             peer = dataclasses.replace(peer, special_tokens=own.special_tokens)
     settings = {**peer.special_tokens, **read_settings(files, format, pipeline)}
@@ -239,7 +262,7 @@ def _read_others(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | N
     with add_file_to_errors(file):
         tokenizer = format.tokenizer(**vocabulary, **settings)
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
-            settings["lowercase"] = _lowercase(files, file, tokenizer)
+            settings["lowercase"] = _guess_lowercase(files, file, tokenizer)
             tokenizer = format.tokenizer(**vocabulary, **settings)
         if added := read_tokens(files, tokenizer, pipeline):
             tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
@@ -249,29 +272,35 @@ def _read_others(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | N
 def _find_vocabulary(
     directory: Path, peer: TokenizerClass, own: TokenizerClass, pipeline: JsonObject | None
 ) -> tuple[Path, Arguments]:
-    """Find the file of the vocabulary, and the constructor's arguments that hold it.
+    """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
+
+    As in transformers, tokenizer.json takes precedence over vocabulary files, except if they hold more information. A
+    difference between them gives a warning.
 
     Args:
-        directory: The checkpoint's.
-        peer: The class of the tokenizer.
-        own: The class of the tokenizers of the model's family, whose files messages name.
-        pipeline: The content of tokenizer.json, if there is one. Its vocabulary then takes precedence, as in
-            transformers, except over files that say more. If there are both, and they differ, a warning says so.
+        directory: Directory of the checkpoint.
+        peer: Class of the tokenizer in transformers.
+        own: Class of the family's tokenizers, for messages.
+        pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
-        PresetError: If there is none, or a file is damaged.
+        PresetError: If there is no vocabulary, or a file is damaged.
     """
     format = format_of(peer.tokenizer)
     files = format.find_files(directory)
     if not files and pipeline is None:
-        others = [format_of(other) for other in (format_of(own.tokenizer).alternative,) if other]
-        expected = [format, *(others if peer.tokenizer is own.tokenizer else [])]
-        raise MissingTokenizerError(_nothing(directory, [names for format in expected for names in format.files]))
+        alternatives = [
+            format_of(alternative) for alternative in (format_of(own.tokenizer).alternative,) if alternative
+        ]
+        expected = [format, *(alternatives if peer.tokenizer is own.tokenizer else [])]
+        raise MissingTokenizerError(
+            _describe_missing_files(directory, [names for format in expected for names in format.files])
+        )
     sources: list[tuple[Path, Arguments]] = []
     if pipeline is not None:
         file = directory / PIPELINE_FILE
-        blank: Any = format.tokenizer
-        special_tokens = blank(**peer.special_tokens).special_tokens
+        tokenizer_class: Any = format.tokenizer
+        special_tokens = tokenizer_class(**peer.special_tokens).special_tokens
         with add_file_to_errors(file):
             sources.append((file, format.vocabulary_of_pipeline(pipeline, special_tokens)))
     if files:
@@ -279,53 +308,63 @@ def _find_vocabulary(
             sources.append((files[0], format.vocabulary_of_files(files)))
     file, vocabulary = sources[-1 if format.file_counts else 0]
     if len(sources) == 2:
-        _compare(format, sources, file)
+        _warn_of_differences(format, sources, file)
     return file, vocabulary
 
 
-def _compare(format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], kept: Path) -> None:
-    """Warn if two files in a directory give different ids to the same text."""
-    (pipeline, one), (file, other) = ((path, _lists(format, path, vocabulary)) for path, vocabulary in sources)
-    for what, first in one.items():
-        pairs = enumerate(itertools.zip_longest(first, other[what]))
-        if differing := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
-            number, a, b = differing
+def _warn_of_differences(
+    format: TokenizerFormat[Any], sources: Sequence[tuple[Path, Arguments]], used_file: Path
+) -> None:
+    """Warn if two files in a directory hold different vocabularies.
+
+    Args:
+        format: Format of the tokenizer.
+        sources: Paths and vocabularies of the two files.
+        used_file: Path of the file that lmzoo reads.
+    """
+    (pipeline, first_lists), (file, second_lists) = (
+        (path, _read_lists(format, path, vocabulary)) for path, vocabulary in sources
+    )
+    for name, values in first_lists.items():
+        pairs = enumerate(itertools.zip_longest(values, second_lists[name]))
+        if difference := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
+            number, a, b = difference
             warnings.warn(
-                f"{pipeline} and {file.name} hold different {what}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
-                f"depend on the file that a library reads; lmzoo reads {kept.name}. Delete the one that was not used "
-                "in training.",
+                f"{pipeline} and {file.name} hold different {name}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
+                f"depend on the file that a library reads; lmzoo reads {used_file.name}. Delete the one that was not "
+                "used in training.",
                 stacklevel=2,
             )
             return
 
 
-def _lists(format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
+def _read_lists(format: TokenizerFormat[Any], file: Path, vocabulary: Arguments) -> dict[str, list[str]]:
     with add_file_to_errors(file):
         return format.lists(vocabulary)
 
 
-def _nothing(directory: Path, sets: list[tuple[str, ...]]) -> str:
-    parts = [name for names in sets for name in names if has_file(directory, name)]
-    known = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in sets)]))
-    there = f"; there is only {', '.join(parts)}" if parts else ""
-    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ} into it." if "dict.txt" in parts else ""
-    return f"{directory} holds no tokenizer files: expected {known}{there}. Pass `preprocessor=`.{advice}"
+def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -> str:
+    present = [name for names in file_sets for name in names if has_file(directory, name)]
+    expected = " or ".join(dict.fromkeys([PIPELINE_FILE, *(" and ".join(names) for names in file_sets)]))
+    remark = f"; there is only {', '.join(present)}" if present else ""
+    advice = f" Fetch encoder.json and vocab.bpe from {_FAIRSEQ_URL} into it." if "dict.txt" in present else ""
+    return f"{directory} holds no tokenizer files: expected {expected}{remark}. Pass `preprocessor=`.{advice}"
 
 
-def _lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
-    """Guess whether to lowercase, for files that do not say."""
+def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
+    """Guess whether to lowercase text for files that do not state it."""
     directory = files.directory
     capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
-    if "model_type" in files.read_if_present(CONFIG_FILE):  # Hugging Face's
-        assumed = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
-        if assumed and capital is not None:
+    if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
+        default = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
+        if default and capital is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
                 f"But {file.name} has tokens with capitals, such as {capital!r}. If text should keep its case, set it "
                 "to false there.",
                 stacklevel=2,
             )
-        return assumed
+        return default
     for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
         if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
             return match[1] is not None
@@ -343,5 +382,5 @@ def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, fi
     counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
     if size > vocabulary_size or (exact and size < vocabulary_size):
         raise PresetError(f"{counts}: they do not belong together.")
-    if size <= vocabulary_size - _PADDING:
+    if size <= vocabulary_size - _MAX_PADDING_ROWS:
         warnings.warn(f"{counts}. That works, as in transformers, but they may not belong together.", stacklevel=3)

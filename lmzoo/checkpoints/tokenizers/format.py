@@ -1,4 +1,4 @@
-"""The base class of formats of tokenizers in other libraries."""
+"""The base class of tokenizer file formats."""
 
 from __future__ import annotations
 
@@ -20,31 +20,30 @@ if TYPE_CHECKING:
     from tokenizers.processors import PostProcessor, TemplateProcessing
 
 T = TypeVar("T", bound=Tokenizer)
-PIPELINE_FILE = "tokenizer.json"  # a whole tokenizer, as Hugging Face's `tokenizers` writes it
+PIPELINE_FILE = "tokenizer.json"  # a complete tokenizer, written by Hugging Face's `tokenizers`
 KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_length", "special_tokens_in_strings")
 
 
 class TokenizerFormat(ABC, Generic[T]):
-    """The format of one of our tokenizers in the files of transformers, Google, fairseq and KerasHub.
+    """The format of one tokenizer class in the files of transformers, Google, fairseq and KerasHub.
 
-    `tokenizer.json` must do what ours does: whatever would give other ids is an error that names the part.
+    Parts of `tokenizer.json` that would give other ids than lmzoo's tokenizer are errors.
 
     Attributes:
-        tokenizer: Our class.
-        files: Sets of files that hold a vocabulary together; messages name the first file of a set.
-        written: Our files -> their names in other libraries.
-        file_counts: Whether the vocabulary's own file takes precedence over `tokenizer.json`.
-        alternative: Another class of tokenizers that the family's models may have.
+        tokenizer: Tokenizer class in lmzoo.
+        files: Alternative sets of files that together hold a vocabulary. Messages name the first file of a set.
+        written: File name in lmzoo's presets -> file name in other libraries.
+        file_counts: Whether the vocabulary files take precedence over `tokenizer.json`.
+        alternative: Another tokenizer class that models of the same family may have, or None.
         model_type: Type of the model in `tokenizer.json`.
-        tokens: Attribute of a tokenizer in transformers -> ours.
-        settings: Key of tokenizer_config.json -> our argument, and the value that transformers assumes for a missing
-            key.
-        allowed: Key of tokenizer_config.json -> the values that it may have; the first one is written.
-        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that do not
-            ask for anything else than what they do.
-        extra_settings: Other keys to write into tokenizer_config.json.
-        token_flags: Flags of special tokens that change ids.
-        keras_hub: The table of its configuration in KerasHub.
+        tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's.
+        settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
+        allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
+        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that agree
+            with what they do. Other values give a warning.
+        extra_settings: Additional keys to write into tokenizer_config.json, and their values.
+        token_flags: Flags of special tokens that affect ids.
+        keras_hub: Table of the tokenizer's configuration in KerasHub.
     """
 
     tokenizer: type[T]
@@ -66,88 +65,100 @@ class TokenizerFormat(ABC, Generic[T]):
     allowed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     without_effect: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     extra_settings: ClassVar[Mapping[str, object]] = {}
-    token_flags: ClassVar[tuple[str, ...]] = ("single_word", "normalized")  # most tokenizers ignore white space
+    token_flags: ClassVar[tuple[str, ...]] = (
+        "single_word",
+        "normalized",
+    )  # few tokenizers use "lstrip" and "rstrip"
     keras_hub: ClassVar[ConfigTable]
 
     def find_files(self, directory: Path) -> list[Path]:
-        """Return the first set of `files` that a directory holds, or an empty list if it holds none.
+        """Return the paths of the first set of `files` in a directory, or an empty list without a complete set.
 
         Raises:
-            PresetError: If a file is a link out of the directory.
+            PresetError: If a file is a link to a file outside the directory.
         """
         sets = (names for names in self.files if all(has_file(directory, name) for name in names))
         return [directory / name for name in next(sets, ())]
 
     @abstractmethod
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        """Read the constructor's arguments that hold the vocabulary from one of the sets of `files`."""
+        """Read the constructor arguments that hold the vocabulary from one set of `files`."""
 
     @abstractmethod
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Read these arguments from the content of `tokenizer.json`, for a tokenizer with these special tokens."""
+        """Read the constructor arguments that hold the vocabulary from the content of `tokenizer.json`."""
 
     def fits(self, pipeline: JsonObject) -> bool:
-        """Return whether `tokenizer.json`, whose model is of `model_type`, may hold such a tokenizer."""
+        """Return whether a `tokenizer.json` with the right `model_type` may hold a tokenizer of this class."""
         return True
 
     def fits_tokens(self, tokens: Sequence[str]) -> bool:
-        """Return whether these may be the tokens of such a tokenizer, as far as they show."""
+        """Return whether a vocabulary may be of a tokenizer of this class."""
         return True
 
     def write_vocabulary(self, tokenizer: T, directory: Path) -> None:
-        """Write the files of the vocabulary."""
+        """Write the vocabulary files of a tokenizer into a directory."""
         tokenizer.save_assets(directory)
-        for ours, theirs in self.written.items():
-            (directory / ours).replace(directory / theirs)
+        for own_name, stored_name in self.written.items():
+            (directory / own_name).replace(directory / stored_name)
 
     @abstractmethod
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        """Read the constructor's other arguments from the content of `tokenizer.json`.
+        """Read the constructor arguments other than the vocabulary from the content of `tokenizer.json`.
 
         Raises:
-            PresetError: Naming the part of the file that ours does not support.
+            PresetError: If a part of the file is not supported; the message names it.
         """
 
     @abstractmethod
     def pipeline(self, tokenizer: T) -> tokenizers.Tokenizer | None:
-        """Return the tokenizer to write into `tokenizer.json`, or None if no such file can hold it."""
+        """Return the tokenizer to write into `tokenizer.json`, or None if the file cannot express it."""
+
+    def packing(self, tokenizer: T) -> Packing | None:
+        """Return how `pipeline` packs texts, or None if all classes with such a tokenizer pack them in the same way."""
+        return None
 
     def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:
         """Return the step of `tokenizer.json` that packs texts in a way."""
         return template_of(packing, tokenizer)
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
-        """Describe what is unusual in a file that holds a vocabulary, and how it was read."""
+        """Describe the anomalies of a vocabulary file and how they are handled, for a warning."""
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """Return the lists that must be equal in two files of the same vocabulary, by their names in messages."""
+        """Return the lists in a vocabulary, "tokens" and maybe "merges", for comparison with another file."""
         lists = {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
         if "merges" in vocabulary:
             lists["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]
         return lists
 
     def symbols(self, tokenizer: T) -> set[str]:
-        """Return tokens other than the special ones that transformers keeps whole, and ours may split."""
+        """Return the non-special tokens that transformers never splits, but lmzoo's tokenizer may split."""
         return set()
 
     def with_flags(self, token: AddedToken, flags: JsonObject) -> AddedToken:
-        """Return a special token with the flags in a file that change ids."""
-        given: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
-        return replace(token, **given)
+        """Return a special token with the `token_flags` that a file states for it."""
+        stored_flags: Arguments = {name: bool(flags[name]) for name in self.token_flags if name in flags}
+        return replace(token, **stored_flags)
 
     def of_keras_hub(self, tokenizer: T, lowercase: Callable[[], bool]) -> Tokenizer:
-        """Complete a tokenizer from a preset of KerasHub's with settings that its configuration does not hold.
+        """Complete a tokenizer read from a KerasHub checkpoint with the settings that KerasHub does not store.
 
-        `lowercase` guesses whether to lower-case.
+        Args:
+            tokenizer: Tokenizer with KerasHub's settings.
+            lowercase: Function that guesses whether to lowercase text.
         """
         return tokenizer
 
     def to_keras_hub(self, tokenizer: T, name: str) -> tuple[Arguments, Tokenizer]:
-        """Return the configuration, and the tokenizer whose files to write, for KerasHub's class `name`.
+        """Convert a tokenizer for KerasHub's class `name`.
+
+        Returns:
+            The configuration in KerasHub, and the tokenizer whose files to write.
 
         Raises:
-            PresetError: If that class cannot do the same.
+            PresetError: If KerasHub's class cannot give the same ids.
         """
         for token in tokenizer.added_tokens:
             if token != special_token(token.content):
@@ -157,10 +168,16 @@ class TokenizerFormat(ABC, Generic[T]):
 
 
 def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[object, ...]]) -> None:
-    """Check the values of some keys. A missing key, other than the type, has the first of the expected values.
+    """Check the values of keys in a part of a tokenizer file.
+
+    Args:
+        file: Path of the file, for messages.
+        part: Prefix of the keys in messages, such as "normalizer.".
+        stored: Object that holds the keys; any other value counts as its "type".
+        expected: Key -> the supported values. The first one is the default, except for "type".
 
     Raises:
-        PresetError: Naming the first key with another value.
+        PresetError: If a key has another value; the message names the first such key.
     """
     stored = stored if isinstance(stored, dict) else {"type": stored}
     for key, allowed in expected.items():
@@ -171,13 +188,13 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
 
 
 def segmented_packing(tokenizer: Tokenizer) -> Packing:
-    """Return the packing of two segments with the start and end tokens of a tokenizer."""
+    """Return a packing with two segments and the start and end tokens of a tokenizer."""
     end = tokenizer.end_token or ""
     return Packing(tokenizer.start_token or "", end, (end,) if end else (), segments=True)
 
 
 def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
-    """Return the step of `tokenizers` that packs texts in a way."""
+    """Convert a packing to a post-processor of the `tokenizers` library."""
     from tokenizers import processors
 
     single, pair = ([f"{token}:{segment}" for token, segment in items] for items in packed_items(packing))
@@ -187,11 +204,11 @@ def template_of(packing: Packing, tokenizer: Tokenizer) -> TemplateProcessing:
 
 
 def packed_items(packing: Packing) -> tuple[list[tuple[str, int]], list[tuple[str, int]]]:
-    """Return the tokens in a sequence of one text, "$A", and of a pair, "$A" and "$B", each with its segment."""
-    second = int(packing.segments)
-    start = (packing.start, 0)
-    last = (packing.last, LAST_SEGMENT)
+    """Return the template of a packing for one text, "$A", and for a pair, "$A" and "$B", as (token, segment) pairs."""
+    second_segment = int(packing.segments)
+    start_item = (packing.start, 0)
+    last_item = (packing.last, LAST_SEGMENT)
     between = [(token, 0) for token in packing.between]
-    single = [start, ("$A", 0), (packing.end, 0), last]
-    pair = [start, ("$A", 0), *between, ("$B", second), (packing.end, second), last]
+    single = [start_item, ("$A", 0), (packing.end, 0), last_item]
+    pair = [start_item, ("$A", 0), *between, ("$B", second_segment), (packing.end, second_segment), last_item]
     return [item for item in single if item[0]], [item for item in pair if item[0]]

@@ -1,4 +1,4 @@
-"""The formats of our tokenizers in the files of other libraries: one per class."""
+"""The registry of tokenizer file formats, one for each tokenizer class."""
 
 from __future__ import annotations
 
@@ -8,7 +8,13 @@ from typing import Any
 from lmzoo.checkpoints.config_table import JsonObject
 from lmzoo.checkpoints.tokenizers.byte_pair import BytePairFormat, CharacterPairFormat, NormalizedBytePairFormat
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat
-from lmzoo.checkpoints.tokenizers.sentencepiece import MarianFormat, SentencePieceFormat, XlmRobertaFormat, XlnetFormat
+from lmzoo.checkpoints.tokenizers.sentencepiece import (
+    DebertaV3Format,
+    MarianFormat,
+    SentencePieceFormat,
+    XlmRobertaFormat,
+    XlnetFormat,
+)
 from lmzoo.checkpoints.tokenizers.wordpiece import WordPieceFormat
 from lmzoo.errors import PresetError
 from lmzoo.files.inside import has_file
@@ -23,16 +29,17 @@ _CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
     SentencePieceFormat,
     XlnetFormat,
     XlmRobertaFormat,
+    DebertaV3Format,
     MarianFormat,
 )
 _FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {cls.tokenizer: cls() for cls in _CLASSES}
 
 
 def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
-    """Return the format of a class of tokenizers.
+    """Return the file format of a tokenizer class.
 
     Raises:
-        PresetError: If there is none.
+        PresetError: If other libraries have no format for the class.
     """
     if cls not in _FORMATS:
         raise PresetError(f"No format of another library can hold a {cls.__name__}.")
@@ -40,7 +47,7 @@ def format_of(cls: type[Tokenizer]) -> TokenizerFormat[Any]:
 
 
 def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
-    """Return whether a directory holds the files of a tokenizer of a class, without reading its vocabulary."""
+    """Return whether a directory holds the files of a tokenizer class, without reading the vocabulary."""
     format = format_of(cls)
     if has_file(directory, PIPELINE_FILE):
         pipeline = read_json(directory, PIPELINE_FILE)
@@ -49,20 +56,29 @@ def holds_tokenizer(directory: Path, cls: type[Tokenizer]) -> bool:
 
 
 def format_in(pipeline: JsonObject, directory: Path, wanted: TokenizerFormat[Any]) -> TokenizerFormat[Any]:
-    """Return the format that the content of `tokenizer.json` asks for, the `wanted` one if it fits.
+    """Return the format for the model in `tokenizer.json`, which is `wanted` if several match.
+
+    Args:
+        pipeline: Content of `tokenizer.json`.
+        directory: Directory of the file, for messages.
+        wanted: Preferred format.
 
     Raises:
-        PresetError: If there is none.
+        PresetError: If the file is malformed or its model is not supported.
     """
     file = directory / PIPELINE_FILE
     model = pipeline.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("vocab"), (dict, list)):
         raise PresetError(f'{file} must hold an object "model" with a "vocab".')
-    guess = "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"  # for old files
-    name = model.get("type") or guess
-    if wanted.model_type == name:
+    default_type = (
+        "BPE" if "merges" in model else "Unigram" if "unk_id" in model else "WordPiece"
+    )  # old files state no type
+    model_type = model.get("type") or default_type
+    if wanted.model_type == model_type:
         return wanted
-    known = {format.model_type: format for format in reversed(_FORMATS.values())}  # of several, the first one
-    if name not in known:
-        raise PresetError(f"{file} holds a {name!r} model; supported are {', '.join(reversed(known))}.")
-    return known[name]
+    formats_by_type = {
+        format.model_type: format for format in reversed(_FORMATS.values())
+    }  # the first format of each type
+    if model_type not in formats_by_type:
+        raise PresetError(f"{file} holds a {model_type!r} model; supported are {', '.join(reversed(formats_by_type))}.")
+    return formats_by_type[model_type]

@@ -1,4 +1,4 @@
-"""Tokenizers of KerasHub's presets: its own kind of `tokenizer.json`, and the vocabulary in `assets/tokenizer/`."""
+"""Tokenizers of KerasHub: `tokenizer.json` in its own format, and the vocabulary in `assets/tokenizer/`."""
 
 from __future__ import annotations
 
@@ -17,29 +17,31 @@ from lmzoo.text.tokenizers.added_tokens import special_token
 
 
 def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: SpecialTokens) -> tuple[Tokenizer, Path]:
-    """Read a tokenizer and return it with the folder of its vocabulary.
+    """Read the tokenizer of a KerasHub checkpoint, and return it with the directory of its vocabulary.
 
-    `stored` is the content of tokenizer.json, and `special` are the family's special tokens, if they are not those of
-    its tokenizer's class.
+    Args:
+        directory: Directory of the checkpoint.
+        stored: Content of `tokenizer.json`.
+        special: Special tokens of the family that differ from the defaults of its tokenizer class.
 
     Raises:
-        PresetError: For an unknown class, settings that ours does not support, or a missing or damaged vocabulary.
+        PresetError: If the class or a setting is not supported, or the vocabulary is missing or damaged.
     """
     file = directory / TOKENIZER_FILE
     assets = directory / TOKENIZER_ASSETS_DIR
-    name = stored["class_name"]
+    class_name = stored["class_name"]
     config = stored.get("config")
     families = keras_hub_tokenizers()
-    if name not in families or not isinstance(config, dict):
-        raise PresetError(f"{file} holds a {name!r:.60} of KerasHub; supported are {', '.join(families)}.")
-    cls: Any = families[name].tokenizer
+    if class_name not in families or not isinstance(config, dict):
+        raise PresetError(f"{file} holds a {class_name!r:.60} of KerasHub; supported are {', '.join(families)}.")
+    cls: Any = families[class_name].tokenizer
     settings = format_of(cls).keras_hub.read(config, file)
-    stated = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
-    roles = {**special, **stated}
+    stored_roles = {role: token for role in cls.roles if (token := settings.pop(role, None)) is not None}
+    roles = {**special, **stored_roles}
     with add_file_to_errors(file):
         tokenizer = cls(**settings, **roles)
-        whole = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
-        added = [token for token in whole if token not in tokenizer.special_tokens]
+        unsplittable = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
+        added = [token for token in unsplittable if token not in tokenizer.special_tokens]
         if added and not cls.takes_added_tokens:
             raise PresetError(f"{file}: KerasHub never splits {added[0]!r}, but a {cls.__name__} would split it.")
         if added:
@@ -54,14 +56,19 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
 
 
 def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
-    """Write a tokenizer's files into a preset of KerasHub's, for its class `name`, such as "BertTokenizer".
+    """Write the settings and the vocabulary of a tokenizer into a KerasHub checkpoint.
 
-    The settings and the vocabulary are written. KerasHub's code differs in some things that are not settings, and so
-    gives other ids: it folds cases ("ß" becomes "ss", "…" three dots), measures a word's length in bytes, does not
-    include the space before `<mask>` in it, splits the special tokens in ALBERT's texts, and keeps tokens such as "9,".
+    KerasHub gives other ids for some texts, independent of the settings: it folds case ("ß" becomes "ss", "…" three
+    dots), measures the length of words in bytes, does not include the preceding space in `<mask>`, splits special
+    tokens in ALBERT's texts, and keeps tokens such as "9,".
+
+    Args:
+        tokenizer: Tokenizer to write.
+        directory: Directory of the checkpoint.
+        name: Tokenizer class in KerasHub, such as "BertTokenizer".
 
     Raises:
-        PresetError: If the class is for other tokenizers, or cannot read the vocabulary.
+        PresetError: If the KerasHub class does not match the tokenizer or cannot read its vocabulary.
     """
     cls = type(tokenizer)
     family = keras_hub_tokenizers().get(name)

@@ -1,4 +1,4 @@
-"""Packing of texts by the files of a tokenizer: special tokens around one text and a pair, and their segments."""
+"""Reading of the packing, special tokens and segments, from tokenizer files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.text.packing import LAST_SEGMENT
 
 
 class _Item(NamedTuple):
-    """A special token of a template, or one of its texts, "$A" and "$B", with its segment."""
+    """An element of a packing template: a special token or a text, "$A" or "$B", and its segment."""
 
     token: str
     segment: int
@@ -27,21 +27,21 @@ class _Item(NamedTuple):
 def read_packing(
     files: JsonFiles, peer: TokenizerClass, own: TokenizerClass, tokenizer: Tokenizer, pipeline: JsonObject | None
 ) -> Packing:
-    """Return how the tokenizer in a directory packs texts.
+    """Return the packing of the tokenizer in a directory.
 
-    As in transformers, most classes pack texts in their own way. Of the others, and where the files name no class and
-    the tokenizer is not the one of the model's family, `post_processor` of `tokenizer.json` decides or, without that
-    file, `add_bos_token` and `add_eos_token`.
+    As in transformers, most tokenizer classes have a fixed packing. For other classes, and for files that name no class
+    if the tokenizer is not of the family's class, `post_processor` in `tokenizer.json` determines the packing or,
+    without that file, `add_bos_token` and `add_eos_token`.
 
     Args:
-        files: The checkpoint's JSON files.
-        peer: The tokenizer's class, see `find_class`.
-        own: The class of the tokenizers of the model's family.
-        tokenizer: The tokenizer.
-        pipeline: The content of `tokenizer.json`, if there is one.
+        files: JSON files of the checkpoint.
+        peer: Class of the tokenizer in transformers, from `find_class`.
+        own: Class of the family's tokenizers in transformers.
+        tokenizer: Tokenizer read from the files.
+        pipeline: Content of `tokenizer.json`, or None without the file.
 
     Raises:
-        PresetError: If it packs texts in a way that ours cannot.
+        PresetError: If the packing is not supported.
     """
     file = files.directory / PIPELINE_FILE
     settings = files.read_if_present(SETTINGS_FILE)
@@ -49,16 +49,16 @@ def read_packing(
     packs = peer.packs and (name == peer.name or (name is None and peer is own))
     packing = peer.packing
     if pipeline is None:
-        added = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
-        if any(added) and not packs:
-            packing = _of_flags(tokenizer, *added)
+        flags = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
+        if any(flags) and not packs:
+            packing = _packing_of_flags(tokenizer, *flags)
     else:
-        stated = _of_processor(pipeline.get("post_processor"), tokenizer, file)
+        stored = _packing_of_processor(pipeline.get("post_processor"), tokenizer, file)
         if not packs:
-            packing = stated or NO_PACKING
-        elif stated is not None and dataclasses.replace(stated, segments=packing.segments) != packing:
+            packing = stored or NO_PACKING
+        elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
             warnings.warn(
-                f"{file}: `post_processor` packs texts as {_describe(stated)}, but a {peer.name} of transformers as "
+                f"{file}: `post_processor` packs texts as {_describe(stored)}, but a {peer.name} of transformers as "
                 f"{_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
@@ -68,20 +68,20 @@ def read_packing(
     return packing
 
 
-def _of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
-    """Return the packing that `add_bos_token` and `add_eos_token` ask for."""
-    first = (tokenizer.start_token or "") if start else ""
-    last = (tokenizer.end_token or "") if end else ""
-    return Packing(first, last, tuple(filter(None, (last, first))), segments=start or end)
+def _packing_of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
+    """Return the packing for `add_bos_token`, as `start`, and `add_eos_token`, as `end`."""
+    start_token = (tokenizer.start_token or "") if start else ""
+    end_token = (tokenizer.end_token or "") if end else ""
+    return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
 
 
-def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
-    """Return the packing of the value of `post_processor`, or None if it adds nothing and has no segments."""
+def _packing_of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
+    """Return the packing of a `post_processor`, or None if it has no special tokens and segments."""
     if processor is None:
         return None
     kind = processor.get("type")
     if kind == "Sequence":
-        packings = [_of_processor(part, tokenizer, file) for part in processor["processors"]]
+        packings = [_packing_of_processor(part, tokenizer, file) for part in processor["processors"]]
         return next((packing for packing in packings if packing is not None), None)
     if kind == "ByteLevel":  # it only trims offsets
         return None
@@ -97,8 +97,8 @@ def _of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing |
     for token in processor["special_tokens"].values():
         for content, id in zip(token["tokens"], token["ids"], strict=True):
             _check_id(tokenizer, content, id, file)
-    single, pair = (_items(processor, key) for key in ("single", "pair"))
-    packing = _of_template(single, pair)
+    single, pair = (_read_items(processor, key) for key in ("single", "pair"))
+    packing = _packing_of_template(single, pair)
     if packing is None:
         single_text, pair_text = (" ".join(item.token for item in items) for items in (single, pair))
         raise PresetError(
@@ -115,7 +115,7 @@ def _check_id(tokenizer: Tokenizer, token: str, id: int, file: Path) -> None:
         )
 
 
-def _items(processor: JsonObject, key: str) -> list[_Item]:
+def _read_items(processor: JsonObject, key: str) -> list[_Item]:
     items = []
     for item in processor[key]:
         if "Sequence" in item:
@@ -126,22 +126,23 @@ def _items(processor: JsonObject, key: str) -> list[_Item]:
     return items
 
 
-def _of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
-    """Return the packing that gives the same sequences as a template, or None if there is none."""
+def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
+    """Return the packing equivalent to a template, or None if no packing is."""
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
-    first, second = tokens.index("$A"), tokens.index("$B")
+    first_text = tokens.index("$A")
+    second_text = tokens.index("$B")
     end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
     packing = Packing(
-        "".join(tokens[:first]),
-        "".join(tokens[second + 1 : end]),
-        tuple(tokens[first + 1 : second]),
-        segments=pair[second].segment != 0,
+        "".join(tokens[:first_text]),
+        "".join(tokens[second_text + 1 : end]),
+        tuple(tokens[first_text + 1 : second_text]),
+        segments=pair[second_text].segment != 0,
         last="".join(tokens[end:]),
     )
-    of_one, of_pair = packed_items(packing)
-    fits = of_pair == pair and [token for token, _ in of_one] == [item.token for item in single]
+    single_items, pair_items = packed_items(packing)
+    fits = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
     return packing if fits else None
 
 

@@ -1,4 +1,4 @@
-"""SentencePiece in the files of other libraries."""
+"""File formats of SentencePiece tokenizers."""
 
 from __future__ import annotations
 
@@ -17,10 +17,11 @@ from lmzoo.checkpoints.tokenizers.format import (
     segmented_packing,
     template_of,
 )
-from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, with_clean_up
+from lmzoo.checkpoints.tokenizers.sentencepiece_rules import clean_up_in, composing_rules, with_clean_up
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import read_json
 from lmzoo.text import (
+    DebertaV3Tokenizer,
     MarianTokenizer,
     Packing,
     SentencePieceTokenizer,
@@ -29,6 +30,7 @@ from lmzoo.text import (
     XlmRobertaTokenizer,
     XlnetTokenizer,
 )
+from lmzoo.text.tokenizers.deberta_sentencepiece import with_mask, without_mask
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
@@ -39,15 +41,21 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers import normalizers
 
-_ENDS_OF_TEXTS = ("bos_token", "eos_token")  # which XLNet has, but does not use
-_NORMAL, _UNKNOWN, _CONTROL, _USER_DEFINED = 1, 2, 3, 4  # SentencePiece's types of tokens
+_ENDS_OF_TEXTS = ("bos_token", "eos_token")  # in XLNet's vocabulary, but unused
+# Patterns of whitespace that becomes one space.
+_SQUEEZED = ({"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
+# Token types in SentencePiece models.
+_NORMAL = 1
+_UNKNOWN = 2
+_CONTROL = 3
+_USER_DEFINED = 4
 
 
 class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
-    """A file of SentencePiece's own."""
+    """The common part of formats with one SentencePiece model file."""
 
     model_type = "Unigram"
-    replaces_quotes: ClassVar[bool] = True  # whether texts are cleaned up before, as for ALBERT
+    replaces_quotes: ClassVar[bool] = True  # whether ALBERT's clean-up precedes the model
     special_type: ClassVar[int] = _CONTROL  # the type of special tokens in SentencePiece's model
     allowed: ClassVar = {"add_prefix_space": (True,), "sp_model_kwargs": (None, {})}
     keras_hub = ConfigTable(
@@ -58,17 +66,18 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         return {"model": files[0].read_bytes()}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """See `TokenizerFormat`.
+        """Build a SentencePiece model from the content of `tokenizer.json`.
 
-        `tokenizer.json` does not hold the types of tokens, but those that matter can be inferred: a token that is also
-        among the added ones, with score 0, was defined by the user, and every other token is a normal one.
+        `tokenizer.json` lacks the types of tokens, so they are inferred: an added token with score 0 is user-defined,
+        and other tokens are normal, except for special tokens and the unknown token.
         """
-        added = {token.get("id") for token in pipeline.get("added_tokens") or []}
-        model, proto = pipeline["model"], model_proto()()
+        added_ids = {token.get("id") for token in pipeline.get("added_tokens") or []}
+        model = pipeline["model"]
+        proto = model_proto()()
         try:
             for id, (piece, score) in enumerate(model["vocab"]):
-                symbol = id in added and score == 0
-                kind = self.special_type if piece in special_tokens else _USER_DEFINED if symbol else _NORMAL
+                is_symbol = id in added_ids and score == 0
+                kind = self.special_type if piece in special_tokens else _USER_DEFINED if is_symbol else _NORMAL
                 proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else kind)
             proto.trainer_spec.unk_id = model["unk_id"]
             charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
@@ -86,8 +95,8 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
 
     def _check_splitting(self, pipeline: JsonObject, file: Path) -> None:
         splitter = pipeline.get("pre_tokenizer") or {}
-        *before, metaspace = splitter.get("pretokenizers") or [splitter]
-        if [step.get("type") for step in before] not in ([], ["WhitespaceSplit"]):
+        *earlier_steps, metaspace = splitter.get("pretokenizers") or [splitter]
+        if [step.get("type") for step in earlier_steps] not in ([], ["WhitespaceSplit"]):
             raise PresetError(
                 f"{file}: the `pre_tokenizer` must be WhitespaceSplit and Metaspace, got {splitter!r:.200}."
             )
@@ -95,13 +104,16 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
             "type": ("Metaspace",),
             "replacement": (SPACE,),
             "prepend_scheme": ("always",),
-            "add_prefix_space": (True,),  # the old name of the same setting
+            "add_prefix_space": (True,),  # older name of `prepend_scheme`
         }
         require(file, "pre_tokenizer.", metaspace, spaces)
         require(file, "model.", pipeline["model"], {"byte_fallback": (False,)})
 
     def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
-        """See `TokenizerFormat`. It may choose another segmentation of the same score, and keeps "9," whole."""
+        """Return the tokenizer to write into `tokenizer.json`.
+
+        It keeps "9," whole, and may choose another segmentation with the same score.
+        """
         import tokenizers
         from tokenizers import decoders, models, normalizers, pre_tokenizers
 
@@ -123,10 +135,10 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
 
     @abstractmethod
     def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
-        """Return how transformers packs texts of such a tokenizer."""
+        """Return the packing of a tokenizer in transformers."""
 
     def clean_up(self, tokenizer: SentencePieceTokenizer) -> list[normalizers.Normalizer]:
-        """Return the steps that clean texts before the model's own."""
+        """Return the normalization steps that precede the SentencePiece model's own."""
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
@@ -138,7 +150,7 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
 
 
 class SentencePieceFormat(_ModelFormat):
-    """A file of SentencePiece's own, which says more than `tokenizer.json`."""
+    """The format of `SentencePieceTokenizer`: a model file, which holds more information than `tokenizer.json`."""
 
     tokenizer = SentencePieceTokenizer
     files: ClassVar[tuple[tuple[str, ...], ...]] = (("spiece.model",), ("30k-clean.model",))
@@ -147,20 +159,21 @@ class SentencePieceFormat(_ModelFormat):
     alternative: ClassVar[type[Tokenizer] | None] = WordPieceTokenizer  # in ALBERT's Chinese models
     settings: ClassVar = {"do_lower_case": ("lowercase", True), "keep_accents": ("keep_accents", False)}
     allowed: ClassVar = {"remove_space": (True,), **_ModelFormat.allowed}
-    # By default, transformers 5 omits the segments.
+    # Without this key, transformers 5 omits the segments.
     extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         steps = _steps(pipeline)
         types = [step.get("type") for step in steps]
-        lowercase, keep_accents = "Lowercase" in types, "StripAccents" not in types
+        lowercase = "Lowercase" in types
+        keep_accents = "StripAccents" not in types
         expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
         quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
-        known = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
-        # Then comes SentencePiece's own clean-up, and in some files a step that merges spaces.
+        is_valid = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
+        # SentencePiece's own normalization follows, and in some files a step that merges spaces.
         for step in steps[len(expected) :]:
-            known &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
-        if not known:
+            is_valid &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
+        if not is_valid:
             raise PresetError(f"{file}: the `normalizer` must have ALBERT's steps, got {', '.join(map(str, types))}.")
         self._check_splitting(pipeline, file)
         return {"lowercase": lowercase, "keep_accents": keep_accents}
@@ -176,7 +189,7 @@ class SentencePieceFormat(_ModelFormat):
         return segmented_packing(tokenizer)
 
     def of_keras_hub(self, tokenizer: SentencePieceTokenizer, lowercase: Callable[[], bool]) -> Tokenizer:
-        clean_up = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub has no settings for it
+        clean_up = clean_up_in(tokenizer.model) or {"lowercase": lowercase()}  # KerasHub does not store these settings
         return SentencePieceTokenizer(tokenizer.model, **{**tokenizer.get_config(), **clean_up})
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
@@ -187,7 +200,7 @@ class SentencePieceFormat(_ModelFormat):
 
 
 class XlnetFormat(SentencePieceFormat):
-    """The same with XLNet's special tokens, which are at the end of sequences, and without lower-casing by default."""
+    """The format of `XlnetTokenizer`: ALBERT's, but with special tokens at the end and no lowercasing by default."""
 
     tokenizer = XlnetTokenizer
     alternative = None
@@ -202,7 +215,7 @@ class XlnetFormat(SentencePieceFormat):
 
 
 class XlmRobertaFormat(_ModelFormat):
-    """The same without a clean-up before the model's own, and with three special tokens in the file."""
+    """The format of `XlmRobertaTokenizer`: a model file with three special tokens and without ALBERT's clean-up."""
 
     tokenizer = XlmRobertaTokenizer
     files = (("sentencepiece.bpe.model",),)
@@ -215,7 +228,7 @@ class XlmRobertaFormat(_ModelFormat):
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         for step in _steps(pipeline):
-            # Those behind the model's own change nothing: white space is squeezed.
+            # Other steps have no effect: the model already merges spaces.
             squeezes = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
             squeezes &= step.get("content") in (" ", SPACE)
             if not (squeezes or step.get("type") in ("Precompiled", "Strip", None)):
@@ -228,13 +241,60 @@ class XlmRobertaFormat(_ModelFormat):
         return Packing(str(tokenizer.start_token), end, (end, end), segments=False)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
-        """Write the published form of the model; one with other ids than fairseq's is in `tokenizer.json` alone."""
+        """Write the model in its published form if it has fairseq's ids; otherwise only `tokenizer.json` holds it."""
         if (model := without_fairseq_ids(tokenizer.model)) is not None:
             (directory / self.files[0][0]).write_bytes(model)
 
 
+class DebertaV3Format(_ModelFormat):
+    """The same without a clean-up before the model's own, and with `[MASK]` after the tokens in the file."""
+
+    tokenizer = DebertaV3Tokenizer
+    files = (("spm.model",),)
+    written: ClassVar = {"vocabulary.spm": "spm.model"}
+    file_counts = True
+    replaces_quotes = False
+    allowed: ClassVar = {
+        "do_lower_case": (False,),
+        "split_by_punct": (False,),
+        "vocab_type": ("spm",),
+        **_ModelFormat.allowed,
+    }
+    # By default, transformers 5 omits the segments.
+    extra_settings: ClassVar = {"model_input_names": ["input_ids", "token_type_ids", "attention_mask"]}
+
+    def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
+        return {"model": with_mask(files[0].read_bytes())}
+
+    def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
+        """See `TokenizerFormat`. Version 5 of transformers writes NFC in place of the model's own rules."""
+        proto = read_model(super().vocabulary_of_pipeline(pipeline, special_tokens)["model"])
+        if any(step.get("type") == "NFC" for step in _steps(pipeline)):
+            proto.normalizer_spec.precompiled_charsmap = composing_rules()
+        return {"model": with_mask(proto.SerializeToString(deterministic=True))}
+
+    def fits(self, pipeline: JsonObject) -> bool:
+        return not any(step.get("pattern") == {"String": QUOTES[0]} for step in _steps(pipeline)[:1])
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        for step in _steps(pipeline):
+            pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
+            known = step.get("type") in ("NFC", "Precompiled", "Strip", None)
+            # White space is squeezed in any case.
+            if not (known or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
+                raise PresetError(f"{file}: the `normalizer` must be Precompiled or NFC, got {step!r:.200}.")
+        self._check_splitting(pipeline, file)
+        return {}
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        return segmented_packing(tokenizer)
+
+    def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
+        (directory / self.files[0][0]).write_bytes(without_mask(tokenizer.model))
+
+
 class MarianFormat(TokenizerFormat[MarianTokenizer]):
-    """Two models of SentencePiece, and a vocabulary for both; transformers has no `tokenizer.json` for it."""
+    """The format of `MarianTokenizer`: two SentencePiece models and a joint vocabulary, without `tokenizer.json`."""
 
     tokenizer = MarianTokenizer
     files = ((SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE),)
@@ -260,7 +320,7 @@ class MarianFormat(TokenizerFormat[MarianTokenizer]):
         return {}
 
     def pipeline(self, tokenizer: MarianTokenizer) -> Any:
-        """Return None: there is nothing to write."""
+        """Return None, since `tokenizer.json` cannot express this tokenizer."""
         return None
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:

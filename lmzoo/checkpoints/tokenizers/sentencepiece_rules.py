@@ -1,28 +1,30 @@
-"""ALBERT's clean-up of texts as rules in the SentencePiece model, for libraries that run nothing before the model."""
+"""ALBERT's text clean-up, and Unicode's composition, as rules of a SentencePiece model."""
 
 from __future__ import annotations
 
+import functools
 import re
+import unicodedata
 from collections import defaultdict
 from typing import Any
 
 from lmzoo.errors import PresetError
 from lmzoo.text import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece import read_model
-from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, CharacterMap, character_map, every_character
 
-# The name of the rules in the model. It tells the settings, which would be hard to infer from the rules.
+# Name of the rules in the model. It holds the settings, which are hard to infer from the rules.
 _NAME = "lmzoo lowercase={lowercase} keep_accents={keep_accents}"
-_KNOWN_NAME = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
+_NAME_PATTERN = re.compile(_NAME.format(lowercase="(True|False)", keep_accents="(True|False)"))
 
 
 def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
-    """Return the tokenizer with a model that cleans texts itself, by rules that do both clean-ups in one step.
+    """Return a tokenizer whose SentencePiece model includes the text clean-up in its normalization rules.
 
-    No rule can join letters of Hangul once an accent between them is removed: they stay separate.
+    Hangul letters that are adjacent only after an accent is removed stay separate, since no rule can join them.
 
     Raises:
-        PresetError: if there are no such rules.
+        PresetError: If SentencePiece cannot combine the clean-up with the model's own rules.
 
     Example:
 
@@ -37,44 +39,78 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
     if clean_up_in(tokenizer.model) == settings:
         return tokenizer
     proto = read_model(tokenizer.model)
-    spec, characters = proto.normalizer_spec, character_map(**settings)
-    own = _normalizer(normalizer_spec=spec)
-    sources = [source for source, _ in own.decompile()] if spec.precompiled_charsmap else []
-    sources += _uncleaned(sources, characters)
+    spec = proto.normalizer_spec
+    characters = character_map(**settings)
+    normalizer = _make_normalizer(normalizer_spec=spec)
+    sources = [source for source, _ in normalizer.decompile()] if spec.precompiled_charsmap else []
+    sources += _find_uncleaned(sources, characters)
     sources = list(dict.fromkeys([*sources, *map(chr, characters.changes()), *QUOTES]))
-    results = own.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
+    results = normalizer.normalize(['"' if source in QUOTES else source.translate(characters) for source in sources])
     rules = [(source, result) for source, result in zip(sources, results, strict=True) if source != result]
-    both = _normalizer(norm_map=rules)
-    if both.normalize(sources) != results:
+    combined = _make_normalizer(norm_map=rules)
+    if combined.normalize(sources) != results:
         raise PresetError(f"SentencePiece cannot add rules for {settings} to those of the model, {spec.name!r}.")
-    spec.precompiled_charsmap = type(spec).FromString(both.serialized_normalizer_spec()).precompiled_charsmap
+    spec.precompiled_charsmap = type(spec).FromString(combined.serialized_normalizer_spec()).precompiled_charsmap
     spec.remove_extra_whitespaces = True
     spec.name = _NAME.format(**settings)
     return SentencePieceTokenizer(proto.SerializeToString(deterministic=True), **tokenizer.get_config())
 
 
-def _uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
-    """Return strings to which one of the model's rules, which replace `sources`, applies only after the clean-up.
+def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
+    """Return the strings that only the clean-up turns into a source of the model's rules.
 
-    Their first character, such as a capital with an accent or a syllable, becomes the beginning of a rule's source.
+    The clean-up maps their first character, such as an accented capital or a syllable, to the beginning of a source.
+
+    Args:
+        sources: Strings that the model's rules replace.
+        characters: Character map of the clean-up.
     """
-    before = defaultdict(list)
+    originals = defaultdict(list)
     for code, cleaned in characters.changes().items():
-        before[cleaned].append(chr(code))
+        originals[cleaned].append(chr(code))
     return [
         character + source[end:]
         for source in sources
         for end in range(1, len(source))
-        if source[:end] in before and source[end:].translate(characters)
-        for character in before[source[:end]]
+        if source[:end] in originals and source[end:].translate(characters)
+        for character in originals[source[:end]]
     ]
 
 
-def _normalizer(**source: Any) -> Any:
-    """Return SentencePiece's normalizer with its rules alone: spaces are left as they are."""
+@functools.lru_cache(maxsize=1)
+def composing_rules() -> bytes:
+    """Return the rules that compose characters, Unicode's NFC, as the `precompiled_charsmap` of a model. Takes seconds.
+
+    They compose a letter and its marks, also if some of these are composed already. They do not sort marks that are in
+    another order than Unicode's.
+
+    Example:
+
+    ```python
+    from lmzoo.checkpoints.tokenizers.sentencepiece_rules import composing_rules
+    from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules
+
+    PrecompiledRules(composing_rules()).clean("cafe\u0301")  # 'café'
+    ```
+    """
+    rules: dict[str, str] = {}
+    for character in every_character():
+        composed = unicodedata.normalize("NFC", character)
+        if composed != character:
+            rules[character] = composed
+            continue
+        marks = unicodedata.normalize("NFD", character)
+        for end in range(1, len(marks)):
+            rules[unicodedata.normalize("NFC", marks[:end]) + marks[end:]] = character
+    spec = _make_normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
+    return bytes(type(read_model(b"").normalizer_spec).FromString(spec).precompiled_charsmap)
+
+
+def _make_normalizer(**source: Any) -> Any:
+    """Return a SentencePiece normalizer that applies its rules and leaves spaces unchanged."""
     import sentencepiece
 
-    sentencepiece.set_min_log_level(1)  # it would log the number of rules
+    sentencepiece.set_min_log_level(1)  # suppress a log line about the number of rules
     try:
         return sentencepiece.SentencePieceNormalizer(
             **source, add_dummy_prefix=False, escape_whitespaces=False, remove_extra_whitespaces=False
@@ -84,6 +120,6 @@ def _normalizer(**source: Any) -> Any:
 
 
 def clean_up_in(model: bytes) -> dict[str, bool] | None:
-    """Return the settings of the clean-up that `with_clean_up` put into a model's rules; None if it did not."""
-    match = _KNOWN_NAME.fullmatch(read_model(model).normalizer_spec.name)
+    """Return the clean-up settings in a model's rules from `with_clean_up`, or None if it has no such rules."""
+    match = _NAME_PATTERN.fullmatch(read_model(model).normalizer_spec.name)
     return {"lowercase": match[1] == "True", "keep_accents": match[2] == "True"} if match else None

@@ -1,4 +1,4 @@
-"""Files of vocabularies: their lines, and errors that name them."""
+"""Helpers that read vocabulary files and name them in errors."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from lmzoo.text.tokenizers.token_lists import read_utf8
 
 def read_lines(file: Path) -> list[str]:
     """Return the lines of a UTF-8 file."""
-    # Split at "\n" only: tokens may hold other characters at which splitlines() would split.
+    # Not `splitlines`, which also splits at characters that tokens may contain.
     return [line.rstrip("\r") for line in read_utf8(file).removesuffix("\n").split("\n")]
 
 
 @contextmanager
 def add_file_to_errors(file: Path) -> Iterator[None]:
-    """Turn errors of the block into errors that name the file.
+    """Convert errors raised in the block into `PresetError` with the path of a file.
 
     Raises:
-        PresetError: In place of other errors.
+        PresetError: If the block fails.
     """
     try:
         yield
     except PresetError:
         raise
     except (OSError, ValueError) as error:
-        named = isinstance(error, ValueError) and str(file) in str(error)
-        raise PresetError(str(error) if named else f"{file}: {error}") from error
+        names_file = isinstance(error, ValueError) and str(file) in str(error)
+        raise PresetError(str(error) if names_file else f"{file}: {error}") from error
     except (AttributeError, KeyError, TypeError) as error:  # an object where there should be a list, and the like
         raise PresetError(f"{file} is malformed ({type(error).__name__}: {error}).") from error
     except DecodeError as error:

@@ -1,4 +1,4 @@
-"""WordPiece in the files of other libraries."""
+"""The file format of WordPiece tokenizers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.checkpoints.tokenizers.format import (
 )
 from lmzoo.checkpoints.tokenizers.vocabulary_files import read_lines
 from lmzoo.errors import PresetError
-from lmzoo.text import Tokenizer, WordPieceTokenizer
+from lmzoo.text import Packing, Tokenizer, WordPieceTokenizer
 from lmzoo.text.tokenizers.token_lists import in_order, tokens_of_entries
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
-    """A file with one token per line."""
+    """The format of `WordPieceTokenizer`: a text file with one token per line."""
 
     tokenizer = WordPieceTokenizer
     files = (("vocab.txt",), ("vocab_chinese.txt",))
@@ -55,34 +55,34 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
     )
 
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
-        tokens = _tokens_of(files[0])
-        last = {token: id for id, token in enumerate(tokens)}
-        # A blank line has an id, and of equal tokens the last one counts, as in transformers.
-        return self._arguments([token if last[token] == id else "" for id, token in enumerate(tokens)])
+        tokens = _read_tokens(files[0])
+        last_ids = {token: id for id, token in enumerate(tokens)}
+        # As in transformers, blank lines take up an id, and the last of several equal tokens counts.
+        return self._arguments([token if last_ids[token] == id else "" for id, token in enumerate(tokens)])
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
         tokens = in_order(pipeline["model"]["vocab"])
         return self._arguments(tokens_of_entries(tokens))
 
     def _arguments(self, tokens: list[str]) -> Arguments:
-        # A file without a word is truncated.
+        # A file with only special tokens is truncated, which the constructor reports.
         lacks_mask = WordPieceTokenizer.mask_token not in tokens and {*tokens} - {*WordPieceTokenizer.special_tokens}
         return {"vocabulary": tokens, **({"mask_token": None} if lacks_mask else {})}
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
-        found = []
+        anomalies = []
         if file.name != PIPELINE_FILE:
             if file.read_bytes().startswith(codecs.BOM_UTF8):
-                found.append("its byte order mark is left out")
-            tokens = _tokens_of(file)
-            last = {token: id for id, token in enumerate(tokens)}
-            if "" in last:
-                found.append(f"line {tokens.index('') + 1} is blank, and its id has no token")
-            if repeated := next((token for id, token in enumerate(tokens) if token and last[token] != id), None):
-                found.append(f"{repeated!r} is there twice, and the last line counts")
+                anomalies.append("its byte order mark is left out")
+            tokens = _read_tokens(file)
+            last_ids = {token: id for id, token in enumerate(tokens)}
+            if "" in last_ids:
+                anomalies.append(f"line {tokens.index('') + 1} is blank, and its id has no token")
+            if repeated := next((token for id, token in enumerate(tokens) if token and last_ids[token] != id), None):
+                anomalies.append(f"{repeated!r} is there twice, and the last line counts")
         if "mask_token" in vocabulary:
-            found.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
-        return found
+            anomalies.append(f"it lacks {WordPieceTokenizer.mask_token}, without which no task can mask or fill masks")
+        return anomalies
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         normalizer = pipeline.get("normalizer") or {}
@@ -105,25 +105,30 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         from tokenizers import decoders
 
         backend = tokenizers.Tokenizer.from_str(tokenizer.backend.to_str())
-        backend.post_processor = template_of(segmented_packing(tokenizer), tokenizer)
+        backend.post_processor = template_of(self.packing(tokenizer), tokenizer)
         backend.decoder = decoders.WordPiece(tokenizer.continuation_prefix)
         return backend
 
+    def packing(self, tokenizer: WordPieceTokenizer) -> Packing:
+        return segmented_packing(tokenizer)
+
     def to_keras_hub(self, tokenizer: WordPieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
         config, _ = super().to_keras_hub(tokenizer, name)
-        # KerasHub knows the other special tokens, and keeps them whole only if told to.
+        # KerasHub's class adds the other special tokens; `special_tokens_in_strings` keeps all of them whole in texts.
         config["special_tokens"] = [tokenizer.unk_token, *(token.content for token in tokenizer.added_tokens)]
         if config["strip_accents"] is None:
             config["strip_accents"] = config["lowercase"]
-        if strange := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
-            raise PresetError(f"KerasHub's {name} cannot read the token {strange!r}: it strips trailing white space.")
+        if unreadable := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
+            raise PresetError(
+                f"KerasHub's {name} cannot read the token {unreadable!r}: it strips trailing white space."
+            )
         if "" in tokenizer.vocabulary or tokenizer.mask_token is None:
             raise PresetError(f"KerasHub's {name} needs a token for each id, and {WordPieceTokenizer.mask_token}.")
         return config, WordPieceTokenizer(tokenizer.vocabulary, **tokenizer.get_config())
 
 
-def _tokens_of(file: Path) -> list[str]:
-    """Return the tokens in the lines of a file, "" for a blank line, without those at its end that an editor left."""
+def _read_tokens(file: Path) -> list[str]:
+    """Return the tokens in the lines of a file, with "" for blank lines but without blank lines at the end."""
     tokens = [line.rstrip() for line in read_lines(file)]
     tokens[0] = tokens[0].removeprefix("\ufeff")
     while tokens and not tokens[-1]:

@@ -1,4 +1,4 @@
-"""Text to pre-train on: from documents to tokens to sequences, and tokenizers trained on it."""
+"""Corpora for pretraining: from documents to tokens to sequences, and tokenizers trained on them."""
 
 from lmzoo.data.corpora.corpus_writer import write_corpus
 from lmzoo.data.corpora.documents import read_documents, split_documents

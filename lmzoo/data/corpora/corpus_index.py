@@ -1,4 +1,4 @@
-"""The index of a tokenized corpus: its files, and the tokenizer that made it."""
+"""Index of a tokenized corpus: its files and the identity of its tokenizer."""
 
 from __future__ import annotations
 
@@ -18,17 +18,26 @@ import numpy as np
 from lmzoo.files.urls import inside, save_json
 from lmzoo.text import Tokenizer
 
-INDEX_FILE, TOKENIZER_FOLDER = "corpus.json", "tokenizer"
-BLOCK = 1 << 22  # bytes; the checksums of all corpora depend on it
+INDEX_FILE = "corpus.json"
+TOKENIZER_FOLDER = "tokenizer"
+BLOCK = 1 << 22  # number of bytes; the checksums of existing corpora depend on it
 ADVICE = "Delete the folder and write the corpus again."
 
 
 class Shard(TypedDict):
-    """A file of a corpus: its name, size and checksums, and how many documents, sentences and tokens it holds.
+    """A file of a corpus: its name, size, checksums, and counts.
 
-    `read` counts the documents that were read up to its end, empty ones included, and `digest` is that of their
-    sentences. `crc32` holds a checksum for every `BLOCK` bytes, `sha256` is that of the whole file. Corpora of earlier
-    versions lack `special`, the number of special tokens, `digest` and `crc32`.
+    Attributes:
+        name: str, name of the file.
+        documents: int, number of documents in the file.
+        sentences: int, number of sentences in the file.
+        tokens: int, number of tokens in the file.
+        special: int, number of special tokens; missing in corpora of earlier versions.
+        size: int, bytes of the file.
+        sha256: str, checksum of the whole file.
+        crc32: list of ints, a checksum for every `BLOCK` bytes; missing in corpora of earlier versions.
+        read: int, number of documents read up to the end of the file, including empty ones.
+        digest: str, digest of the sentences of these documents; missing in corpora of earlier versions.
     """
 
     name: str
@@ -44,7 +53,13 @@ class Shard(TypedDict):
 
 
 class TokenizerIdentity(TypedDict):
-    """What distinguishes a tokenizer from others: its class, its arguments, and the digest of its files."""
+    """The identity of a tokenizer: its class, its arguments, and the digest of its files.
+
+    Attributes:
+        name: str, registered name of the class.
+        config: dict, constructor arguments.
+        sha256: str, digest of the files.
+    """
 
     name: str
     config: dict[str, Any]
@@ -53,14 +68,14 @@ class TokenizerIdentity(TypedDict):
 
 @dataclass
 class Index:
-    """The content of `corpus.json`.
+    """Content of `corpus.json`, the index of a corpus.
 
     Attributes:
-        tokenizer: the tokenizer that made the ids.
-        dtype: numpy's name of the dtype of the ids.
-        shards: the files of the corpus.
-        complete: whether all documents have been written.
-        format: 1.
+        tokenizer: `TokenizerIdentity` of the tokenizer that made the ids.
+        dtype: str, numpy's name of the dtype of the ids.
+        shards: list of `Shard`, the files of the corpus.
+        complete: bool, whether all documents have been written.
+        format: int, version of the format, 1.
     """
 
     tokenizer: TokenizerIdentity
@@ -74,8 +89,8 @@ class Index:
         """Read the index of a corpus.
 
         Raises:
-            FileNotFoundError: if the folder has no index.
-            ValueError: if the index is damaged or of another format.
+            FileNotFoundError: If the directory has no index.
+            ValueError: If the index is damaged or has another format.
         """
         path = folder / INDEX_FILE
         if not path.exists():
@@ -93,7 +108,7 @@ class Index:
         return index
 
     def problem(self) -> str:
-        """Return what contradicts itself or leads out of the folder; "" if nothing does."""
+        """Return a description of the first contradiction or path outside the directory, or "" if there is none."""
         if self.dtype not in ("uint16", "int32"):
             return f"ids of {self.dtype!r:.40}"
         types = {name: type(value) for name, value in self.tokenizer.items()} if type(self.tokenizer) is dict else {}
@@ -111,20 +126,20 @@ class Index:
         return ""
 
     def write(self, folder: str | Path) -> None:
-        """Write the index, in place of an older one."""
+        """Write the index, replacing an older one."""
         save_json(inside(folder, INDEX_FILE), vars(self))
 
     def check_tokenizer(self, folder: Path, tokenizer: Tokenizer) -> None:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: if it is another one.
+            ValueError: If it is another one.
         """
-        found = identity_of(tokenizer)
-        if found != self.tokenizer:
+        identity = identity_of(tokenizer)
+        if identity != self.tokenizer:
             raise ValueError(
                 f"{folder} was made with another tokenizer, a {self.tokenizer['name']} (sha256 "
-                f"{self.tokenizer['sha256'][:8]}); this is a {found['name']} ({found['sha256'][:8]}). Use "
+                f"{self.tokenizer['sha256'][:8]}); this is a {identity['name']} ({identity['sha256'][:8]}). Use "
                 "`TokenCorpus(folder).tokenizer`, or write a corpus for your tokenizer into another folder."
             )
 
@@ -132,8 +147,8 @@ class Index:
         """Check that all files exist and have the right sizes.
 
         Raises:
-            FileNotFoundError: naming a file that is missing.
-            ValueError: naming a file that has another size.
+            FileNotFoundError: If a file is missing; the message names it.
+            ValueError: If a file has another size; the message names it.
         """
         for shard in self.shards:
             path = folder / shard["name"]
@@ -147,21 +162,21 @@ def checksums_of(content: np.ndarray) -> list[int]:
     """Return the CRC-32 of every `BLOCK` bytes of a file.
 
     Args:
-        content: uint8 (n,).
+        content: uint8 (n,), content of the file.
     """
     return [zlib.crc32(content.data[begin : begin + BLOCK]) for begin in range(0, len(content), BLOCK)]
 
 
 def dtype_of(tokenizer: Tokenizer) -> str:
-    """Return numpy's name of the dtype of a tokenizer's ids in files."""
+    """Return numpy's name of the dtype in which files store the ids of a tokenizer."""
     return "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
 
 
 def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
-    """Return what distinguishes a tokenizer from others.
+    """Return the identity of a tokenizer: its class, its arguments, and the digest of its files.
 
     Raises:
-        ValueError: for a tokenizer without ids, which a corpus holds.
+        ValueError: If the tokenizer has no ids, which a corpus consists of.
     """
     if not tokenizer.vocabulary:
         raise ValueError(
@@ -174,5 +189,6 @@ def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
         for name in sorted(os.listdir(folder)):
             digest.update(name.encode() + b"\n" + Path(folder, name).read_bytes())
     name = keras.saving.get_registered_name(type(tokenizer))
-    config = json.loads(json.dumps(tokenizer.get_config()))  # with lists for tuples, as it is read again
+    # Lists for tuples, to equal a config that was read from JSON.
+    config = json.loads(json.dumps(tokenizer.get_config()))
     return {"name": name, "config": config, "sha256": digest.hexdigest()}

@@ -1,4 +1,4 @@
-"""Tokenizing documents into files, in runs that can be stopped and resumed."""
+"""Writing of tokenized documents into files, in runs that can be stopped and resumed."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ from lmzoo.text import Tokenizer
 from lmzoo.text.mask_tokens import maskable
 from lmzoo.text.validate_text import warn
 
-_BATCH = 1 << 20  # characters tokenized at once
-_AHEAD = 2  # batches that may wait to be tokenized while the next one is read
+_BATCH_CHARACTERS = 1 << 20  # number of characters tokenized at once
+_MAX_WAITING_BATCHES = 2  # batches that may wait to be tokenized while the next one is read
 
 
 def write_corpus(
@@ -47,30 +47,31 @@ def write_corpus(
     shard_tokens: int = 1 << 24,
     verbose: bool = True,
 ) -> TokenCorpus:
-    """Tokenize documents into a folder of memory-mapped files.
+    """Tokenize documents into a directory of memory-mapped files.
 
-    Documents are read one after another and are never all in memory. WordPiece and BPE look up the words that they met
-    before, unless they may use more than four cores, and tokenize the others in threads on all cores, while the next
-    documents are read (`RAYON_NUM_THREADS` limits the threads). Every file is written under a temporary name first, and
-    `corpus.json` records its size and checksums. Ids are uint16 if the vocabulary is small enough, otherwise int32.
+    Documents are read one after another and are never all in memory. WordPiece and BPE look up the words that they have
+    tokenized before, unless they may use more than four cores, and tokenize the rest in threads on all cores, while the
+    next documents are read (`RAYON_NUM_THREADS` limits the threads). Every file is written under a temporary name
+    first, and `corpus.json` records its size and checksums. Ids are uint16 if the vocabulary is small enough, otherwise
+    int32.
 
     To resume a run that was stopped, call the function again with the same arguments: it continues after the last
-    complete file. The documents before that are read again and compared, but not tokenized. A complete corpus is only
+    complete file. Earlier documents are read again and compared, but not tokenized. A complete corpus is only
     opened.
 
     Args:
-        documents: documents of any length, each a list of sentences, or a string, which is one sentence. Documents
-            without tokens are left out, with one warning. A special token that is spelt out in a document is read as
-            the special token, with another warning.
-        tokenizer: a tokenizer of `lmzoo.text`; it is saved with the corpus.
-        folder: where to write.
-        shard_tokens: int, tokens after which a new file begins; documents are not split between files.
-        verbose: whether to show progress.
+        documents: iterable of documents of any length, each a list of sentences, or a string, which is one sentence.
+            Documents without tokens are omitted, with one warning. A special token that is spelled out in a document is
+            read as the special token, with another warning.
+        tokenizer: `lmzoo.text.Tokenizer`, which is saved with the corpus.
+        folder: str or path, the directory to write.
+        shard_tokens: int, number of tokens after which a new file begins; documents are not split between files.
+        verbose: bool, whether to show progress.
 
     Raises:
-        TypeError: for a document that is not a list of strings, naming its position.
-        ValueError: if the folder holds a corpus of another tokenizer or of other documents, naming a file that is
-            incomplete, or if there are no tokens.
+        TypeError: If a document is not a list of strings; the message names its position.
+        ValueError: If the directory holds a corpus of another tokenizer or of other documents, a file is incomplete,
+            which the message names, or there are no tokens.
 
     Example: see `TokenCorpus`.
     """
@@ -95,15 +96,16 @@ def write_corpus(
 
 
 def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter) -> None:
-    """Write the missing part of a corpus."""
+    """Write the missing part of a corpus, continuing after its last complete file."""
     last = index.shards[-1] if index.shards else None
     if last is not None and "digest" not in last:
         raise ValueError(f"{folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
-    reader, digest = DocumentReader(documents), hashlib.sha256()
+    reader = DocumentReader(documents)
+    digest = hashlib.sha256()
     texts = iter(reader)
     if last is not None:
         for document in itertools.islice(texts, last["read"]):
-            digest.update(_encoded(document))
+            digest.update(_encode_document(document))
         if (reader.count, digest.hexdigest()) != (last["read"], last["digest"]):
             raise ValueError(
                 f"{folder} was begun with other documents than these. {ADVICE} Or pass the same documents."
@@ -123,20 +125,20 @@ def warn_of_special_tokens(shards: Iterable[Shard], tokenizer: Tokenizer) -> Non
     """Warn if documents spell out special tokens."""
     if special := sum(shard.get("special", 0) for shard in shards):
         warn(
-            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelt out in the documents and were "
-            "read as special tokens: remove them from the text if they are ordinary words."
+            f"{special} special tokens, such as {tokenizer.special_tokens[0]}, are spelled out in the documents and "
+            "were read as special tokens: remove them from the text if they are ordinary words."
         )
 
 
 class ShardWriter:
-    """Files of tokenized documents that are being written.
+    """A writer of tokenized documents into numbered files.
 
     Args:
-        folder: where to write; a path or a URL.
-        tokenizer: makes the ids.
-        shard_tokens: int, tokens after which a new file begins.
-        prefix: digits that the numbers of these files begin with.
-        advance: called with numbers of tokens as they are made.
+        folder: str or path, directory or URL to write to.
+        tokenizer: `lmzoo.text.Tokenizer`.
+        shard_tokens: int, number of tokens after which a new file begins.
+        prefix: str, digits in front of the numbers of the files.
+        advance: callable that is called with the number of tokens of each batch.
     """
 
     def __init__(
@@ -147,46 +149,53 @@ class ShardWriter:
         prefix: str = "",
         advance: Callable[[int], None] = lambda tokens: None,
     ) -> None:
-        self.folder, self.tokenizer, self.shard_tokens = folder, tokenizer, shard_tokens
-        self.prefix, self.advance = prefix, advance
+        self.folder = folder
+        self.tokenizer = tokenizer
+        self.shard_tokens = shard_tokens
+        self.prefix = prefix
+        self.advance = advance
         self.parts: list[TokenizedDocuments] = []
         self.tokens = 0
 
     def shards_of(
         self, texts: Iterable[list[str]], read: Callable[[], int], digest: Any, first: int = 0
     ) -> Iterator[Shard]:
-        """Write documents and yield each file that is complete.
+        """Write documents and yield each file when it is complete.
 
         Args:
-            texts: documents as lists of valid sentences.
-            read: returns how many documents have been read, those of earlier files and empty ones included.
-            digest: of the documents so far; it is updated.
-            first: the number of the first file.
+            texts: iterable of documents as lists of valid sentences.
+            read: callable that returns the number of documents read so far, including earlier files and empty
+                documents.
+            digest: hash object of the documents so far, which is updated.
+            first: int, number of the first file.
         """
         self.number = first
         with ThreadPoolExecutor(1) as pool:
-            waiting: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
+            pending: deque[tuple[Future[TokenizedDocuments], int, str]] = deque()
             for batch in self._batches(texts):
                 for document in batch:
-                    digest.update(_encoded(document))
+                    digest.update(_encode_document(document))
                 future = pool.submit(lambda batch: tokenize_documents(batch, self.tokenizer).without_empty(), batch)
-                waiting.append((future, read(), digest.hexdigest()))
-                if len(waiting) > _AHEAD:
-                    yield from self._take(*waiting.popleft())
-            while waiting:
-                yield from self._take(*waiting.popleft())
+                pending.append((future, read(), digest.hexdigest()))
+                if len(pending) > _MAX_WAITING_BATCHES:
+                    yield from self._take(*pending.popleft())
+            while pending:
+                yield from self._take(*pending.popleft())
         if self.parts:
             yield self._close(read(), digest.hexdigest())
 
     def _batches(self, texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        """Yield batches of about `_BATCH` characters, or fewer if shards are small: a shard ends with a batch."""
-        most, batch, count = min(_BATCH, self.shard_tokens), [], 0
+        """Yield batches of about `_BATCH_CHARACTERS` characters, or fewer for small shards, which end with a batch."""
+        max_characters = min(_BATCH_CHARACTERS, self.shard_tokens)
+        batch = []
+        count = 0
         for document in texts:
             batch.append(document)
             count += sum(map(len, document)) + 1
-            if count >= most:
+            if count >= max_characters:
                 yield batch
-                batch, count = [], 0
+                batch = []
+                count = 0
         if batch:
             yield batch
 
@@ -201,15 +210,17 @@ class ShardWriter:
             yield self._close(read, digest)
 
     def _close(self, read: int, digest: str) -> Shard:
-        """Write the current shard: where documents and sentences begin and end, then the tokens."""
+        """Write the current shard: bounds of documents, bounds of sentences, then the tokens."""
         name = f"shard-{self.prefix}{self.number:05}.bin"
-        sentences = _joined([part.sentence_splits for part in self.parts])
-        documents = _joined([part.document_splits for part in self.parts])
+        sentences = _join_splits([part.sentence_splits for part in self.parts])
+        documents = _join_splits([part.document_splits for part in self.parts])
         tokens = np.concatenate([part.token_ids for part in self.parts]).astype(dtype_of(self.tokenizer))
         content = np.concatenate([array.view("uint8") for array in (documents, sentences, tokens)])
         with whole_file(inside(self.folder, name)) as file:
             file.write(content.data)
-        self.parts, self.tokens, self.number = [], 0, self.number + 1
+        self.parts = []
+        self.tokens = 0
+        self.number += 1
         return {
             "name": name,
             "documents": len(documents) - 1,
@@ -224,12 +235,12 @@ class ShardWriter:
         }
 
 
-def _joined(splits: list[np.ndarray]) -> np.ndarray:
-    """Join the splits of parts to splits of the whole."""
+def _join_splits(splits: list[np.ndarray]) -> np.ndarray:
+    """Concatenate the splits of parts into splits of the whole."""
     begins = np.cumsum([0, *(part[-1] for part in splits[:-1])])
     return np.concatenate([[0], *(part[1:] + begin for part, begin in zip(splits, begins, strict=True))])
 
 
-def _encoded(document: list[str]) -> bytes:
-    """Return the document as bytes, different for different lists of sentences."""
+def _encode_document(document: list[str]) -> bytes:
+    """Return a document as bytes that differ for different lists of sentences."""
     return "".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode()

@@ -1,4 +1,4 @@
-"""Which documents are worth training on: of some length, in some languages."""
+"""Filters of documents by length and language."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 
 from lmzoo.errors import ArgumentError
 
-_PROBE = 2000  # characters that tell the language
+_LANGUAGE_CHARACTERS = 2000  # number of leading characters that determine the language
 
 
 @dataclass
 class DocumentFilter:
-    """A filter of documents, which counts why it leaves them out.
+    """A filter of documents that counts the reasons for dropping them.
 
     Attributes:
-        min_characters: int, documents with fewer are left out.
-        max_characters: int, documents with more are left out; None for no limit.
-        languages: codes such as "en"; documents in others are left out. Empty for all languages.
-        left_out: how many documents were left out, by the reason.
+        min_characters: int, minimum length of a document.
+        max_characters: int, maximum length of a document; None for no limit.
+        languages: tuple of codes such as "en", the accepted languages; empty for all languages.
+        left_out: dict from reasons to numbers of dropped documents.
     """
 
     min_characters: int = 0
@@ -27,7 +27,7 @@ class DocumentFilter:
     left_out: dict[str, int] = field(default_factory=dict)
 
     def kept(self, documents: Iterable[Sequence[str]]) -> Iterator[tuple[int, Sequence[str]]]:
-        """Yield the documents that stay, each with its position."""
+        """Yield the documents that pass the filter, each with its position."""
         for position, sentences in enumerate(documents):
             if reason := self._reason(sentences):
                 self.left_out[reason] = self.left_out.get(reason, 0) + 1
@@ -35,6 +35,7 @@ class DocumentFilter:
                 yield position, sentences
 
     def _reason(self, sentences: Sequence[str]) -> str:
+        """Return the reason for dropping a document, or "" to accept it."""
         count = sum(map(len, sentences))
         if count < self.min_characters:
             return "too short"
@@ -46,29 +47,30 @@ class DocumentFilter:
 
 
 def language_of(sentences: Sequence[str]) -> str:
-    """Return the code of the language that the beginning of a document is most likely in, such as "en".
+    """Return the code of the most likely language of a document's beginning, such as "en".
 
     Raises:
-        ImportError: if py3langid is not installed.
+        ImportError: If py3langid is not installed.
     """
     try:
         import py3langid
     except ImportError:
         raise ImportError("Recognizing languages needs py3langid: pip install 'lmzoo[scale]'.") from None
-    return py3langid.classify("\n".join(sentences)[:_PROBE])[0]
+    return py3langid.classify("\n".join(sentences)[:_LANGUAGE_CHARACTERS])[0]
 
 
 def check_languages(languages: Sequence[str]) -> None:
-    """Check that there are such languages.
+    """Check that all languages can be recognized.
 
     Raises:
-        ValueError: naming one that cannot be told from others.
+        ValueError: If one cannot; the message names it.
+        ImportError: If py3langid is not installed.
     """
     if languages:
-        language_of(["."])  # loads the model, or says what is missing
+        language_of(["."])  # loads the model, or raises an error if it is not installed
         import py3langid
 
-        known = sorted({code for code, _ in py3langid.rank(".")})
-        if unknown := [language for language in languages if language not in known]:
-            message = f"The language {unknown[0]!r} is unknown. Known are {', '.join(known)}."
+        supported = sorted({code for code, _ in py3langid.rank(".")})
+        if unsupported := [language for language in languages if language not in supported]:
+            message = f"The language {unsupported[0]!r} is unknown. Known are {', '.join(supported)}."
             raise ArgumentError(message, "languages")

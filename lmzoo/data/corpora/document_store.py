@@ -1,4 +1,4 @@
-"""Documents split into words, stored in a file with random access."""
+"""Storage of documents split into words, in a file with random access."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from lmzoo.common.progress import progress_over
 from lmzoo.files.atomic import atomic_file
 from lmzoo.text.word_splitting import words_of
 
-_BLOCK = 1 << 24  # bytes searched at once
+_BLOCK_BYTES = 1 << 24  # number of bytes searched at once
 
 
 class StoredDocuments(Sequence[list[list[str]]]):
-    """Documents in a file, each a list of sentences, each a list of words. Only their positions are in memory.
+    """Documents in a file, each a list of sentences, which are lists of words; only their positions are in memory.
 
     Args:
-        path: a file that `store` has written.
+        path: path of a file that `store` has written.
     """
 
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, "uint8", "r")
-        blocks = range(0, len(self._bytes), _BLOCK)  # comparing all at once would take as much memory as the file
-        ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK] == ord("\n")) for begin in blocks]
+        blocks = range(0, len(self._bytes), _BLOCK_BYTES)  # comparing all at once would take as much memory as the file
+        ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK_BYTES] == ord("\n")) for begin in blocks]
         self._ends = np.concatenate(ends)
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:
-        """Split the sentences of documents into words and write them to a file, unless it exists.
+        """Split the sentences of documents into words and write them to a file that does not exist yet.
 
         Args:
-            documents: lists of sentences.
-            path: the file, one document per line.
-            verbose: whether to show progress.
+            documents: iterable of lists of sentences.
+            path: path of the file, which holds one document per line; an existing file is only opened.
+            verbose: bool, whether to show progress.
 
         Raises:
-            ValueError: if there are no documents.
+            ValueError: If there are no documents.
         """
         if not path.exists():
             with atomic_file(path) as temporary, open(temporary, "w", encoding="ascii") as file:
-                with progress_over(documents, "Splitting words", "documents", verbose) as read:
-                    for document in read:
+                with progress_over(documents, "Splitting words", "documents", verbose) as progress:
+                    for document in progress:
                         file.write(json.dumps([words_of(sentence) for sentence in document]) + "\n")
                 if not file.tell():
                     raise ValueError("The text holds no documents.")
         return cls(path)
 
     def __len__(self) -> int:
-        """Return number of documents."""
+        """Return the number of documents."""
         return len(self._ends)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return the document at `index`, or those of a slice."""
+        """Return the document at `index`, or a list of documents for a slice."""
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         index = range(len(self))[index]

@@ -1,4 +1,4 @@
-"""Reading documents from files and streams, as lists of sentences."""
+"""Reading of documents from files and streams, as lists of sentences."""
 
 from __future__ import annotations
 
@@ -40,22 +40,22 @@ def read_documents(
     * `.jsonl`, `.ndjson`: one object per line, each a document. A line of its text is a sentence or a paragraph; the
       text may also be a list of these.
 
-    Files may be compressed by gzip or xz.
+    Files may be compressed with gzip or xz.
 
     Args:
-        paths: a file; a folder, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
-            including those in its subfolders; a pattern such as `"books/*.txt.gz"`; or several of these. They may be
-            URLs that fsspec reads, such as `"s3://bucket/books"`.
-        field: the key of the text in JSON lines.
-        split: whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
+        paths: a file; a directory, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
+            including subdirectories; a pattern such as `"books/*.txt.gz"`; or several of these. URLs that fsspec reads
+            are also accepted, such as `"s3://bucket/books"`.
+        field: str, key of the text in JSON lines.
+        split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
 
     Returns:
-        An iterator over lists of sentences. Documents without text are left out; one warning at the end says how many.
+        An iterator over lists of sentences. Documents without text are omitted; one warning at the end counts them.
 
     Raises:
-        FileNotFoundError: at once, if a file does not exist or a folder holds none.
-        ValueError: while reading, naming the file and the byte or the line: for a file that is not UTF-8 or holds NUL,
-            as binary files do; for a damaged archive; for a line that is not JSON or has no text.
+        FileNotFoundError: Immediately, if a file does not exist or a directory holds none.
+        ValueError: While reading, if a file is not UTF-8 or contains NUL, as binary files do, an archive is damaged, or
+            a line is not JSON or has no text; the message names the file and the byte or line.
 
     Example:
 
@@ -67,30 +67,31 @@ def read_documents(
     list(read_documents("notes.txt"))  # [["It rained.", "Mr. Hale stayed in."], ["The next day was fine."]]
     ```
     """
-    listed: list[Any] = list(paths) if is_column(paths) else [paths]  # type: ignore[arg-type]
-    for path in listed:
+    path_list: list[Any] = list(paths) if is_column(paths) else [paths]  # type: ignore[arg-type]
+    for path in path_list:
         check_path(path)
-    files = [file for path in listed for file in text_files(path)]
+    files = [file for path in path_list for file in text_files(path)]
     texts = (text for file in files for text in _documents_in(file, field))
     return _documents(texts, split)
 
 
 def split_documents(documents: Any, field: str = "text", split: bool = True) -> Iterator[list[str]]:
-    r"""Read documents from an iterator, a `tf.data.Dataset` or a Hugging Face data set, as lists of sentences.
+    r"""Read documents from an iterator, a `tf.data.Dataset` or a Hugging Face dataset, as lists of sentences.
 
     Args:
         documents: strings (or UTF-8 bytes), in which a line is a sentence or a paragraph; lists of such lines; records
-            that hold one of these, as in Hugging Face's data sets; or a `tf.data.Dataset` of strings or records,
+            that hold one of these, as in Hugging Face datasets; or a `tf.data.Dataset` of strings or records,
             batched or not.
-        field: the key of the text in records.
-        split: see `read_documents`.
+        field: str, key of the text in records.
+        split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
 
     Returns:
-        An iterator like that of `read_documents`.
+        An iterator over lists of sentences, like `read_documents`.
 
     Raises:
-        TypeError: for one text, a dict or a table; while reading, naming the position of a document that is not text.
-        ValueError: while reading, naming the position of a record without the field.
+        TypeError: If `documents` is a single text, a dict or a table; while reading, if a document is not text, in
+            which case the message names its position.
+        ValueError: While reading, if a record lacks the field; the message names its position.
 
     Example:
 
@@ -110,7 +111,7 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
 
 
 def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
-    """Take the texts out of records and arrays."""
+    """Yield the texts of records, arrays and plain texts."""
     for position, item in enumerate(items):
         text = _field_of(item, field, f"documents[{position}]") if isinstance(item, Mapping) else item
         yield from text.ravel().tolist() if isinstance(text, np.ndarray) else [text]
@@ -118,67 +119,79 @@ def _texts_of(items: Iterable[Any], field: str) -> Iterator[Any]:
 
 def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
     """Split documents, each a string or a list of lines, into sentences."""
-    reader, kept = DocumentReader(texts), 0
+    reader = DocumentReader(texts)
+    num_documents = 0
     for cleaned in reader:
         lines = [line.strip() for part in cleaned for line in part.split("\n")]
         sentences = [s for line in lines for s in split_sentences(line)] if split else list(filter(None, lines))
         if sentences:
-            kept += 1
+            num_documents += 1
             yield sentences
-    reader.report(kept, "were empty")
+    reader.report(num_documents, "were empty")
 
 
 def text_files(path: str | Path) -> list[str]:
-    """List the files that a path, folder, pattern or URL stands for; see `read_documents`.
+    """List the files that match a path, directory, pattern or URL, like `read_documents`.
 
     Raises:
-        FileNotFoundError: if there are none.
+        FileNotFoundError: If there are none.
     """
     return list_files(path, _SUFFIXES)
 
 
 def _documents_in(path: str, field: str) -> Iterator[str | Sequence[str]]:
-    """Read the documents of a file, each a string or a list of lines."""
+    """Yield the documents of a file, each a string or a list of lines."""
     with open_to_read(path) as raw:
         lines = _lines(path, raw)
         yield from _json_texts(path, lines, field) if suffix_of(path) in _JSON_LINES else _paragraphs(lines)
 
 
 def _lines(path: str, raw: io.BufferedReader) -> Iterator[str]:
-    place = 0
+    """Yield the lines of a possibly compressed text file.
+
+    Raises:
+        ValueError: If the file is not UTF-8 or contains NUL, or is a damaged archive.
+    """
+    offset = 0
     try:
         for line in decompressed(raw):
-            bad = line.find(b"\0")
+            invalid_at = line.find(b"\0")
             try:
                 text = line.decode()
             except UnicodeDecodeError as error:
-                bad = error.start if bad < 0 else min(bad, error.start)
-            if bad >= 0:
+                invalid_at = error.start if invalid_at < 0 else min(invalid_at, error.start)
+            if invalid_at >= 0:
                 raise ValueError(
-                    f"{path} is binary or not encoded in UTF-8: byte {place + bad:,} of its text is 0x{line[bad]:02x}. "
-                    "Leave it out or convert it."
+                    f"{path} is binary or not encoded in UTF-8: byte {offset + invalid_at:,} of its text is "
+                    f"0x{line[invalid_at]:02x}. Leave it out or convert it."
                 )
-            yield text.removeprefix("\ufeff") if place == 0 else text
-            place += len(line)
+            yield text.removeprefix("\ufeff") if offset == 0 else text
+            offset += len(line)
     except ARCHIVE_ERRORS as error:
         raise ValueError(f"{path} is a damaged archive: {error}") from None
 
 
 def _paragraphs(lines: Iterable[str]) -> Iterator[list[str]]:
-    """Group the lines between blank lines; a file without text is one empty document."""
+    """Group the lines between blank lines into documents; a file without text is one empty document."""
     document: list[str] = []
-    found = False
+    any_document = False
     for line in lines:
         if line.strip():
             document.append(line)
         elif document:
             yield document
-            document, found = [], True
-    if document or not found:
+            document = []
+            any_document = True
+    if document or not any_document:
         yield document
 
 
 def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | Sequence[str]]:
+    """Yield the text of each JSON line.
+
+    Raises:
+        ValueError: If a line is not JSON or has no text.
+    """
     for number, row in json_objects(enumerate(lines, 1), str(path)):
         where = f"{path}, line {number}"
         text = _field_of(row, field, where)
@@ -188,6 +201,11 @@ def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | S
 
 
 def _field_of(record: Mapping[str, Any], field: str, where: str) -> Any:
+    """Return the text of a record, "" if it is null; `where` names the record in messages.
+
+    Raises:
+        ValueError: If the record lacks the field.
+    """
     if field not in record:
         raise ArgumentError(f"{where} has no {field!r} (`field`).{near_names(field, list(record))}", "field")
     return "" if record[field] is None else record[field]

@@ -1,6 +1,6 @@
-"""Batches of word streams for a language model; each batch continues where the one before it ended.
+"""Batches of word streams for a language model; each batch continues where the previous one ended.
 
-A step is a pair of words for each direction: the word that is read and the word that comes next.
+A step is a pair of words for each direction: the word that is read and the next word.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Step = tuple[Pair, Pair]  # forward, backward
 
 
 def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
-    """Pair each word of a sentence, and the marker before the first, with the word that comes next.
+    """Pair each word of a sentence, and the marker before the first, with the next word.
 
-    `backward` reads from the end to the beginning.
+    With `backward`, the sentence is read from its end.
     """
     marked = [SENTENCE_START, *sentence, SENTENCE_END]
     return itertools.pairwise(marked[::-1] if backward else marked)
@@ -38,20 +38,20 @@ def pairs_of(sentence: Sequence[str], backward: bool = False) -> Iterator[Pair]:
 def cut_streams(
     sentences: Iterable[Sequence[str]], rows: int, steps: int, backward: bool = False, complete: bool = False
 ) -> Iterator[list[list[Pair]]]:
-    """Cut streams of sentences into batches without padding, as bilm-tf does.
+    """Split streams of sentences into batches without padding, like bilm-tf.
 
     Each row of a batch continues one stream. When the sentence of a stream ends, the stream takes the next sentence
-    that no other has taken. In the next batch each stream continues where it stopped.
+    that no stream has taken yet. In the next batch each stream continues where it stopped.
 
     Args:
-        sentences: lists of words.
-        rows: int, B, number of streams.
-        steps: int, T, words of a stream in a batch.
-        backward: whether sentences are read from their ends.
-        complete: whether to continue until every sentence has been read; the last rows may be shorter than T.
+        sentences: iterable of lists of words.
+        rows: int, number of streams, B.
+        steps: int, words of a stream in a batch, T.
+        backward: bool, whether sentences are read from their ends.
+        complete: bool, whether to continue until every sentence has been read; the last rows may be shorter than T.
 
     Yields:
-        B lists of T pairs. A batch that cannot be filled is dropped, unless `complete`.
+        B lists of T pairs. Without `complete`, a batch that cannot be filled is dropped.
 
     Example:
 
@@ -74,23 +74,24 @@ def cut_streams(
 class DocumentStreams(OrderedBatches):
     """Batches of documents, read forward and backward as independent streams.
 
-    Only a batch and the rest of each stream's sentence are in memory.
+    Memory holds only a batch and the rest of each stream's sentence.
 
     Args:
-        documents: documents, each a list of sentences: strings, which are split into words, or lists of words. They
-            are iterated over several times.
-        make_batch: `(rows, steps, goes_on) -> batch`: B lists of T `Step`s, T, and whether they continue the batch
-            before.
-        rows: int, B.
-        steps: int, T.
+        documents: iterable of documents, each a list of sentences: strings, which are split into words, or lists of
+            words. It is iterated over several times.
+        make_batch: callable `(rows, steps, goes_on) -> batch` of B lists of T `Step`s, T, and whether they continue the
+            previous batch.
+        rows: int, B, number of streams.
+        steps: int, T, words of a stream in a batch.
         length: int, batches of a pass, which reads the documents again where they end; None for an endless pass.
-        once: whether a pass reads every sentence once, without shuffling, until the last stream ends.
-        shuffle: whether to read documents, if they are a sequence, in a new order each time and in each direction.
-        seed: ints.
+        once: bool, whether a pass reads every sentence once, without shuffling, until the last stream ends.
+        shuffle: bool, whether to read documents, if they are a sequence, in a new order each time and in each
+            direction.
+        seed: tuple of ints, seed of the order.
 
     Raises:
-        TypeError: for documents that can be iterated over only once; in a pass, see `sentences_of`.
-        ValueError: in a pass, if there are no words.
+        TypeError: If the documents can be iterated over only once; in a pass, if `sentences_of` raises it.
+        ValueError: In a pass, if there are no words.
 
     Example: see `lmzoo.models.BidirectionalLM`.
     """
@@ -125,15 +126,15 @@ class DocumentStreams(OrderedBatches):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches of a pass; None if it is endless."""
+        """Number of batches of a pass, or None if it is endless."""
         return self.length
 
     def count(self, verbose: bool = True) -> None:
-        """Set `length`, the number of batches, and `num_words`, which includes ends of sentences, by reading once.
+        """Read the documents once to set `length` and `num_words`, which includes the ends of sentences.
 
         Raises:
-            TypeError: see `sentences_of`.
-            ValueError: if there are no words, or not enough for one batch.
+            TypeError: If `sentences_of` raises it.
+            ValueError: If there are no words, or too few for one batch.
         """
         check_documents(self.documents)
         with progress_over(self.documents, "Counting words", "documents", verbose) as documents:
@@ -141,7 +142,8 @@ class DocumentStreams(OrderedBatches):
             if self.once:
                 batches = cut_streams(sentences, self.rows, self.steps, complete=True)
                 sizes = [sum(map(len, batch)) for batch in batches]
-                self.length, self.num_words = len(sizes), sum(sizes)
+                self.length = len(sizes)
+                self.num_words = sum(sizes)
             else:
                 self.num_words = sum(len(sentence) + 1 for sentence in sentences)
                 self.length = self.num_words // (self.rows * self.steps)
@@ -154,17 +156,22 @@ class DocumentStreams(OrderedBatches):
             )
 
     def batches(self) -> Iterator[Tensors]:
-        """Yield one pass over the epoch begun last."""
+        """Iterate over the batches of one pass over the current epoch."""
         yield from self._pass_of(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """See `Batches`. Earlier steps are read too, but are not made into batches."""
+        """Iterate endlessly over the batches of all epochs, from a step counted from the first epoch.
+
+        Earlier steps are also read, but not made into batches.
+        """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
             yield from self._pass_of(epoch, first)
-            epoch, first = epoch + 1, 0
+            epoch += 1
+            first = 0
 
     def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
+        """Yield the batches of one epoch, from the batch at index `first` on."""
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)
@@ -175,18 +182,18 @@ class DocumentStreams(OrderedBatches):
             yield self.make_batch(rows, self.steps, index > 0)
 
     def identity(self) -> dict[str, object]:
-        """Return what is quickly known of the documents, and how they are read; see `Batches`."""
-        first: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
-        found: dict[str, object] = {"first sentence": " ".join(first)}
+        """Return properties of the documents that are quickly computed, and the settings; see `Batches`."""
+        first_sentence: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
+        properties: dict[str, object] = {"first sentence": " ".join(first_sentence)}
         if isinstance(self.documents, Sized):
-            found["number of documents"] = len(self.documents)
+            properties["number of documents"] = len(self.documents)
         if isinstance(self.documents, Sequence) and self.documents:
-            *_, last = [[], *sentences_of(self.documents, [len(self.documents) - 1], self.warning)]
-            found["last sentence"] = " ".join(last)
+            *_, last_sentence = [[], *sentences_of(self.documents, [len(self.documents) - 1], self.warning)]
+            properties["last sentence"] = " ".join(last_sentence)
         if self.num_words:
-            found["number of words"] = self.num_words
+            properties["number of words"] = self.num_words
         return {
-            **found,
+            **properties,
             "batch size": self.rows,
             "number of words in a row": self.steps,
             "order": "shuffle" if self.shuffle else "given",
@@ -194,10 +201,11 @@ class DocumentStreams(OrderedBatches):
         }
 
     def _sentences(self, epoch: int, backward: bool) -> Iterator[list[str]]:
-        for number in range(1) if self.once else itertools.count():
+        """Yield the sentences of an epoch in one direction, endlessly unless `once`."""
+        for repetition in range(1) if self.once else itertools.count():
             order = None
             if self.shuffle:
-                rng = np.random.default_rng((*self.seed, epoch, int(backward), number))
+                rng = np.random.default_rng((*self.seed, epoch, int(backward), repetition))
                 order = rng.permutation(len(self.documents)).tolist()  # type: ignore[arg-type]
             sentence = None
             for sentence in sentences_of(self.documents, order, self.warning):
@@ -210,7 +218,7 @@ class EncodedDocuments(Encoded):
     """Documents that are read independently, as lists of steps.
 
     Args:
-        documents: the steps of each document.
+        documents: sequence of lists of steps, one list per document.
     """
 
     def __init__(self, documents: Sequence[list[Step]]) -> None:
@@ -218,9 +226,11 @@ class EncodedDocuments(Encoded):
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
-        """Read documents; see `sentences_of`."""
+        """Split documents into words and steps, like `sentences_of`."""
         check_documents(documents)
-        documents, warning, steps = list(documents), FirstWarning(), []
+        documents = list(documents)
+        warning = FirstWarning()
+        steps = []
         for i in range(len(documents)):
             sentences = list(sentences_of(documents, [i], warning))
             forward, backward = ([pair for s in sentences for pair in pairs_of(s, b)] for b in (False, True))
@@ -229,7 +239,7 @@ class EncodedDocuments(Encoded):
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int64 (n,), number of steps of each document."""
+        """Number of steps of each document: int64 (n,)."""
         return np.array([len(steps) for steps in self.documents], "int64")
 
     def select(self, indices: np.ndarray | Sequence[int]) -> EncodedDocuments:

@@ -1,4 +1,4 @@
-"""Documents that occur twice: exactly, or nearly, by MinHash."""
+"""Detection of exact duplicates, and of near duplicates by MinHash."""
 
 from __future__ import annotations
 
@@ -9,48 +9,48 @@ from typing import Any
 import numpy as np
 
 PERMUTATIONS = 128
-_SHINGLE = 5  # words that are compared as one
-_CHUNK = 1 << 16  # pairs compared at once
+_SHINGLE_WORDS = 5  # number of words that are compared as one
+_CHUNK_PAIRS = 1 << 16  # number of pairs compared at once
 
 
 def exact_digest(sentences: Sequence[str]) -> bytes:
-    """Return 16 bytes that are the same for the same text."""
+    """Return a digest of 16 bytes that is equal for equal texts."""
     return hashlib.sha256("\n".join(sentences).encode()).digest()[:16]
 
 
 def min_hash(sentences: Sequence[str]) -> np.ndarray:
-    """Return the MinHash of a document's runs of five words, in lower case: uint32 (128,).
+    """Return the MinHash of a document's lowercase runs of five words: uint32 (128,).
 
-    The share of equal numbers in two of them estimates the Jaccard similarity of the documents: how many of the runs
-    that occur in one of them occur in both.
+    The fraction of equal numbers in two MinHashes estimates the Jaccard similarity of the documents: the fraction of
+    their distinct runs that occur in both.
     """
     words = " ".join(sentences).lower().split()
-    runs = {" ".join(words[i : i + _SHINGLE]).encode() for i in range(max(1, len(words) - _SHINGLE + 1))}
-    signature = _datasketch().MinHash(PERMUTATIONS, seed=1)
+    runs = {" ".join(words[i : i + _SHINGLE_WORDS]).encode() for i in range(max(1, len(words) - _SHINGLE_WORDS + 1))}
+    signature = _import_datasketch().MinHash(PERMUTATIONS, seed=1)
     signature.update_batch(runs)
     return signature.hashvalues.astype("uint32")
 
 
 def exact_duplicates(digests: np.ndarray) -> np.ndarray:
-    """Return which documents have occurred before: bool (n,).
+    """Return whether each document has occurred before: bool (n,).
 
     Args:
         digests: "S16" (n,), from `exact_digest`.
     """
-    repeated = np.ones(len(digests), bool)
-    repeated[np.unique(digests, return_index=True)[1]] = False
-    return repeated
+    is_duplicate = np.ones(len(digests), bool)
+    is_duplicate[np.unique(digests, return_index=True)[1]] = False
+    return is_duplicate
 
 
 def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
-    """Return which documents resemble one before: bool (n,).
+    """Return whether each document resembles an earlier one: bool (n,).
 
-    Locality-sensitive hashing: of the documents that agree in a band of their signatures, each is compared with the
-    first. The bands are those that datasketch finds best for the similarity.
+    By locality-sensitive hashing, each document that agrees with others in a band of their signatures is compared with
+    the first of them. The number of bands is the one that datasketch finds best for the similarity.
 
     Args:
         signatures: uint32 (n, 128), from `min_hash`.
-        similarity: the lowest estimated Jaccard similarity of duplicates.
+        similarity: float, minimum estimated Jaccard similarity of duplicates.
 
     Example:
 
@@ -64,22 +64,27 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     ```
     """
     count = len(signatures)
-    repeated = np.zeros(count, bool)
-    index = _datasketch().MinHashLSH(similarity, PERMUTATIONS)
+    is_duplicate = np.zeros(count, bool)
+    index = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
     factors = np.random.default_rng(1).integers(1, 1 << 63, index.r, "uint64") | np.uint64(1)  # (r,)
     for band in range(index.b):
         part = signatures[:, band * index.r : (band + 1) * index.r].astype("uint64")  # (n, r)
         _, first, inverse = np.unique((part * factors).sum(axis=1), return_index=True, return_inverse=True)
         earliest = first[inverse]  # (n,)
-        pairs = np.flatnonzero(earliest < np.arange(count))
-        for begin in range(0, len(pairs), _CHUNK):
-            later = pairs[begin : begin + _CHUNK]
-            equal = (signatures[later] == signatures[earliest[later]]).mean(axis=1)
-            repeated[later[equal >= similarity]] = True
-    return repeated
+        candidates = np.flatnonzero(earliest < np.arange(count))
+        for begin in range(0, len(candidates), _CHUNK_PAIRS):
+            later = candidates[begin : begin + _CHUNK_PAIRS]
+            agreement = (signatures[later] == signatures[earliest[later]]).mean(axis=1)
+            is_duplicate[later[agreement >= similarity]] = True
+    return is_duplicate
 
 
-def _datasketch() -> Any:
+def _import_datasketch() -> Any:
+    """Import datasketch.
+
+    Raises:
+        ImportError: If it is not installed.
+    """
     try:
         import datasketch
     except ImportError:

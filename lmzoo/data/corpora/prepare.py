@@ -1,4 +1,4 @@
-"""From files of documents to a corpus: filtered, without duplicates, tokenized, by any number of worker processes."""
+"""Preparation of a corpus from files: filtering, deduplication and tokenization by several worker processes."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ from lmzoo.parallel.workers import run_jobs
 from lmzoo.text import Tokenizer
 from lmzoo.text.validate_text import collect_warnings, warn
 
-_RECORD = "_prepare.json"  # how the corpus was made; programs that read whole folders leave "_..." out
+_RECORD_FILE = "_prepare.json"  # the arguments; programs that read whole directories skip names with a leading "_"
 
 
 @dataclass(frozen=True)
 class Preparation:
-    """Which documents become a corpus, and how it is divided into files.
+    """Selection of the documents of a corpus, and its division into files.
 
     Attributes:
-        field: the key of the text in JSON lines.
-        split: whether to split lines into sentences.
-        min_characters: documents with fewer are left out.
-        max_characters: documents with more are left out; None for no limit.
-        languages: codes such as "en"; documents in other languages are left out. Empty for all languages.
-        duplicates: what happens to a document that has occurred before: "keep"; "exact" leaves it out if its text is
-            the same; "near" also if its runs of five words are `similarity` the same.
-        similarity: the lowest Jaccard similarity of near duplicates, from 0.1 to 0.95; MinHash estimates it.
-        shard_tokens: tokens after which a new file of the corpus begins.
+        field: str, key of the text in JSON lines.
+        split: bool, whether to split lines into sentences.
+        min_characters: int, minimum length of a document.
+        max_characters: int, maximum length of a document; None for no limit.
+        languages: tuple of codes such as "en", the accepted languages; empty for all languages.
+        duplicates: "keep" to accept all documents, "exact" to drop documents with the same text as an earlier one, or
+            "near" to also drop documents that share enough runs of five words with an earlier one (`similarity`).
+        similarity: float, minimum Jaccard similarity of near duplicates, from 0.1 to 0.95; MinHash estimates it.
+        shard_tokens: int, number of tokens after which a new file of the corpus begins.
 
     Example: see `prepare_corpus`.
     """
@@ -72,13 +72,19 @@ class Preparation:
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:
-        """Return the documents of a file that stay, with their positions, and the filter that counts the others."""
-        kept = DocumentFilter(self.min_characters, self.max_characters, self.languages)
-        return kept, kept.kept(read_documents(file, self.field, self.split))
+        """Return the filter of a file's documents, and an iterator over the accepted ones with their positions."""
+        document_filter = DocumentFilter(self.min_characters, self.max_characters, self.languages)
+        return document_filter, document_filter.kept(read_documents(file, self.field, self.split))
 
 
 class _Part(NamedTuple):
-    """A file of documents: the place of its files among those of the corpus, and where these are."""
+    """A file of documents, and its part of the corpus.
+
+    Attributes:
+        number: int, index of the file, which orders the parts of the corpus.
+        file: str, path or URL of the file.
+        folder: str, directory of the corpus.
+    """
 
     number: int
     file: str
@@ -87,7 +93,8 @@ class _Part(NamedTuple):
     def __str__(self) -> str:
         return self.file
 
-    def named(self, kind: str, suffix: str) -> str:
+    def temporary_path(self, kind: str, suffix: str) -> str:
+        """Return the path of a temporary file of this part."""
         return inside(self.folder, f"_{kind}-{self.number:05}.{suffix}")
 
 
@@ -100,31 +107,32 @@ def prepare_corpus(
     ray_address: str | None = None,
     verbose: bool = True,
 ) -> dict[str, int]:
-    r"""Tokenize files of documents into a corpus, as `write_corpus` does, and leave out unwanted documents.
+    r"""Tokenize files of documents into a corpus like `write_corpus`, dropping unwanted documents.
 
-    Each file of documents becomes files of the corpus of its own, whoever writes them: they are the same bytes for any
-    number of workers. So the work can be shared where there are more files than workers, and none is much larger than
-    the others. In memory are a batch of documents for each worker and, with `duplicates`, 16 bytes for each document,
-    or half a kilobyte for near ones.
+    Each input file becomes files of its own in the corpus, which have the same bytes for any number of workers. Work is
+    therefore balanced if there are more input files than workers, and none is much larger than the rest. Memory holds a
+    batch of documents for each worker and, to drop duplicates, 16 bytes for each document, or half a kilobyte for near
+    duplicates.
 
-    A file whose worker dies is done again. A run that was stopped continues with the same arguments, after the files
-    that are complete. A complete corpus is left as it is.
+    A file whose worker dies is retried. A run that was stopped continues with the same arguments, after the files
+    that are complete. A complete corpus is not changed.
 
     Args:
-        documents: files, folders or patterns, as `read_documents` takes them; also URLs that fsspec reads.
-        tokenizer: a tokenizer of `lmzoo.text`; it is saved with the corpus.
-        folder: where to write: a path, or a URL that fsspec writes. `TokenCorpus` reads folders, not URLs.
-        preparation: what to leave out, and how to cut; None for the defaults.
-        workers: int, number of processes that Ray starts (`pip install 'lmzoo[scale]'`); None for this one.
-        ray_address: of a Ray cluster, whose hosts see the same files; None for this machine.
-        verbose: whether to show progress.
+        documents: files, directories or patterns, like in `read_documents`; also URLs that fsspec reads.
+        tokenizer: `lmzoo.text.Tokenizer`, which is saved with the corpus.
+        folder: str or path, directory or fsspec URL to write. `TokenCorpus` reads directories, not URLs.
+        preparation: `Preparation`, selection of documents and size of files; None for the defaults.
+        workers: int, number of processes that Ray starts (`pip install 'lmzoo[scale]'`); None for this process only.
+        ray_address: str, address of a Ray cluster, whose hosts see the same files; None for this machine.
+        verbose: bool, whether to show progress.
 
     Returns:
-        The number of documents and of tokens, and how many documents were left out by the reason.
+        The numbers of documents and of tokens, and of dropped documents by reason.
 
     Raises:
-        ValueError: if the folder holds another corpus, or there are no tokens; naming a file that cannot be read.
-        ImportError: naming what to install.
+        ValueError: If the directory holds another corpus, there are no tokens, or a file cannot be read, which the
+            message names.
+        ImportError: If a package is missing; the message names it.
 
     Example:
 
@@ -142,8 +150,8 @@ def prepare_corpus(
     ```
     """
     preparation = preparation or Preparation()
-    listed = [documents] if isinstance(documents, (str, Path)) else list(documents)
-    files = [file for path in listed for file in text_files(path)]
+    paths = [documents] if isinstance(documents, (str, Path)) else list(documents)
+    files = [file for path in paths for file in text_files(path)]
     check_languages(preparation.languages)
     folder = absolute(folder)
     record = {
@@ -152,31 +160,33 @@ def prepare_corpus(
         "files": [[os.path.basename(file), size_of(file)] for file in files],
     }
     parts = [_Part(number, absolute(file), folder) for number, file in enumerate(files)]
-    if done := _begin(folder, json.loads(json.dumps(record)), tokenizer):
+    if complete_counts := _begin(folder, json.loads(json.dumps(record)), tokenizer):
         _clean_up(parts)
-        return done
+        return complete_counts
     run = functools.partial(_run, workers=workers, address=ray_address, verbose=verbose)
     left_out: Counter[str] = Counter()
     if preparation.duplicates != "keep":
         for counts in run("Comparing", "signatures", parts, functools.partial(_sign, preparation)):
             left_out += Counter(counts)
         left_out += _choose(preparation, parts)
-        preparation = replace(preparation, min_characters=0, max_characters=None, languages=())  # these are done
+        preparation = replace(preparation, min_characters=0, max_characters=None, languages=())  # already applied
     shards: list[Shard] = []
-    for found in run("Tokenizing", "part", parts, functools.partial(_write, preparation, tokenizer)):
-        shards += found["shards"]
-        left_out += Counter(found["left_out"])
+    for result in run("Tokenizing", "part", parts, functools.partial(_write, preparation, tokenizer)):
+        shards += result["shards"]
+        left_out += Counter(result["left_out"])
     return _finish(folder, tokenizer, parts, shards, left_out)
 
 
-# === In every process ===
+# === Worker processes ===
 
 
 def _sign(preparation: Preparation, part: _Part) -> list[str]:
-    """Write what tells duplicates, of each document of a file that passes the filters; return the warnings."""
+    """Write the positions, digests and signatures of a file's accepted documents, and return the warnings."""
     with collect_warnings() as messages:
-        kept, documents = preparation.documents_in(part.file)
-        positions, digests, signatures = [], [], []
+        document_filter, documents = preparation.documents_in(part.file)
+        positions = []
+        digests = []
+        signatures = []
         for position, sentences in documents:
             positions.append(position)
             digests.append(exact_digest(sentences))
@@ -187,28 +197,28 @@ def _sign(preparation: Preparation, part: _Part) -> list[str]:
         "digests": np.array(digests, "S16"),
         "signatures": np.array(signatures, "uint32").reshape(-1, PERMUTATIONS),
     }
-    _save(part.named("signatures", "npz"), arrays)
-    save_json(part.named("signatures", "json"), kept.left_out)
+    _save(part.temporary_path("signatures", "npz"), arrays)
+    save_json(part.temporary_path("signatures", "json"), document_filter.left_out)
     return messages
 
 
 def _write(preparation: Preparation, tokenizer: Tokenizer, part: _Part) -> list[str]:
-    """Write the files of the corpus for a file of documents; return the warnings."""
+    """Write the files of the corpus for one file of documents, and return the warnings."""
     with collect_warnings() as messages:
-        kept, documents = preparation.documents_in(part.file)
+        document_filter, documents = preparation.documents_in(part.file)
         if preparation.duplicates != "keep":
-            chosen = set(_load(part.named("kept", "npz"))["positions"].tolist())
-            documents = (document for document in documents if document[0] in chosen)
+            unique_positions = set(_load(part.temporary_path("kept", "npz"))["positions"].tolist())
+            documents = (document for document in documents if document[0] in unique_positions)
         reader = DocumentReader(sentences for _, sentences in documents)
         writer = ShardWriter(part.folder, tokenizer, preparation.shard_tokens, f"{part.number:05}")
         shards = list(writer.shards_of(reader, lambda: reader.count, hashlib.sha256()))
         if empty := reader.count - sum(shard["documents"] for shard in shards):
-            kept.left_out["no tokens"] = empty
-    save_json(part.named("part", "json"), {"shards": shards, "left_out": kept.left_out})
+            document_filter.left_out["no tokens"] = empty
+    save_json(part.temporary_path("part", "json"), {"shards": shards, "left_out": document_filter.left_out})
     return messages
 
 
-# === In the process that was called ===
+# === Main process ===
 
 
 def _run(
@@ -220,39 +230,53 @@ def _run(
     address: str | None,
     verbose: bool,
 ) -> Iterator[Any]:
-    """Do what is left to do of a step, and yield its results, in the order of the parts."""
-    left = [part for part in parts if not exists(part.named(kind, "json"))]
-    with progress_bar(what, len(left), "files", verbose) as advance:
-        for part, messages in run_jobs(left, lambda: do, workers, address) if left else ():
+    """Run the incomplete jobs of a step, and yield the results of all its jobs in the order of the parts.
+
+    Args:
+        what: str, title of the progress bar.
+        kind: str, name of the step in temporary files.
+        parts: sequence of parts, one per job.
+        do: callable that does the job of a part and returns its warnings.
+        workers: int, number of processes that Ray starts; None for this process only.
+        address: str, address of a Ray cluster; None for this machine.
+        verbose: bool, whether to show progress.
+    """
+    pending = [part for part in parts if not exists(part.temporary_path(kind, "json"))]
+    with progress_bar(what, len(pending), "files", verbose) as advance:
+        for part, messages in run_jobs(pending, lambda: do, workers, address) if pending else ():
             advance(1)
             for message in messages:
                 warn(f"{part.file}: {message}")
-    yield from (load_json(part.named(kind, "json")) for part in parts)
+    yield from (load_json(part.temporary_path(kind, "json")) for part in parts)
 
 
 def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
-    """Write which documents of each part are no duplicates, and count the others."""
-    found = [_load(part.named("signatures", "npz")) for part in parts]
-    exact = exact_duplicates(np.concatenate([arrays["digests"] for arrays in found]))
-    near = np.zeros_like(exact)
+    """Write the positions of each part's documents that are not duplicates, and count the duplicates."""
+    arrays_by_part = [_load(part.temporary_path("signatures", "npz")) for part in parts]
+    is_exact = exact_duplicates(np.concatenate([arrays["digests"] for arrays in arrays_by_part]))
+    is_near = np.zeros_like(is_exact)
     if preparation.duplicates == "near":
-        signatures = np.concatenate([arrays["signatures"] for arrays in found])
-        near[~exact] = near_duplicates(signatures[~exact], preparation.similarity)
+        signatures = np.concatenate([arrays["signatures"] for arrays in arrays_by_part])
+        is_near[~is_exact] = near_duplicates(signatures[~is_exact], preparation.similarity)
     begin = 0
-    for part, arrays in zip(parts, found, strict=True):
+    for part, arrays in zip(parts, arrays_by_part, strict=True):
         end = begin + len(arrays["positions"])
-        _save(part.named("kept", "npz"), {"positions": arrays["positions"][~(exact | near)[begin:end]]})
+        _save(part.temporary_path("kept", "npz"), {"positions": arrays["positions"][~(is_exact | is_near)[begin:end]]})
         begin = end
-    return Counter({"exact duplicates": int(exact.sum()), "near duplicates": int(near.sum())})
+    return Counter({"exact duplicates": int(is_exact.sum()), "near duplicates": int(is_near.sum())})
 
 
 def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[str, int] | None:
-    """Record how a corpus is made, or compare this with the record, and return the counts of a complete corpus."""
-    path = inside(folder, _RECORD)
+    """Record the arguments of a new corpus, or check them and return the counts if the corpus is complete.
+
+    Raises:
+        ValueError: If the directory holds a corpus that was made in another way.
+    """
+    path = inside(folder, _RECORD_FILE)
     if exists(path):
         stored = load_json(path)
-        if other := [name for name, value in record.items() if stored.get(name) != value]:
-            raise ValueError(f"{folder} was begun with other {other[0]}. {ADVICE} Or pass the same arguments.")
+        if different := [name for name, value in record.items() if stored.get(name) != value]:
+            raise ValueError(f"{folder} was begun with other {different[0]}. {ADVICE} Or pass the same arguments.")
         return stored.get("counts")
     if exists(inside(folder, INDEX_FILE)):
         raise ValueError(f"{folder} holds a corpus that was not made from these files. {ADVICE}")
@@ -268,26 +292,27 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
 def _finish(
     folder: str, tokenizer: Tokenizer, parts: Sequence[_Part], shards: list[Shard], left_out: Counter[str]
 ) -> dict[str, int]:
-    """Join the parts to a corpus."""
+    """Write the index of the whole corpus, and return its counts."""
     if not shards:
         raise ValueError("There are no tokens in these documents.")
     Index(identity_of(tokenizer), dtype_of(tokenizer), shards, complete=True).write(folder)
     totals = {name: sum(shard[name] for shard in shards) for name in ("documents", "tokens")}
     counts = {**totals, **{reason: count for reason, count in left_out.items() if count}}
-    save_json(inside(folder, _RECORD), {**load_json(inside(folder, _RECORD)), "counts": counts})
+    save_json(inside(folder, _RECORD_FILE), {**load_json(inside(folder, _RECORD_FILE)), "counts": counts})
     _clean_up(parts)
     warn_of_special_tokens(shards, tokenizer)
     return counts
 
 
 def _clean_up(parts: Sequence[_Part]) -> None:
-    """Remove what only a run needs."""
+    """Remove the temporary files of a run."""
     for part in parts:
         for kind, suffix in (("signatures", "npz"), ("signatures", "json"), ("kept", "npz"), ("part", "json")):
-            remove(part.named(kind, suffix))
+            remove(part.temporary_path(kind, suffix))
 
 
 def _save(path: str, arrays: dict[str, np.ndarray]) -> None:
+    """Write arrays to an `.npz` file or URL."""
     content = io.BytesIO()
     np.savez(content, **arrays)  # type: ignore[arg-type]
     with whole_file(path) as file:
@@ -295,5 +320,6 @@ def _save(path: str, arrays: dict[str, np.ndarray]) -> None:
 
 
 def _load(path: str) -> dict[str, np.ndarray]:
+    """Read arrays from an `.npz` file or URL."""
     with open_to_read(path) as file, np.load(io.BytesIO(file.read())) as arrays:
         return dict(arrays)

@@ -1,4 +1,4 @@
-"""Cutting documents into pairs of segments, for next-sentence and sentence-order prediction."""
+"""Pairs of segments from documents, for next-sentence and sentence-order prediction."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
 from lmzoo.text.validate_text import clean_columns, warn
 
-_TRIES = 10  # how often another document is drawn if it is the same one
-_BLOCK = 4096  # pairs joined at once
+_MAX_DRAWS = 10  # draws of another document before the same one is used
+_BLOCK_PAIRS = 4096  # number of pairs joined at once
 
 
 @dataclass(frozen=True)
 class SegmentPairs(EncodedTexts):
-    """Packed pairs of segments, with labels that say whether they belong together.
+    """Packed pairs of segments with labels that say whether they belong together.
 
     Attributes:
-        labels: int32 (n,), 0 for a pair as it stands in its document, 1 for a pair whose second segment is from
+        labels: int32 (n,), 0 for a pair in its original form, 1 for a pair whose second segment is from
             another document (`"nsp"`) or whose segments are swapped (`"sop"`).
 
     Example: see `segment_pairs`.
@@ -55,44 +55,44 @@ def segment_pairs(
     passes: int = 1,
     short: float = 0.1,
 ) -> SegmentPairs:
-    """Cut documents into pairs of segments, as in the pre-training of BERT and ALBERT (`create_pretraining_data`).
+    """Split documents into pairs of segments, as in the pretraining of BERT and ALBERT (`create_pretraining_data`).
 
     Each pass reads all documents. It collects sentences of a document until they reach a target length, and splits them
     into two segments at a random sentence boundary. The target is all that fits into a sequence or, with probability
     `short`, a smaller number of tokens, uniformly drawn; it is drawn once per document and pass.
 
     * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by consecutive
-      sentences of another document, beginning at a random one. The replaced sentences come next. These pairs have
-      label 1, the others 0.
+      sentences of another document, from a random one on. The replaced sentences come next. These pairs have
+      label 1, all other pairs 0.
     * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1,
-      the others 0.
+      all other pairs 0.
 
     A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
     too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at
-    random. If the other document is the same one, it is drawn again, up to ten times; if there is only one document, it
-    is used itself.
+    random. If the other document is the same one, it is drawn again, up to ten times; a single document is paired with
+    itself.
 
-    Sentences without tokens and documents without sentences are left out. One warning says how many documents were, and
-    how many have a single sentence. In addition to documents and sequences that are not in a corpus, memory holds
+    Sentences without tokens and documents without sentences are omitted. One warning counts these documents, and
+    those with a single sentence. In addition to documents and sequences that are not in a corpus, memory holds
     about 40 bytes per pair.
 
     Args:
-        documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.
-        preprocessor: determines how long a sequence is.
+        documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a
+            file.
+        preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
         objective: `"nsp"` or `"sop"`.
-        rng: source of all randomness: equal generators make equal sequences.
-        passes: int, how often to read the documents; each pass draws other pairs.
+        rng: numpy generator, source of all randomness: equal generators make equal sequences.
+        passes: int, number of times to read the documents; each pass draws different pairs.
         short: float, probability of a smaller target.
 
     Returns:
         The pairs of all passes in random order, with their labels.
 
     Raises:
-        TypeError: for a document that is not a list of strings, naming its position; for something else than a
-            preprocessor or a generator.
-        ValueError: for an unknown `objective`, `passes` below 1, a `sequence_length` with room for fewer than two
-            tokens, a corpus of another tokenizer, or documents none of which has two sentences, since all labels would
-            be 1.
+        TypeError: If a document is not a list of strings, in which case the message names its position; or if
+            `preprocessor` or `rng` has the wrong type.
+        ValueError: If `objective` is unknown, `passes` is below 1, `sequence_length` has room for fewer than two
+            tokens, the corpus is from another tokenizer, or no document has two sentences, since all labels would be 1.
 
     Example:
 
@@ -114,39 +114,47 @@ def segment_pairs(
     require(is_integer(passes, 1), "passes", "an integer of at least 1", passes)
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
-        folder, parts, given = documents.sequences_folder, list(documents.shards), len(documents)
+        folder = documents.sequences_folder
+        parts = list(documents.shards)
+        num_documents = len(documents)
     else:
         cleaned = clean_documents(documents)
-        folder, parts, given = None, [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()], len(cleaned)
-    places = _Places(parts)
-    _report(places, given, objective)
+        folder = None
+        parts = [tokenize_documents(cleaned, preprocessor.tokenizer).without_empty()]
+        num_documents = len(cleaned)
+    joined = _JoinedDocuments(parts)
+    _report(joined, num_documents, objective)
     if not isinstance(rng, np.random.Generator):
         raise TypeError(f"`rng` must be a `numpy.random.Generator`, as from `default_rng(seed)`, got {rng!r:.60}.")
-    order = array("q", rng.permutation(len(places)).astype("int64").tobytes())
+    order = array("q", rng.permutation(len(joined)).astype("int64").tobytes())
     pairs = _Pairs()
     for _ in range(passes):
         for index in range(len(order)):
-            _pair_up(places, order, index, budget, objective, short, rng, pairs)
+            _append_pairs(joined, order, index, budget, objective, short, rng, pairs)
     _truncate(pairs, budget, rng)
-    shuffled = rng.permutation(len(pairs)).astype("uint32")
-    flat, splits = join_blocks(_blocks(places, preprocessor, pairs, shuffled), folder)
+    pair_order = rng.permutation(len(pairs)).astype("uint32")
+    flat, splits = join_blocks(_blocks(joined, preprocessor, pairs, pair_order), folder)
     start, between, _ = preprocessor.special_ids()
-    boundary = pairs.lengths[shuffled, 0] + np.int32(len(start) + len(between))
-    return SegmentPairs(flat, splits, boundary, labels=pairs.labels[shuffled].astype("int32"))
+    boundary = pairs.lengths[pair_order, 0] + np.int32(len(start) + len(between))
+    return SegmentPairs(flat, splits, boundary, labels=pairs.labels[pair_order].astype("int32"))
 
 
 def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
-    """Check documents, each a list of sentences, and make their sentences valid strings.
+    """Check documents, each a list of sentences, and turn their sentences into valid strings.
 
     Raises:
-        TypeError: for a document that is not a list of strings, naming its position.
+        TypeError: If a document is not a list of strings; the message names its position.
     """
     check_documents(documents)
-    return clean_columns({f"documents[{i}]": no_record(found, i) for i, found in enumerate(documents)})
+    return clean_columns({f"documents[{i}]": no_record(document, i) for i, document in enumerate(documents)})
 
 
-class _Places:
-    """Documents in several parts, with positions that count the tokens of all parts."""
+class _JoinedDocuments:
+    """Documents in several parts, with positions that count the tokens of all parts.
+
+    Args:
+        parts: sequence of `TokenizedDocuments`.
+    """
 
     def __init__(self, parts: Sequence[TokenizedDocuments]) -> None:
         self.parts = parts
@@ -157,7 +165,7 @@ class _Places:
         return self.documents[-1]
 
     def splits(self, document: int) -> list[int]:
-        """Return the positions where the sentences of a document begin and end."""
+        """Return the positions where the sentences of a document begin, and the end of the last one."""
         part = bisect_right(self.documents, document) - 1
         return (self.parts[part].sentences(document - self.documents[part]) + self.tokens[part]).tolist()
 
@@ -167,35 +175,39 @@ class _Places:
         return self.parts[part].token_ids[begin - self.tokens[part] : end - self.tokens[part]]
 
 
-def _report(places: _Places, given: int, objective: str) -> None:
+def _report(joined: _JoinedDocuments, num_documents: int, objective: str) -> None:
     """Warn of documents with fewer than two sentences.
 
     Raises:
-        ValueError: if no document has two.
+        ValueError: If no document has two sentences.
     """
-    alone = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in places.parts)
-    if alone and alone == len(places):
+    single_sentence = sum(int(np.count_nonzero(np.diff(part.document_splits) == 1)) for part in joined.parts)
+    if single_sentence and single_sentence == len(joined):
         raise ValueError(
             f'None of the documents has two sentences, so with `objective="{objective}"` all labels would be 1: pass '
             "documents of several sentences, as `lmzoo.data.corpora.split_documents` makes them."
         )
-    said = []
-    if len(places) < given:
-        said.append(f"{given - len(places)} of {given} documents held no tokens and were left out")
-    if alone:
-        said.append(f"{alone} of {len(places)} documents are one sentence, always paired with a random one")
-    if said:
-        warn("; ".join(said) + ".")
+    warnings = []
+    if len(joined) < num_documents:
+        warnings.append(f"{num_documents - len(joined)} of {num_documents} documents held no tokens and were left out")
+    if single_sentence:
+        warnings.append(
+            f"{single_sentence} of {len(joined)} documents are one sentence, always paired with a random one"
+        )
+    if warnings:
+        warn("; ".join(warnings) + ".")
 
 
 class _Pairs:
     """Positions and labels of n pairs of segments, in 25 bytes each."""
 
     def __init__(self) -> None:
-        self._begins, self._lengths, self._labels = array("q"), array("i"), array("b")
+        self._begins = array("q")
+        self._lengths = array("i")
+        self._labels = array("b")
 
     def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
-        """Add a pair: where its two segments begin and end, and its label."""
+        """Add a pair by the begins and ends of its two segments, and its label."""
         self._begins.extend((first[0], second[0]))
         self._lengths.extend((first[1] - first[0], second[1] - second[0]))
         self._labels.append(label)
@@ -205,22 +217,22 @@ class _Pairs:
 
     @property
     def begins(self) -> np.ndarray:
-        """Int64 (n, 2), where both segments begin; writable, like `lengths`."""
+        """Positions where both segments begin, int64 (n, 2); writable, like `lengths`."""
         return np.frombuffer(self._begins or b"", "int64").reshape(-1, 2)
 
     @property
     def lengths(self) -> np.ndarray:
-        """Int32 (n, 2)."""
+        """Number of tokens of both segments, int32 (n, 2)."""
         return np.frombuffer(self._lengths or b"", "int32").reshape(-1, 2)
 
     @property
     def labels(self) -> np.ndarray:
-        """Int8 (n,)."""
+        """Labels of the pairs, int8 (n,)."""
         return np.frombuffer(self._labels or b"", "int8")
 
 
-def _pair_up(
-    places: _Places,
+def _append_pairs(
+    joined: _JoinedDocuments,
     order: Sequence[int],
     index: int,
     budget: int,
@@ -229,63 +241,72 @@ def _pair_up(
     rng: np.random.Generator,
     pairs: _Pairs,
 ) -> None:
-    """Append the pairs of a document."""
-    splits = places.splits(order[index])
+    """Append the pairs of one document."""
+    splits = joined.splits(order[index])
     target = int(rng.integers(2, budget, endpoint=True)) if rng.random() < short else budget
-    begin, end, last = 0, 0, len(splits) - 1
+    begin = 0
+    end = 0
+    last = len(splits) - 1
     while end < last:
         end += 1
         if end < last and splits[end] - splits[begin] < target:
             continue
         cut = begin + (int(rng.integers(1, end - begin)) if end - begin > 1 else 1)
-        first, second, label = (splits[begin], splits[cut]), (splits[cut], splits[end]), 0
+        first = (splits[begin], splits[cut])
+        second = (splits[cut], splits[end])
+        label = 0
         if end - begin == 1 or (objective == "nsp" and rng.random() < 0.5):
-            second, label = _random_segment(places, order, index, target - (first[1] - first[0]), rng), 1
-            end = cut  # what was replaced comes next
+            second = _random_segment(joined, order, index, target - (first[1] - first[0]), rng)
+            label = 1
+            end = cut  # the replaced sentences come next
         elif objective == "sop" and rng.random() < 0.5:
-            first, second, label = second, first, 1
+            first, second = second, first
+            label = 1
         pairs.append(first, second, label)
         begin = end
 
 
 def _random_segment(
-    places: _Places, order: Sequence[int], index: int, wanted: int, rng: np.random.Generator
+    joined: _JoinedDocuments, order: Sequence[int], index: int, num_tokens: int, rng: np.random.Generator
 ) -> tuple[int, int]:
-    """Draw a sentence of another document, and as many after it as make `wanted` tokens or end the document."""
-    for _ in range(_TRIES):
-        other = int(rng.integers(len(order)))
-        if other != index:
+    """Draw a sentence of another document, and extend it to `num_tokens` tokens or to the end of the document."""
+    for _ in range(_MAX_DRAWS):
+        other_index = int(rng.integers(len(order)))
+        if other_index != index:
             break
-    splits = places.splits(order[other])
+    splits = joined.splits(order[other_index])
     begin = int(rng.integers(len(splits) - 1))
-    end = max(begin + 1, bisect_left(splits, splits[begin] + wanted))
+    end = max(begin + 1, bisect_left(splits, splits[begin] + num_tokens))
     return splits[begin], splits[min(end, len(splits) - 1)]
 
 
 def _truncate(pairs: _Pairs, budget: int, rng: np.random.Generator) -> None:
-    """Cut both segments of each pair to fit: first all first segments, then all second ones."""
+    """Truncate both segments of each pair to fit: first all first segments, then all second ones."""
     for side in (0, 1):
         for block in _slices(len(pairs)):
-            begins, lengths = pairs.begins[block], pairs.lengths[block]
-            lost = lengths[:, side] - truncate_pair(lengths[:, 0], lengths[:, 1], budget)[side]
-            begins[:, side] += rng.binomial(lost, 0.5)  # each lost token is from the front or the back
-            lengths[:, side] -= lost
+            begins = pairs.begins[block]
+            lengths = pairs.lengths[block]
+            excess = lengths[:, side] - truncate_pair(lengths[:, 0], lengths[:, 1], budget)[side]
+            begins[:, side] += rng.binomial(excess, 0.5)  # each removed token is from the front or the back
+            lengths[:, side] -= excess
 
 
 def _slices(count: int) -> Iterator[slice]:
-    return (slice(begin, begin + _BLOCK) for begin in range(0, count, _BLOCK))
+    """Yield slices of at most `_BLOCK_PAIRS` pairs that cover all `count` pairs."""
+    return (slice(begin, begin + _BLOCK_PAIRS) for begin in range(0, count, _BLOCK_PAIRS))
 
 
 def _blocks(
-    places: _Places, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
+    joined: _JoinedDocuments, preprocessor: Preprocessor, pairs: _Pairs, order: np.ndarray
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the sequences in blocks, with special tokens; see `join_blocks`."""
-    dtype = places.parts[0].token_ids.dtype
+    """Yield blocks of the packed sequences and their lengths, for `join_blocks`."""
+    dtype = joined.parts[0].token_ids.dtype
     start, between, end = (np.array(ids, dtype) for ids in preprocessor.special_ids())
     overhead = preprocessor.packing.overhead(pair=True)
     for block in _slices(len(order)):
-        begins, lengths = pairs.begins[order[block]], pairs.lengths[order[block]]
+        begins = pairs.begins[order[block]]
+        lengths = pairs.lengths[order[block]]
         parts: list[np.ndarray] = []
         for (a, b), (c, d) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-            parts += (start, places.take(a, c), between, places.take(b, d), end)
+            parts += (start, joined.take(a, c), between, joined.take(b, d), end)
         yield np.concatenate(parts), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

@@ -1,4 +1,4 @@
-"""Joining blocks of sequences, in memory or in a file."""
+"""Storage of blocks of sequences, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
-    """Return number of tokens that fit into a sequence, or into a pair, in addition to the special ones.
+    """Return the number of tokens that fit into a sequence, or into a pair, in addition to the special tokens.
 
     Raises:
-        TypeError: for anything but a preprocessor.
-        ValueError: if there is no room for one token, or for one of each segment.
+        TypeError: If `preprocessor` is not a preprocessor.
+        ValueError: If there is no room for one token, or for one per segment.
     """
     check_is_preprocessor(preprocessor)
-    length, overhead = preprocessor.sequence_length, preprocessor.packing.overhead(pair)
-    room, least = length - overhead, 2 if pair else 1
-    if room < least:
+    length = preprocessor.sequence_length
+    overhead = preprocessor.packing.overhead(pair)
+    room = length - overhead
+    minimum = 2 if pair else 1
+    if room < minimum:
         raise ArgumentError(
             f"`sequence_length` is {length}, which leaves room for {max(0, room)} tokens{' of a pair' * pair}: it must "
-            f"be at least {overhead + least}.",
+            f"be at least {overhead + minimum}.",
             "sequence_length",
         )
     return room
@@ -36,33 +38,33 @@ def room_in_sequence(preprocessor: Preprocessor, pair: bool) -> int:
 def join_blocks(
     blocks: Iterable[tuple[np.ndarray, np.ndarray]], folder: Path | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Join blocks of sequences to the arrays that `EncodedTexts` holds.
+    """Concatenate blocks of sequences into the arrays of `EncodedTexts`.
 
     Args:
-        blocks: `(token_ids, lengths)` of consecutive sequences.
-        folder: where to store the tokens, in an unnamed file that is removed with the array; None to keep them in
+        blocks: iterable of `(token_ids, lengths)` of consecutive sequences.
+        folder: path, directory for an unnamed file of the tokens, which is removed with the array; None to keep them in
             memory.
 
     Returns:
         `token_ids` (total,), read-only if they are in a file, and `sequence_splits` int64 (n + 1,).
 
     Raises:
-        OSError: if the file cannot be written.
+        OSError: If the file cannot be written.
     """
     lengths = [np.zeros(0, "int32")]
 
-    def read() -> Iterator[np.ndarray]:
+    def token_blocks() -> Iterator[np.ndarray]:
         for ids, counts in blocks:
             lengths.append(counts)
             yield ids
 
     if folder is None:
-        flat = np.concatenate([np.zeros(0, "int32"), *read()])
+        flat = np.concatenate([np.zeros(0, "int32"), *token_blocks()])
     else:
-        # Written before it is mapped: on a full disk, writing to a map would kill the process without an error.
+        # Write the file before mapping it: on a full disk, writing to a map would kill the process without an error.
         with tempfile.TemporaryFile(dir=folder) as file:
             dtype = np.dtype("int32")
-            for ids in read():
+            for ids in token_blocks():
                 ids.tofile(file)
                 dtype = ids.dtype
             file.flush()

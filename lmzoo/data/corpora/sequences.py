@@ -1,4 +1,4 @@
-"""Packing documents into sequences for masked language models."""
+"""Packing of documents into sequences for language models."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ from lmzoo.data.corpora.tokenized_documents import (
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.preprocessor import check_is_preprocessor
 
-_BATCH = 256  # documents tokenized at once
+_BATCH_DOCUMENTS = 256  # number of documents tokenized at once
 
 Documents = Iterable[str | Sequence[str]] | TokenCorpus
 _Blocks = Iterator[tuple[np.ndarray, np.ndarray]]
 
 
 def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
-    """Pack running text into full sequences: `start`, tokens, `end`, and `last`, if there are such tokens.
+    """Pack running text into full sequences: `start`, tokens, `end` and `last`, where the family has these tokens.
 
-    Documents are joined, separated by the end token, and the result is cut into sequences of full length, so there is
-    no padding. A last, shorter sequence is dropped. `pack_sentences` cuts between sentences instead.
+    Documents are joined, separated by the end token, and the result is split into sequences of full length, so there is
+    no padding. A last, shorter sequence is dropped. `pack_sentences` splits between sentences instead.
 
     Args:
-        documents: strings, lists of sentences, or a `TokenCorpus`, whose sequences are stored in a file. Documents
-            without tokens are left out, with one warning.
-        preprocessor: determines how long a sequence is.
+        documents: iterable of strings or lists of sentences, or a `TokenCorpus`, whose sequences are stored in a file.
+            Documents without tokens are omitted, with one warning.
+        preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
         Sequences of exactly `preprocessor.sequence_length` tokens.
 
     Raises:
-        TypeError: for a document that is not text, naming its position.
-        ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
+        TypeError: If a document is not text; the message names its position.
+        ValueError: If `sequence_length` has no room for a token, or the corpus is from another tokenizer.
 
     Example:
 
@@ -55,42 +55,45 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     pack_documents([["a a", "b"], ["b a"]], preprocessor).lengths  # [5, 5]
     ```
     """
-    room, length = room_in_sequence(preprocessor, pair=False), preprocessor.sequence_length
-    (start, _, closing), end = preprocessor.special_ids(), _ends(preprocessor)[1]
+    room = room_in_sequence(preprocessor, pair=False)
+    length = preprocessor.sequence_length
+    start, _, closing = preprocessor.special_ids()
+    end = _start_and_end(preprocessor)[1]
 
     def blocks() -> _Blocks:
-        left: list[np.ndarray] = []
+        remainder: list[np.ndarray] = []
         for part in _parts(documents, preprocessor):
             ends = part.sentence_splits[part.document_splits[1:]]
-            stream = np.concatenate([*left, np.insert(part.token_ids, ends, end)])
+            stream = np.concatenate([*remainder, np.insert(part.token_ids, ends, end)])
             count = len(stream) // room
             rows = np.empty((count, length), stream.dtype)
-            rows[:, : len(start)], rows[:, length - len(closing) :] = start, closing
+            rows[:, : len(start)] = start
+            rows[:, length - len(closing) :] = closing
             rows[:, len(start) : length - len(closing)] = stream[: count * room].reshape(count, room)
-            left = [stream[count * room :]]
+            remainder = [stream[count * room :]]
             yield rows.reshape(-1), np.full(count, length)
 
-    return _joined(blocks(), documents)
+    return _join_sequences(blocks(), documents)
 
 
 def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> EncodedTexts:
     """Pack running text into full sequences for language models that predict the next token.
 
-    Each document is `start`, its tokens, and `end`, if the tokenizer has such tokens. They are joined, and the result
-    is cut into sequences of one more token than the model reads, each of which begins with the last token of the one
-    before it: so that each token but the very first one is predicted once. The last sequence may be shorter.
+    Each document becomes `start`, its tokens, and `end`, if the tokenizer has such tokens. They are joined and split
+    into sequences of one more token than the model reads. Each sequence begins with the last token of the previous one,
+    so that each token except the very first is predicted once. The last sequence may be shorter.
 
     Args:
-        documents: strings, lists of sentences, which are joined by spaces, or a `TokenCorpus`, whose sequences are
-            stored in a file. Documents without tokens are left out, with one warning.
-        preprocessor: determines how long a sequence is.
+        documents: iterable of strings or lists of sentences, which are joined by spaces; or a `TokenCorpus`, whose
+            sequences are stored in a file. Documents without tokens are omitted, with one warning.
+        preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
 
     Returns:
         Sequences of `preprocessor.sequence_length + 1` tokens.
 
     Raises:
-        TypeError: for a document that is not text, naming its position.
-        ValueError: if the corpus is of another tokenizer.
+        TypeError: If a document is not text; the message names its position.
+        ValueError: If the corpus is from another tokenizer.
 
     Example:
 
@@ -105,13 +108,15 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
     ```
     """
     check_is_preprocessor(preprocessor)
-    tokenizer, length = preprocessor.tokenizer, preprocessor.sequence_length
-    start, end = tokenizer.start_token_id, tokenizer.end_token_id
+    tokenizer = preprocessor.tokenizer
+    length = preprocessor.sequence_length
+    start = tokenizer.start_token_id
+    end = tokenizer.end_token_id
     if not isinstance(documents, TokenCorpus):
         documents = WithSpaces(documents)
 
     def blocks() -> _Blocks:
-        left = np.zeros(0, "int32")
+        remainder = np.zeros(0, "int32")
         for part in _parts(documents, preprocessor):
             bounds = part.sentence_splits[part.document_splits]
             stream = part.token_ids
@@ -119,19 +124,23 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
                 stream = np.insert(stream, bounds[1:], end)
             if start is not None:
                 stream = np.insert(stream, bounds[:-1] + (np.arange(len(part)) if end is not None else 0), start)
-            stream = np.concatenate([left, stream])
+            stream = np.concatenate([remainder, stream])
             count = max(0, len(stream) - 1) // length
-            places = length * np.arange(count)[:, None] + np.arange(length + 1)  # (count, length + 1)
-            left = stream[count * length :]
-            yield stream[places].reshape(-1), np.full(count, length + 1)
-        if len(left) > 1:
-            yield left, np.array([len(left)])
+            indices = length * np.arange(count)[:, None] + np.arange(length + 1)  # (count, length + 1)
+            remainder = stream[count * length :]
+            yield stream[indices].reshape(-1), np.full(count, length + 1)
+        if len(remainder) > 1:
+            yield remainder, np.array([len(remainder)])
 
-    return _joined(blocks(), documents)
+    return _join_sequences(blocks(), documents)
 
 
 class WithSpaces:
-    """Documents as texts: their sentences joined by spaces, for models that write text."""
+    """Documents whose sentences are joined by spaces, for models that write text.
+
+    Args:
+        documents: iterable of strings or lists of sentences.
+    """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
         check_documents(documents)
@@ -139,8 +148,8 @@ class WithSpaces:
 
     def __iter__(self) -> Iterator[str | Sequence[str]]:
         for document in self.documents:
-            listed = isinstance(document, (list, tuple)) and all(isinstance(sentence, str) for sentence in document)
-            yield " ".join(document) if listed else document  # anything else is for the reader to refuse
+            is_list = isinstance(document, (list, tuple)) and all(isinstance(sentence, str) for sentence in document)
+            yield " ".join(document) if is_list else document  # the reader raises an error for anything else
 
 
 def pack_sentences(
@@ -155,20 +164,20 @@ def pack_sentences(
     across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a new
     sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next one; the original code
     keeps a sequence that is too long. If such a sentence ends exactly where a sequence is full, its `end`, which would
-    begin the next one, is left out.
+    begin the next one, is omitted.
 
     Args:
-        documents: documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a file.
-            Sentences without tokens and documents without sentences are left out, the latter with one warning.
-        preprocessor: determines how long a sequence is.
-        across_documents: whether a sequence may hold parts of several documents.
+        documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a
+            file. Sentences without tokens and documents without sentences are omitted, the latter with one warning.
+        preprocessor: `lmzoo.text.Preprocessor`, which determines the length of sequences.
+        across_documents: bool, whether a sequence may hold parts of several documents.
 
     Returns:
         Sequences of different lengths.
 
     Raises:
-        TypeError: for a document that is not text, naming its position.
-        ValueError: for a `sequence_length` without room for a token, or if the corpus is of another tokenizer.
+        TypeError: If a document is not text; the message names its position.
+        ValueError: If `sequence_length` has no room for a token, or the corpus is from another tokenizer.
 
     Example:
 
@@ -182,35 +191,41 @@ def pack_sentences(
     sequences.lengths  # [7, 4]: [CLS] a a [SEP] b [SEP] [SEP] and [CLS] a [SEP] [SEP]
     ```
     """
-    room = room_in_sequence(preprocessor, pair=False) + 1  # the end token belongs to a sentence
-    start, end = _ends(preprocessor)
+    room = room_in_sequence(preprocessor, pair=False) + 1  # a sentence includes its end token
+    start, end = _start_and_end(preprocessor)
     last = [preprocessor.tokenizer.token_to_id(token) for token in preprocessor.packing.closing[1:]]
 
     def blocks() -> _Blocks:
-        left: list[tuple[np.ndarray, np.ndarray]] = []
+        remainder: list[tuple[np.ndarray, np.ndarray]] = []
         for part in _parts(documents, preprocessor):
             stream, units, document_splits = _units(part, room, end, across_documents)
             if across_documents:
-                stream, units = (np.concatenate(pair) for pair in zip(*left, (stream, units), strict=True))
-            bounds, places = _fill(units, room, None if across_documents else document_splits)
-            if across_documents:  # so the last sequence may continue
-                unfinished = bounds[-2:][0]
-                left = [(stream[places[unfinished] :], units[unfinished:])]
-                bounds = bounds[:-1] or bounds
-            yield _with_ends(stream, places[bounds], start, last)
-        for stream, _ in left:
-            yield _with_ends(stream, np.array([0, len(stream)]), start, last)
+                stream, units = (np.concatenate(pair) for pair in zip(*remainder, (stream, units), strict=True))
+            first_units, unit_starts = _fill(units, room, None if across_documents else document_splits)
+            if across_documents:  # the last sequence may continue
+                last_unit = first_units[-2:][0]
+                remainder = [(stream[unit_starts[last_unit] :], units[last_unit:])]
+                first_units = first_units[:-1] or first_units
+            yield _extract_sequences(stream, unit_starts[first_units], start, last)
+        for stream, _ in remainder:
+            yield _extract_sequences(stream, np.array([0, len(stream)]), start, last)
 
-    return _joined(blocks(), documents)
+    return _join_sequences(blocks(), documents)
 
 
 def _units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return the tokens to cut, the lengths of uncuttable units, and the boundaries of documents among these."""
-    lengths, documents = np.diff(part.sentence_splits), part.document_splits
-    ended = lengths % room != 0  # (s,)
-    ends, units = part.sentence_splits[1:][ended], lengths + ended
+    """Insert end tokens into the tokens of a part, and split them into units that a sequence must not split.
+
+    Returns:
+        The tokens with end tokens, the lengths of the units, int (u,), and the boundaries of documents among the units.
+    """
+    lengths = np.diff(part.sentence_splits)
+    documents = part.document_splits
+    has_end = lengths % room != 0  # (s,)
+    ends = part.sentence_splits[1:][has_end]
+    units = lengths + has_end
     if across_documents:
         units = np.insert(units, documents[1:], 1)
         ends = np.concatenate([ends, part.sentence_splits[documents[1:]]])
@@ -222,25 +237,41 @@ def _units(
 
 
 def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
-    """Fill sequences with units: the first unit of each sequence, and where the units are in the stream."""
-    places = splits_of(units)  # (u + 1,)
-    after = np.searchsorted(places, places[:-1] + room, side="right") - 1  # (u,)
+    """Fill sequences with units in order.
+
+    Returns:
+        The index of each sequence's first unit, and last the number of units; and the starts of the units in the stream
+        and its end, int64 (u + 1,).
+    """
+    unit_starts = splits_of(units)  # (u + 1,)
+    following = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:
-        after = np.minimum(after, np.repeat(document_splits[1:], np.diff(document_splits)))
-    step, bounds = after.tolist(), [0]
-    while bounds[-1] < len(step):
-        bounds.append(step[bounds[-1]])
-    return bounds, places
+        following = np.minimum(following, np.repeat(document_splits[1:], np.diff(document_splits)))
+    next_first = following.tolist()
+    first_units = [0]
+    while first_units[-1] < len(next_first):
+        first_units.append(next_first[first_units[-1]])
+    return first_units, unit_starts
 
 
-def _with_ends(
+def _extract_sequences(
     stream: np.ndarray, places: np.ndarray, start: int | None, last: list[int]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Cut a block of sequences from a stream; a lone separator is dropped."""
+    """Extract sequences from a stream and add their start and last tokens; a lone separator is dropped.
+
+    Args:
+        stream: int (t,), tokens.
+        places: int (n + 1,), starts of the sequences in the stream, and the end of the last one.
+        start: int, id of the token before each sequence, or None.
+        last: list with the id of the token after each sequence, or empty.
+
+    Returns:
+        The tokens of all sequences, and the lengths of these.
+    """
     lengths = np.diff(places)
-    kept = lengths > 1
-    stream = stream[places[0] : places[-1]][np.repeat(kept, lengths)]
-    lengths = lengths[kept]
+    is_kept = lengths > 1
+    stream = stream[places[0] : places[-1]][np.repeat(is_kept, lengths)]
+    lengths = lengths[is_kept]
     if last:
         stream = np.insert(stream, np.cumsum(lengths), last[0])
         lengths = lengths + 1
@@ -249,25 +280,30 @@ def _with_ends(
     return np.insert(stream, np.cumsum(lengths) - lengths, start), lengths + 1
 
 
-def _ends(preprocessor: Preprocessor) -> tuple[int | None, int]:
-    packing, token_to_id = preprocessor.packing, preprocessor.tokenizer.token_to_id
+def _start_and_end(preprocessor: Preprocessor) -> tuple[int | None, int]:
+    """Return the ids of the start token, None if there is none, and of the end token."""
+    packing = preprocessor.packing
+    token_to_id = preprocessor.tokenizer.token_to_id
     return token_to_id(packing.start) if packing.start else None, token_to_id(packing.end)
 
 
 def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[TokenizedDocuments]:
+    """Yield the tokenized documents in parts, warning at the end of documents without tokens."""
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards
     else:
-        reader, kept = DocumentReader(documents), 0
-        for group in groups_of(reader, _BATCH):
+        reader = DocumentReader(documents)
+        num_documents = 0
+        for group in groups_of(reader, _BATCH_DOCUMENTS):
             part = tokenize_documents(group, preprocessor.tokenizer).without_empty()
-            kept += len(part)
+            num_documents += len(part)
             yield part
-        reader.report(kept)
+        reader.report(num_documents)
 
 
-def _joined(blocks: _Blocks, documents: Documents) -> EncodedTexts:
+def _join_sequences(blocks: _Blocks, documents: Documents) -> EncodedTexts:
+    """Join blocks of sequences, in a file if the documents are a corpus."""
     folder = documents.sequences_folder if isinstance(documents, TokenCorpus) else None
     flat, splits = join_blocks(blocks, folder)
     return EncodedTexts(flat, splits, np.diff(splits).astype("int32"))

@@ -1,4 +1,4 @@
-"""A tokenized corpus in memory-mapped files."""
+"""Tokenized corpora in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -19,27 +19,27 @@ from lmzoo.text import Tokenizer
 
 
 class TokenCorpus:
-    """Tokenized documents in a folder that `write_corpus` filled, memory-mapped.
+    """Tokenized documents in a directory that `write_corpus` filled, memory-mapped.
 
-    `pack_documents`, `pack_sentences` and `segment_pairs` take it in place of documents. They store the sequences that
-    they make in an unnamed file, which is removed with the sequences.
+    `pack_documents`, `pack_sentences` and `segment_pairs` accept it in place of documents. They store their sequences
+    in an unnamed file, which is removed with the sequences.
 
-    Each file is compared with its checksums when it is first used: damaged text is an error, not other text. That reads
-    it once more, at some GB per second.
+    Each file is compared with its checksums on first use, so that damage raises an error instead of changing the text.
+    This reads the file once more, at some GB per second.
 
     Args:
-        folder: the folder of the corpus.
-        sequences_folder: where to store the files of sequences; by default in `folder`.
+        folder: str or path, directory of the corpus.
+        sequences_folder: str or path, directory for the files of sequences; by default `folder`.
 
     Attributes:
-        folder: the folder of the corpus.
-        sequences_folder: where files of sequences are stored.
-        shards: the files, a sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`. Taking one raises
+        folder: path, directory of the corpus.
+        sequences_folder: path, directory for the files of sequences.
+        shards: sequence of `lmzoo.data.corpora.tokenized_documents.TokenizedDocuments`, the files. Accessing one raises
             a ValueError if the file is damaged.
 
     Raises:
-        FileNotFoundError: if there is no corpus, or one of its files is missing.
-        ValueError: if the corpus is unfinished or of a newer version, or a file has another size than it should.
+        FileNotFoundError: If there is no corpus, or one of its files is missing.
+        ValueError: If the corpus is unfinished or of a newer version, or a file has the wrong size.
 
     Example:
 
@@ -65,7 +65,7 @@ class TokenCorpus:
         self.shards: Sequence[TokenizedDocuments] = _CheckedShards(self.folder, self._index)
 
     def __len__(self) -> int:
-        """Return number of documents."""
+        """Return the number of documents."""
         return sum(shard["documents"] for shard in self._index.shards)
 
     @property
@@ -75,19 +75,21 @@ class TokenCorpus:
 
     @property
     def num_tokens(self) -> int:
-        """Number of tokens, without special ones."""
+        """Number of tokens, without special tokens."""
         return sum(shard["tokens"] for shard in self._index.shards)
 
     @functools.cached_property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer that made the corpus."""
-        stored = self._index.tokenizer
-        # Whatever the file names, only a tokenizer is built.
-        found = keras.saving.get_registered_object(stored["name"])
-        if not (isinstance(found, type) and issubclass(found, Tokenizer)):
-            raise ValueError(f"{self.folder / INDEX_FILE} does not name a tokenizer of lmzoo: {stored['name']!r:.60}.")
+        """Tokenizer that made the corpus."""
+        identity = self._index.tokenizer
+        # The file may be untrusted: only a tokenizer is created, whatever class it names.
+        cls = keras.saving.get_registered_object(identity["name"])
+        if not (isinstance(cls, type) and issubclass(cls, Tokenizer)):
+            raise ValueError(
+                f"{self.folder / INDEX_FILE} does not name a tokenizer of lmzoo: {identity['name']!r:.60}."
+            )
         try:
-            tokenizer = found.from_config(stored["config"])
+            tokenizer = cls.from_config(identity["config"])
             tokenizer.load_assets(self.folder / TOKENIZER_FOLDER)
         except (TypeError, ValueError) as error:
             raise ValueError(f"The tokenizer of {self.folder} cannot be read ({error}). {ADVICE}") from error
@@ -98,25 +100,31 @@ class TokenCorpus:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: if it is another one.
+            ValueError: If it is another one.
         """
         self._index.check_tokenizer(self.folder, tokenizer)
 
     def verify(self) -> None:
-        """Read all files and check their sha256.
+        """Read all files and check their SHA-256 digests.
 
         Raises:
-            ValueError: naming a file that was altered.
+            ValueError: If a file was altered; the message names it.
         """
         for shard in self._index.shards:
             _check_sha256(self.folder, shard)
 
 
 class _CheckedShards(Sequence[TokenizedDocuments]):
-    """The files of a corpus, memory-mapped, each checked when it is first taken."""
+    """Memory-mapped files of a corpus, each checked on first access.
+
+    Args:
+        folder: path, directory of the corpus.
+        index: `Index` of the corpus.
+    """
 
     def __init__(self, folder: Path, index: Index) -> None:
-        self._folder, self._index = folder, index
+        self._folder = folder
+        self._index = index
         self._files = [np.asarray(np.memmap(folder / shard["name"], "uint8", "r")) for shard in index.shards]
         self._checked: set[int] = set()
 
@@ -133,26 +141,34 @@ class _CheckedShards(Sequence[TokenizedDocuments]):
         if isinstance(index, slice):
             return [self[i] for i in range(len(self))[index]]
         index = range(len(self))[index]
-        content, shard = self._files[index], self._index.shards[index]
+        content = self._files[index]
+        shard = self._index.shards[index]
         if index not in self._checked:
             _check(self._folder, shard, content)
             self._checked.add(index)
-        documents, sentences = 8 * (shard["documents"] + 1), 8 * (shard["sentences"] + 1)
+        document_bytes = 8 * (shard["documents"] + 1)
+        sentence_bytes = 8 * (shard["sentences"] + 1)
         return TokenizedDocuments(
-            content[documents + sentences :].view(self._index.dtype),
-            content[documents : documents + sentences].view("int64"),
-            content[:documents].view("int64"),
+            content[document_bytes + sentence_bytes :].view(self._index.dtype),
+            content[document_bytes : document_bytes + sentence_bytes].view("int64"),
+            content[:document_bytes].view("int64"),
         )
 
 
 def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
-    """Compare a file with the checksums of its blocks; one of an earlier version, which has none, with its sha256."""
+    """Compare a file with the checksums of its blocks, or with its SHA-256 digest if an earlier version wrote it.
+
+    Raises:
+        ValueError: If the file was altered.
+    """
     if "crc32" not in shard:
         _check_sha256(folder, shard)
         return
-    path, stored, found = folder / shard["name"], shard["crc32"], checksums_of(content)
-    if stored != found:
-        block = next(i for i, (a, b) in enumerate(itertools.zip_longest(stored, found)) if a != b)
+    path = folder / shard["name"]
+    expected = shard["crc32"]
+    actual = checksums_of(content)
+    if expected != actual:
+        block = next(i for i, (a, b) in enumerate(itertools.zip_longest(expected, actual)) if a != b)
         raise ValueError(
             f"{path} was altered: the checksum of the {BLOCK:,} bytes from {block * BLOCK:,} is not the one in "
             f"{INDEX_FILE}. {ADVICE}"
@@ -160,6 +176,11 @@ def _check(folder: Path, shard: Shard, content: np.ndarray) -> None:
 
 
 def _check_sha256(folder: Path, shard: Shard) -> None:
+    """Compare a file with its SHA-256 digest.
+
+    Raises:
+        ValueError: If the file was altered.
+    """
     path = folder / shard["name"]
     if problem := mismatch(path, sha256=shard["sha256"]):
         raise ValueError(f"{path} was altered: {problem}, as {INDEX_FILE} says. {ADVICE}")

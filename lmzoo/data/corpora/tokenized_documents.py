@@ -1,4 +1,4 @@
-"""Tokenized documents as arrays: what files of a corpus hold and sequences are packed from."""
+"""Tokenized documents as arrays, from which corpus files and packed sequences are made."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ class TokenizedDocuments:
     """Tokens of documents, with the boundaries of sentences and documents.
 
     Attributes:
-        token_ids: integers (n,), without special tokens.
+        token_ids: int (n,), without special tokens.
         sentence_splits: int64 (s + 1,), sentence i is `token_ids[sentence_splits[i]:sentence_splits[i + 1]]`.
-        document_splits: int64 (d + 1,), document i has the sentences from `document_splits[i]` up to, but not
-            including, `document_splits[i + 1]`.
+        document_splits: int64 (d + 1,), document i has the sentences from `document_splits[i]` to
+            `document_splits[i + 1] - 1`.
 
     Example: see `lmzoo.data.corpora.tokenized_documents.tokenize_documents`.
     """
@@ -33,18 +33,18 @@ class TokenizedDocuments:
     document_splits: np.ndarray
 
     def __len__(self) -> int:
-        """Return number of documents."""
+        """Return the number of documents."""
         return len(self.document_splits) - 1
 
     def sentences(self, document: int) -> np.ndarray:
-        """Return int64 (s + 1,), where the sentences of the document at an index begin and end in `token_ids`."""
+        """Return the starts of a document's sentences in `token_ids`, and the end of the last: int64 (s + 1,)."""
         return self.sentence_splits[self.document_splits[document] : self.document_splits[document + 1] + 1]
 
     def without_empty(self) -> TokenizedDocuments:
-        """Leave out sentences without tokens, and documents without sentences."""
-        filled = np.flatnonzero(np.diff(self.sentence_splits))
-        sentences = self.sentence_splits[np.concatenate([[0], filled + 1])]
-        documents = np.unique(np.searchsorted(filled, self.document_splits))
+        """Return a copy without sentences that have no tokens, and documents that have no sentences."""
+        non_empty = np.flatnonzero(np.diff(self.sentence_splits))
+        sentences = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
+        documents = np.unique(np.searchsorted(non_empty, self.document_splits))
         return TokenizedDocuments(self.token_ids, sentences, documents)
 
 
@@ -52,8 +52,8 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     """Tokenize documents, all sentences in one batch.
 
     Args:
-        documents: documents, each a list of sentences, or a string, which is one sentence.
-        tokenizer: a tokenizer of `lmzoo.text`.
+        documents: sequence of documents, each a list of sentences, or a string, which is one sentence.
+        tokenizer: `lmzoo.text.Tokenizer`.
 
     Example:
 
@@ -73,16 +73,17 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
 
 
 class DocumentReader:
-    """Documents as lists of valid sentences, with a warning at the end of what was wrong with them.
+    """Iterable over documents as lists of valid sentences, which collects problems for a final warning.
 
     Args:
-        documents: strings, each one sentence, or lists of sentences.
+        documents: iterable of strings, each one sentence, or lists of sentences.
 
     Attributes:
-        count: number of documents read so far.
+        count: int, number of documents read so far.
 
     Raises:
-        TypeError: as `check_documents`; while reading, naming the position of a document that is not text.
+        TypeError: If `documents` is not a list of documents; while reading, if a document is not text, in which case
+            the message names its position.
     """
 
     def __init__(self, documents: Iterable[str | Sequence[str]]) -> None:
@@ -105,11 +106,11 @@ class DocumentReader:
             yield cleaned
 
     def report(self, kept: int, empty: str = "held no tokens") -> None:
-        """Issue one warning of documents that were left out, and one of documents that held invalid UTF-8.
+        """Issue one warning about omitted documents, and one about documents with invalid UTF-8.
 
         Args:
-            kept: number of documents that were not left out.
-            empty: why the others were left out.
+            kept: int, number of documents that were not omitted.
+            empty: str, reason for omitting the rest, in the past tense.
         """
         if kept < self.count:
             warn(f"{self.count - kept} of {self.count} documents {empty} and were left out.")
@@ -121,7 +122,8 @@ def check_documents(documents: object) -> None:
     """Check that `documents` can be a list of documents.
 
     Raises:
-        TypeError: if it is not iterable, or is one text, or a dict or a table, whose names would be read as documents.
+        TypeError: If it is not iterable, or is a single text, a dict or a table, whose names would be read as
+            documents.
     """
     if not is_column(documents) or hasattr(documents, "columns"):
         raise TypeError(
@@ -131,10 +133,10 @@ def check_documents(documents: object) -> None:
 
 
 def no_record(document: _Item, position: int) -> _Item:
-    """Return the document at a position, a string or a list of sentences, if it is not a record.
+    """Return a document, a string or a list of sentences, after checking that it is not a record.
 
     Raises:
-        TypeError: for a record, since the names of its fields would be read as sentences.
+        TypeError: If it is a record, since the names of its fields would be read as sentences.
     """
     if isinstance(document, Mapping):
         raise TypeError(
@@ -150,14 +152,14 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 
 def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return int64 (n + 1,), where consecutive parts of these lengths begin and end."""
+    """Return the boundaries of consecutive parts with these lengths: int64 (n + 1,)."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits
 
 
 def groups_of(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Group items into lists of `size`; the last may be shorter."""
+    """Group items into lists of `size` items; the last may be shorter."""
     items = iter(items)
     while group := list(itertools.islice(items, size)):
         yield group

@@ -1,4 +1,4 @@
-"""Training tokenizers, with the libraries that are commonly used for it."""
+"""Training of tokenizers with the libraries that are commonly used for it."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
+    DebertaV3Tokenizer,
     MarianTokenizer,
     NormalizedBytePairTokenizer,
     SentencePieceTokenizer,
@@ -36,10 +37,10 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 from lmzoo.text.validate_text import clean_texts, is_column
 
 _Kind = TypeVar("_Kind", bound=Tokenizer)
-_BATCH = 1024  # texts checked at once
-_CHARACTERS = 1000  # the most that WordPiece learns, as in Hugging Face's own scripts
-_COVERAGE = 0.99995  # share of the text's characters that SentencePiece covers; rarer ones are unknown
-_MOST_TEXTS = 10_000_000  # the most that SentencePiece learns from
+_BATCH_TEXTS = 1024  # number of texts checked at once
+_MAX_CHARACTERS = 1000  # limit of the alphabet, as in Hugging Face's own scripts
+_CHARACTER_COVERAGE = 0.99995  # fraction of the text's characters that SentencePiece covers; rarer ones are unknown
+_MAX_TEXTS = 10_000_000  # number of texts from which SentencePiece learns at most
 _SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")  # tokens with ids 5 to 12 in ALBERT's published models
 
 
@@ -52,21 +53,21 @@ def train_tokenizer(
     """Train a tokenizer of a given class on documents.
 
     Args:
-        documents: strings or lists of sentences, of any length.
+        documents: iterable of strings or lists of sentences, of any length.
         kind: `WordPieceTokenizer`, `BytePairTokenizer`, `NormalizedBytePairTokenizer`, `CharacterPairTokenizer`,
-            `SentencePieceTokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer` or `TextWordTokenizer`; that of a family
-            is `families()["albert"].tokenizer`.
+            `DebertaV3Tokenizer`, `SentencePieceTokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer` or
+            `TextWordTokenizer`; `families()["albert"].tokenizer` is the class of a family.
         vocabulary_size: int, number of tokens, including special tokens.
-        **options: arguments of the function that trains this kind, such as `train_wordpiece`, including special tokens,
-            such as a family's `special_tokens`.
+        **options: arguments of the function that trains this class, such as `train_wordpiece`, including special
+            tokens, such as a family's `special_tokens`.
 
     Returns:
         The tokenizer. If the documents support fewer tokens than `vocabulary_size`, one warning says how many.
 
     Raises:
-        TypeError: for a document that is not text, naming its position.
-        ValueError: for another class, documents without text, or a vocabulary too small for the special tokens and the
-            characters, or bytes, of the text.
+        TypeError: If a document is not text; the message names its position.
+        ValueError: If the class cannot be trained, the documents have no text, or the vocabulary is too small for the
+            special tokens and the characters, or bytes, of the text.
 
     Example:
 
@@ -80,7 +81,7 @@ def train_tokenizer(
     ```
     """
     if kind not in _TRAINERS:
-        names = ", ".join(known.__name__ for known in _TRAINERS)
+        names = ", ".join(cls.__name__ for cls in _TRAINERS)
         raise ValueError(f"A {getattr(kind, '__name__', repr(kind))} cannot be trained; choose one of {names}.")
     reader = DocumentReader(documents)
     texts = (text for document in reader for text in document)
@@ -104,19 +105,19 @@ def train_wordpiece(
     in a fixed order.
 
     Args:
-        texts: lines or documents.
+        texts: iterable of strings, lines or documents.
         vocabulary_size: int, number of tokens, including special tokens.
-        lowercase: whether to lower-case and strip accents.
-        min_frequency: int, rarer tokens are not learned.
-        verbose: whether to show progress.
-        **special: special tokens that differ from BERT's.
+        lowercase: bool, whether to lowercase and strip accents.
+        min_frequency: int, minimum frequency of a learned token.
+        verbose: bool, whether to show progress.
+        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
 
     Returns:
         The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The choice
-        can differ from run to run only if there are more, and the rarest of them are equally frequent.
+        can differ between runs only if there are more, and the rarest of them are equally frequent.
 
     Raises:
-        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
+        ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
 
     Example:
 
@@ -128,19 +129,20 @@ def train_wordpiece(
     """
     from tokenizers import Tokenizer, models, trainers
 
-    # Cleans and splits as the result will, but treats a special token in the text as text, not as a word to learn.
+    # The rules clean and split like the result, but treat a special token in a text as text, not as a word to learn.
     tokens = WordPieceTokenizer(**special).special_tokens
     rules = WordPieceTokenizer(tokens, lowercase, **special)
 
-    def learn(texts: Iterable[str], size: int, first: Sequence[str], most: int) -> dict[str, int]:
+    def learn(texts: Iterable[str], size: int, characters: Sequence[str], max_characters: int) -> dict[str, int]:
         learner = Tokenizer(models.WordPiece(unk_token=rules.unk_token))
-        learner.normalizer, learner.pre_tokenizer = rules.backend.normalizer, rules.backend.pre_tokenizer
+        learner.normalizer = rules.backend.normalizer
+        learner.pre_tokenizer = rules.backend.pre_tokenizer
         trainer = trainers.WordPieceTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
-            special_tokens=[*tokens, *first],
-            limit_alphabet=most,
-            initial_alphabet=[piece for piece in first if len(piece) == 1],
+            special_tokens=[*tokens, *characters],
+            limit_alphabet=max_characters,
+            initial_alphabet=[piece for piece in characters if len(piece) == 1],
             show_progress=False,
         )
         learner.train_from_iterator(texts, trainer)
@@ -148,8 +150,11 @@ def train_wordpiece(
 
     # The trainer numbers the characters in the order of a hash table, and these numbers decide between equally frequent
     # pairs. So it runs twice: without merges, to find the characters, and then with these in a fixed order.
-    with _learning(texts, vocabulary_size, verbose) as checked, tempfile.TemporaryFile("w+", encoding="ascii") as file:
-        alphabet = learn(_copied(checked, file), 0, (), _CHARACTERS).keys() - tokens
+    with (
+        _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts,
+        tempfile.TemporaryFile("w+", encoding="ascii") as file,
+    ):
+        alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - tokens
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
         vocabulary = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
@@ -157,8 +162,8 @@ def train_wordpiece(
     return WordPieceTokenizer(in_order(vocabulary), lowercase, **special)
 
 
-def _copied(texts: Iterable[str], file: TextIO) -> Iterator[str]:
-    """Yield the texts, and write each to a file as a line of JSON."""
+def _copy_to_file(texts: Iterable[str], file: TextIO) -> Iterator[str]:
+    """Yield the texts after writing each to a file as a line of JSON."""
     for text in texts:
         file.write(json.dumps(text) + "\n")
         yield text
@@ -175,19 +180,20 @@ def train_byte_pairs(
     """Train a byte-level BPE tokenizer with Hugging Face's trainer; the result is the same in every run.
 
     Args:
-        texts: lines or documents.
+        texts: iterable of strings, lines or documents.
         vocabulary_size: int, number of tokens, including special tokens and the 256 bytes.
-        min_frequency: int, rarer pairs are not merged.
-        verbose: whether to show progress.
-        kind: `BytePairTokenizer`, or a subclass of it, whose normalization the texts then get.
-        **special: special tokens that differ from those of the class; the last one gets the last id.
+        min_frequency: int, minimum frequency of a pair to merge.
+        verbose: bool, whether to show progress.
+        kind: `BytePairTokenizer` or a subclass, whose normalization is applied to the texts.
+        **special: special tokens that differ from the defaults of `kind`, see `lmzoo.text.SpecialTokens`; the last one
+            gets the last id.
 
     Returns:
         The tokenizer. Special tokens have RoBERTa's ids: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and `<mask>` is
         the last. Those of another class are in the order of its roles, the last of them again at the end.
 
     Raises:
-        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and the bytes.
+        ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and the bytes.
 
     Example:
 
@@ -212,8 +218,8 @@ def train_byte_pairs(
         initial_alphabet=list(BYTE_TOKENS),
         show_progress=False,
     )
-    with _learning(texts, vocabulary_size, verbose) as checked:
-        tokens, merges = _learn_merges(learner, trainer, checked)
+    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+        tokens, merges = _learn_merges(learner, trainer, valid_texts)
     return kind([*tokens, last], merges, **special)
 
 
@@ -227,18 +233,18 @@ def train_character_pairs(
     """Train byte-pair encoding of characters, GPT's tokenizer, with Hugging Face's trainer.
 
     Args:
-        texts: lines or documents.
+        texts: iterable of strings, lines or documents.
         vocabulary_size: int, number of tokens, including special tokens and the characters.
-        min_frequency: int, rarer pairs are not merged.
-        verbose: whether to show progress.
-        **special: special tokens that differ from GPT's.
+        min_frequency: int, minimum frequency of a pair to merge.
+        verbose: bool, whether to show progress.
+        **special: special tokens that differ from GPT's, see `lmzoo.text.SpecialTokens`.
 
     Returns:
-        The tokenizer. Its special tokens come first, followed by the 1,000 most frequent characters. Which of equally
-        frequent pairs are joined can differ from run to run.
+        The tokenizer. Its special tokens come first, followed by the 1,000 most frequent characters. The choice between
+        equally frequent pairs can differ between runs.
 
     Raises:
-        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
+        ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
 
     Example:
 
@@ -252,25 +258,26 @@ def train_character_pairs(
 
     tokens = CharacterPairTokenizer(**special).special_tokens
     _check_size(vocabulary_size, len(tokens) + 1, "special tokens")
-    blank = CharacterPairTokenizer(tokens, [], **special).backend
+    rules = CharacterPairTokenizer(tokens, [], **special).backend
     learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
-    learner.normalizer, learner.pre_tokenizer = blank.normalizer, blank.pre_tokenizer
+    learner.normalizer = rules.normalizer
+    learner.pre_tokenizer = rules.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
         special_tokens=list(tokens),
-        limit_alphabet=_CHARACTERS,
+        limit_alphabet=_MAX_CHARACTERS,
         end_of_word_suffix=END_OF_WORD,
         show_progress=False,
     )
-    with _learning(texts, vocabulary_size, verbose) as checked:
-        vocabulary, merges = _learn_merges(learner, trainer, checked)
+    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+        vocabulary, merges = _learn_merges(learner, trainer, valid_texts)
     _check_size(vocabulary_size, len(vocabulary), "characters")
     return CharacterPairTokenizer(vocabulary, merges, **special)
 
 
 def _learn_merges(learner: Any, trainer: Any, texts: Iterator[str]) -> tuple[list[str], list[list[str]]]:
-    """Train a model of `tokenizers`, and return its tokens in the order of their ids, and the pairs that it joins."""
+    """Train a model of `tokenizers`, and return its tokens in order of their ids, and its merges."""
     learner.train_from_iterator(texts, trainer)
     return in_order(learner.get_vocab()), json.loads(learner.to_str())["model"]["merges"]
 
@@ -286,24 +293,25 @@ def train_sentencepiece(
 ) -> SentencePieceTokenizer:
     """Train a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the library's own trainer.
 
-    Texts are first cleaned by ALBERT's rules. The settings are those of the published models. The result is the same in
-    every run, unless there are more than ten million texts: then the trainer samples ten million of them.
+    Texts are first cleaned by ALBERT's rules. The settings are the same as for the published models. The result is the
+    same in every run, unless there are more than ten million texts: then the trainer samples ten million of them.
 
     Args:
-        texts: sentences. The trainer keeps them in memory, and leaves out those longer than 65,536 bytes.
+        texts: iterable of strings, sentences. The trainer keeps them in memory, and skips texts longer than 65,536
+            bytes.
         vocabulary_size: int, number of tokens, including special tokens.
-        lowercase: whether to lower-case.
-        keep_accents: whether to keep accents.
-        verbose: whether to show progress.
-        kind: the class of the tokenizer, `lmzoo.text.XlnetTokenizer` for XLNet's.
-        **special: special tokens that differ from those of the class.
+        lowercase: bool, whether to lowercase.
+        keep_accents: bool, whether to keep accents.
+        verbose: bool, whether to show progress.
+        kind: class of the tokenizer, such as `lmzoo.text.XlnetTokenizer`.
+        **special: special tokens that differ from the class's defaults, see `lmzoo.text.SpecialTokens`.
 
     Returns:
         The tokenizer. Special tokens come first; ALBERT's have its ids, `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`
         are 0 to 4. Then follow `( ) " - . – £ €`.
 
     Raises:
-        ValueError: for texts that are all empty, or a vocabulary too small for the special tokens and characters.
+        ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
 
     Example:
 
@@ -313,11 +321,14 @@ def train_sentencepiece(
     tokenizer = train_sentencepiece(["a fine film", "a fine day at the films"], vocabulary_size=40, verbose=False)
     ```
     """
-    characters, blank = character_map(lowercase, keep_accents), kind(**special)
-    tokens, pad, unknown = blank.special_tokens, blank.pad_token, str(blank.unk_token)
-    with _learning(texts, vocabulary_size, verbose) as checked:
+    characters = character_map(lowercase, keep_accents)
+    defaults = kind(**special)
+    tokens = defaults.special_tokens
+    pad = defaults.pad_token
+    unknown = str(defaults.unk_token)
+    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
-            (clean(text, characters) for text in checked),
+            (clean(text, characters) for text in valid_texts),
             vocabulary_size,
             pad_id=-1 if pad is None else tokens.index(pad),
             pad_piece=pad or "<pad>",
@@ -334,27 +345,51 @@ def train_sentencepiece(
 def _train_with_fairseq_ids(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> XlmRobertaTokenizer:
-    """Train a model with SentencePiece's own rules for cleaning texts, and its ids, which the tokenizer shifts."""
-    with _learning(texts, vocabulary_size, verbose) as checked:
-        # fairseq adds padding and the mask.
-        model = _train_model(checked, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
+    """Train a SentencePiece model for XLM-RoBERTa, with the library's own cleaning rules and ids.
+
+    The tokenizer converts the ids to fairseq's.
+    """
+    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+        # fairseq adds the padding and mask tokens.
+        model = _train_model(valid_texts, vocabulary_size - 2, unk_id=0, bos_id=1, eos_id=2, pad_id=-1)
     return XlmRobertaTokenizer(model, **special)
+
+
+def _train_with_mask_added(
+    texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
+) -> DebertaV3Tokenizer:
+    """Train a model with SentencePiece's own rules for cleaning texts, to which the tokenizer adds the mask."""
+    blank = DebertaV3Tokenizer(**special)
+    first = [token for token in blank.special_tokens if token != blank.mask_token]
+    unknown = str(blank.unk_token)
+    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+        model = _train_model(
+            valid_texts,
+            vocabulary_size - 1,
+            unk_id=first.index(unknown),
+            unk_piece=unknown,
+            pad_id=-1,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=[token for token in first if token != unknown],
+        )
+    return DebertaV3Tokenizer(model, **special)
 
 
 def train_joint_tokenizer(
     sources: Iterable[str], targets: Iterable[str], vocabulary_size: int, model_type: str = "bpe"
 ) -> MarianTokenizer:
-    """Train one SentencePiece model on sources and targets together (Sennrich et al., 2016, joint BPE).
+    """Train one SentencePiece model on sources and targets together (joint BPE, Sennrich et al., 2016).
 
     Args:
-        sources: texts. The trainer leaves out those longer than 65,536 bytes.
-        targets: texts in the other language.
-        vocabulary_size: int, number of tokens, special tokens included: `</s>` is 0, `<unk>` 1, and `<pad>` the last.
-        model_type: "bpe", or "unigram" as in the published models.
+        sources: iterable of strings. The trainer skips texts longer than 65,536 bytes.
+        targets: iterable of strings in the other language.
+        vocabulary_size: int, number of tokens, including special tokens: `</s>` is 0, `<unk>` 1, and `<pad>` the last.
+        model_type: "bpe", or "unigram", which the published models use.
 
     Raises:
-        TypeError: naming the position of an entry that is not a string.
-        ValueError: for an unknown `model_type`, or a vocabulary that is too small or too large for the texts.
+        TypeError: If an entry is not a string; the message names its position.
+        ValueError: If `model_type` is unknown, or the vocabulary is too small or too large for the texts.
 
     Example:
 
@@ -378,7 +413,7 @@ def train_joint_tokenizer(
         unk_id=1,
         bos_id=-1,
         pad_id=-1,
-        num_threads=1,  # the same result in every run
+        num_threads=1,  # for the same result in every run
     )
     return MarianTokenizer.of_model(model)
 
@@ -387,45 +422,45 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
     """Train a SentencePiece model of `size` tokens with the library's own trainer, by default a unigram model.
 
     Raises:
-        ValueError: if it cannot learn so many tokens from the texts.
+        ValueError: If it cannot learn so many tokens from the texts.
     """
     from sentencepiece import SentencePieceTrainer
 
     defaults = {
         "model_type": "unigram",
         "hard_vocab_limit": False,
-        "character_coverage": _COVERAGE,
-        "input_sentence_size": _MOST_TEXTS,
+        "character_coverage": _CHARACTER_COVERAGE,
+        "input_sentence_size": _MAX_TEXTS,
     }
-    written = io.BytesIO()
-    failed: list[Exception] = []  # raised while reading texts; the library replaces it by an error of its own
+    model_file = io.BytesIO()
+    reading_errors: list[Exception] = []  # errors in reading texts, which the library replaces by its own
 
-    def read() -> Iterator[str]:
+    def read_texts() -> Iterator[str]:
         try:
             yield from texts
         except Exception as error:
-            failed.append(error)
+            reading_errors.append(error)
             raise
 
     try:
         SentencePieceTrainer.train(
-            sentence_iterator=read(),
-            model_writer=written,
+            sentence_iterator=read_texts(),
+            model_writer=model_file,
             vocab_size=size,
             max_sentence_length=1 << 16,
             minloglevel=2,
             **{**defaults, **settings},
         )
     except RuntimeError as error:
-        if failed:
-            raise failed[0] from None
+        if reading_errors:
+            raise reading_errors[0] from None
         raise ValueError(f"SentencePiece cannot learn {size:,} tokens from these texts: {error}") from None
-    return written.getvalue()
+    return model_file.getvalue()
 
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
-    """Return the most frequent words of texts."""
-    return learn_words(([text] for text in _checked(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
+    """Learn a tokenizer of the most frequent words of texts."""
+    return learn_words(([text] for text in _valid_texts(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
 
 
 _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
@@ -433,6 +468,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     BytePairTokenizer: train_byte_pairs,
     NormalizedBytePairTokenizer: functools.partial(train_byte_pairs, kind=NormalizedBytePairTokenizer),
     CharacterPairTokenizer: train_character_pairs,
+    DebertaV3Tokenizer: _train_with_mask_added,
     SentencePieceTokenizer: train_sentencepiece,
     TextWordTokenizer: _train_text_words,
     XlmRobertaTokenizer: _train_with_fairseq_ids,
@@ -440,30 +476,40 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
 }
 
 
-def _checked(texts: Iterable[str]) -> Iterator[str]:
-    """Iterate over the texts that are not empty, made valid.
+def _valid_texts(texts: Iterable[str]) -> Iterator[str]:
+    """Return an iterator over the texts that are not empty, as valid strings.
 
     Raises:
-        TypeError: at once, for a single text or anything else that is not a list.
-        ValueError: at once, if there are none.
+        TypeError: Immediately, if `texts` is a single text or not a list.
+        ValueError: Immediately, if all texts are empty.
     """
     if not is_column(texts):
         raise TypeError(f"`texts` must be a list of strings or an iterator over them, got {texts!r:.60}.")
-    cleaned = (text for group in groups_of(texts, _BATCH) for text in clean_texts(group) if text.strip())
+    cleaned = (text for group in groups_of(texts, _BATCH_TEXTS) for text in clean_texts(group) if text.strip())
     first = next(cleaned, None)
     if first is None:
         raise ValueError("There is no text to learn a vocabulary from.")
     return itertools.chain([first], cleaned)
 
 
-def _learning(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Iterate over at least one valid text, with a progress bar, and check the size of the vocabulary."""
+def _valid_texts_with_progress(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
+    """Return a context manager of an iterator over at least one valid text, with a progress bar.
+
+    Raises:
+        TypeError: If `texts` is a single text or not a list.
+        ValueError: If all texts are empty, or `size` is not a positive integer.
+    """
     require(is_integer(size, 1), "vocabulary_size", "a positive integer", size)
-    return progress_over(_checked(texts), f"Learning {size:,} tokens", "texts", verbose)
+    return progress_over(_valid_texts(texts), f"Learning {size:,} tokens", "texts", verbose)
 
 
-def _check_size(asked: int, least: int, what: str) -> None:
-    require(is_integer(asked, 1), "vocabulary_size", "a positive integer", asked)
-    if asked < least:
-        message = f"`vocabulary_size` is {asked}, but the special tokens and the {what} alone are {least}."
+def _check_size(vocabulary_size: int, minimum: int, what: str) -> None:
+    """Check that a vocabulary has room for the special tokens and `what`, which need `minimum` entries.
+
+    Raises:
+        ValueError: If it is smaller.
+    """
+    require(is_integer(vocabulary_size, 1), "vocabulary_size", "a positive integer", vocabulary_size)
+    if vocabulary_size < minimum:
+        message = f"`vocabulary_size` is {vocabulary_size}, but the special tokens and the {what} alone are {minimum}."
         raise ArgumentError(message, "vocabulary_size")

@@ -1,4 +1,4 @@
-"""Reading the words of documents, and learning a vocabulary from them."""
+"""Words of documents, and vocabularies learned from them."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ def train_words(
     """Learn a vocabulary of the most frequent words, for a language model that predicts words.
 
     Args:
-        documents: documents, each a list of sentences: lists of words, or strings, which
+        documents: iterable of documents, each a list of sentences: lists of words, or strings, which
             `lmzoo.text.word_splitting.split_words` splits.
-        vocabulary_size: int, largest number of words, including the special ones, such as `<S>`, `</S>` and `<UNK>`.
-        min_frequency: int, rarer words are left out.
-        verbose: whether to show progress.
-        kind: the class of the tokenizer: `WordTokenizer` for a `BidirectionalLM`, `lmzoo.text.TextWordTokenizer` for a
+        vocabulary_size: int, maximum number of words, including special words such as `<S>`, `</S>` and `<UNK>`.
+        min_frequency: int, minimum frequency of a word.
+        verbose: bool, whether to show progress.
+        kind: class of the tokenizer: `WordTokenizer` for a `BidirectionalLM`, `lmzoo.text.TextWordTokenizer` for a
             `CausalLM`.
 
     Returns:
-        The tokenizer: the special words, then the others by falling frequency, equally frequent ones in
-        alphabetical order. A word that begins or ends with a space is left out, since a file of words cannot hold it.
+        The tokenizer: the special words, then all other words by falling frequency, equally frequent ones in
+        alphabetical order. A word that begins or ends with a space is omitted, since a file of words cannot hold it.
         If the documents have fewer words than `vocabulary_size`, one warning says how many.
 
     Raises:
-        TypeError: for a document that is not a list of sentences, naming its position.
-        ValueError: for a `vocabulary_size` without room for a word, or a `min_frequency` below 1.
+        TypeError: If a document is not a list of sentences; the message names its position.
+        ValueError: If `vocabulary_size` has no room for a word, or `min_frequency` is below 1.
 
     Example:
 
@@ -59,24 +59,31 @@ def train_words(
 def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
-    """As `train_words`, without a warning of few words."""
+    """Learn a vocabulary like `train_words`, but without a warning if there are few words."""
     special = kind.special_tokens
     allowed = f"an integer above {len(special)}, the number of special words"
     require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
     require(is_integer(min_frequency, 1), "min_frequency", "an integer of at least 1", min_frequency)
     counts: Counter[str] = Counter()
     check_documents(documents)
-    with progress_over(documents, "Counting words", "documents", verbose) as read:
-        for sentence in sentences_of(read):
+    with progress_over(documents, "Counting words", "documents", verbose) as progress:
+        for sentence in sentences_of(progress):
             counts.update(sentence)
     frequent = (w for w, n in counts.items() if n >= min_frequency and w not in special)
-    words = [w for w in frequent if w == w.strip() != "" and "\n" not in w]  # a line of the vocabulary's file each
+    # Each word must fit on a line of the vocabulary file.
+    words = [word for word in frequent if word == word.strip() != "" and "\n" not in word]
     words.sort(key=lambda word: (-counts[word], word))
     return kind([*special, *words[: vocabulary_size - len(special)]])
 
 
 def report_size(found: int, asked: int, what: str) -> None:
-    """Warn if a vocabulary has fewer "tokens" or "words" than asked for."""
+    """Warn if a vocabulary has fewer entries than requested.
+
+    Args:
+        found: int, number of entries.
+        asked: int, requested number of entries.
+        what: str, name of the entries, "tokens" or "words".
+    """
     if found < asked:
         warn(
             f"The documents support {found:,} {what}, not the {asked:,} that were requested: all that are frequent "
@@ -87,17 +94,17 @@ def report_size(found: int, asked: int, what: str) -> None:
 def sentences_of(
     documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
 ) -> Iterator[list[str]]:
-    """Iterate over the sentences of documents as lists of words; sentences without words are left out.
+    """Yield the sentences of documents as lists of words, without sentences that have no words.
 
     There is at most one warning of invalid UTF-8.
 
     Args:
-        documents: as for `train_words`.
-        order: the positions of the documents to read, in this order; they must be a sequence then.
-        warning: shared by several calls that are to issue one warning together.
+        documents: iterable of documents, see `train_words`.
+        order: positions of the documents to read, in this order, which requires a sequence of documents; None for all.
+        warning: `FirstWarning` that several calls share to issue one warning together.
 
     Raises:
-        TypeError: as `train_words`.
+        TypeError: If a document is not a list of sentences; the message names its position.
     """
     check_documents(documents)
     warning = warning or FirstWarning()

@@ -1,4 +1,4 @@
-"""Readers of common data set formats: as lists that `fit` takes, or as streams."""
+"""Readers of common dataset formats, as lists for `fit` or as streams."""
 
 from lmzoo.data.readers.conll import read_conll
 from lmzoo.data.readers.multiple_choice import read_choices

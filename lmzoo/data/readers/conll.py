@@ -1,4 +1,4 @@
-"""CoNLL files: one word per line with its labels in columns, and a blank line after each sentence."""
+"""Reader of CoNLL files: one word per line with its labels in columns, and a blank line after each sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmzoo.errors import NoExamplesError
 CONLLU = ("id", "form", "lemma", "upos", "xpos", "feats", "head", "deprel", "deps", "misc")
 _DOCUMENT = "-DOCSTART-"
 _COMMENT = "#"
-_Line = tuple[int, list[str]]  # its number and its cells
+_Line = tuple[int, list[str]]  # line number and cells
 
 
 def read_conll(
@@ -32,32 +32,33 @@ def read_conll(
     conllu: bool | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[list[str]], list[list[str]] | None]:
-    r"""Read words and their labels from columns.
+    r"""Read words and their labels from the columns of a CoNLL file.
 
     Columns are separated by tabs in lines that contain tabs, otherwise by spaces. Sentences are separated by blank
-    lines and lines of `-DOCSTART-`. Lines before a sentence whose first column is "#" are comments, as MultiCoNER's
-    `# id ...`, unless they are words: of as many columns as other lines, and with a label that also other words have.
-    In CoNLL-U, all lines that begin with "#" are comments, and the lines of multi-word tokens ("1-2") and empty nodes
-    ("8.1") are left out: the words are the syntactic words.
+    lines and lines of `-DOCSTART-`. Lines before a sentence whose first column is "#" are comments, such as
+    MultiCoNER's `# id ...`. They are words only if they have as many columns as other lines, and a label that other
+    words also have. In CoNLL-U, all lines that begin with "#" are comments, and the lines of multi-word tokens ("1-2")
+    and empty nodes ("8.1") are skipped: the words are the syntactic words.
 
     Args:
-        path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
-        word: column of the words, counted from 0, or from the end if negative; in CoNLL-U also its name. By default the
-            first column, the second one if the first one numbers the words of each sentence, as in GermEval's files, or
-            FORM in CoNLL-U.
-        label: column of the labels, by default the last one, or UPOS in CoNLL-U.
-        labeled: False to read words only.
-        labels: the allowed labels; None to allow any.
-        conllu: whether the file is CoNLL-U; by default decided by its suffix.
-        encoding: encoding of the file.
+        path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
+        word: int, column of the words, counted from 0, or from the end if negative; in CoNLL-U also its name. By
+            default the first column, the second one if the first one numbers the words of each sentence, as in
+            GermEval's files, or FORM in CoNLL-U.
+        label: int, column of the labels, or its name in CoNLL-U; by default the last one, or UPOS in CoNLL-U.
+        labeled: bool, False to read only words.
+        labels: list of strings, the allowed labels; None to allow any.
+        conllu: bool, whether the file is CoNLL-U; by default decided by its suffix.
+        encoding: str, encoding of the file.
 
     Returns:
-        `x, y` as `lmzoo.models.TokenClassifier.fit` takes them: for each sentence a list of its words, and a list of
+        `x, y` for `lmzoo.models.TokenClassifier.fit`: for each sentence a list of its words, and a list of
         their labels; `y` is None without labels.
 
     Raises:
-        ValueError: naming the file, and the line if there is one: for a column that does not exist, a row with another
-            number of cells than the first, another encoding, a label that is missing or not allowed, or an empty file.
+        ValueError: If a column does not exist, a row has another number of cells than the first, the file has another
+            encoding or is empty, or a label is missing or not allowed; the message names the file and, where possible,
+            the line.
 
     Example:
 
@@ -73,36 +74,36 @@ def read_conll(
     name = name_of(path)
     if conllu is None:
         conllu = suffix_of(path) == ".conllu"
-    label = _number(label, "upos" if conllu else -1, conllu)
-    lines = [(number, _split(line)) for number, line in numbered_lines(read_text(path, encoding).split("\n"))]
+    label = _column_index(label, "upos" if conllu else -1, conllu)
+    lines = [(number, _split_cells(line)) for number, line in numbered_lines(read_text(path, encoding).split("\n"))]
     width = len(CONLLU) if conllu else _count_columns(lines)
-    keep = _is_conllu_word if conllu else _word_test(lines, width, label, labels)
-    rows = _group_rows(lines, keep, None if conllu else _DOCUMENT)
-    if not rows:
+    is_word = _is_conllu_word if conllu else _word_test(lines, width, label, labels)
+    sentence_rows = _group_rows(lines, is_word, None if conllu else _DOCUMENT)
+    if not sentence_rows:
         raise NoExamplesError(f"{name} holds no words.")
     if labeled and word == label:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-    for number, cells in itertools.chain(*rows):
+    for number, cells in itertools.chain(*sentence_rows):
         if len(cells) != width:
             raise ValueError(f"{name}, line {number} has {len(cells)} columns, other lines have {width}.")
-    if word is None and not conllu and width > 1 + labeled and _is_numbered(rows):
+    if word is None and not conllu and width > 1 + labeled and _is_numbered(sentence_rows):
         word = 1
-    word = _number(word, "form" if conllu else 0, conllu)
+    word = _column_index(word, "form" if conllu else 0, conllu)
     for column in {word, label} if labeled else {word}:
         if not -width <= column < width:
             raise ValueError(f"{name} has {width} columns, numbered from 0, and no column {column}.")
-    sentences = [[cells[word] for _, cells in of_sentence] for of_sentence in rows]
+    sentences = [[cells[word] for _, cells in sentence] for sentence in sentence_rows]
     if not labeled:
         return sentences, None
     if word % width == label % width:
         raise ValueError(f"{name}: column {label} of {width} holds the words, not labels.")
-    for number, cells in itertools.chain(*rows):
+    for number, cells in itertools.chain(*sentence_rows):
         check_label(cells[label], labels, f"{name}, line {number}")
-    return sentences, [[cells[label] for _, cells in of_sentence] for of_sentence in rows]
+    return sentences, [[cells[label] for _, cells in sentence] for sentence in sentence_rows]
 
 
 def _count_columns(lines: Sequence[_Line]) -> int:
-    """Return the number of columns of the first line that may hold a word, preferably one that is no comment."""
+    """Return the number of columns of the first line that may hold a word, preferably not a comment."""
     counts = {cells[0] == _COMMENT: len(cells) for _, cells in reversed(lines) if cells[0] != _DOCUMENT and any(cells)}
     return counts.get(False, counts.get(True, 0))
 
@@ -110,13 +111,15 @@ def _count_columns(lines: Sequence[_Line]) -> int:
 def _word_test(
     lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
-    """Return a function that tells a word from a comment, by its cells and whether it is within a sentence."""
-    known = {*(labels or ())}
-    if width > 1 and -width <= label < width:  # in a single column there are words
-        known |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
+    """Return a predicate that distinguishes words from comments by their cells and their place."""
+    word_labels = {*(labels or ())}
+    if width > 1 and -width <= label < width:  # a single column holds words
+        word_labels |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
 
     def is_word(cells: list[str], inside: bool) -> bool:
-        return inside or cells[0] != _COMMENT or (len(cells) == width and (not known or cells[label] in known))
+        return (
+            inside or cells[0] != _COMMENT or (len(cells) == width and (not word_labels or cells[label] in word_labels))
+        )
 
     return is_word
 
@@ -129,26 +132,31 @@ def _is_conllu_word(cells: list[str], inside: bool) -> bool:
 def _group_rows(
     lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document: str | None
 ) -> list[list[_Line]]:
-    """Return the lines of the words of each sentence; blank lines and those of `document` are between sentences."""
+    """Return the lines of the words of each sentence; blank lines and lines of `document` separate sentences."""
     rows: list[list[_Line]] = []
-    inside = False
+    in_sentence = False
     for number, cells in lines:
         if not "".join(cells).strip() or cells[0] == document:
-            inside = False
-        elif is_word(cells, inside):
-            rows += [] if inside else [[]]
+            in_sentence = False
+        elif is_word(cells, in_sentence):
+            rows += [] if in_sentence else [[]]
             rows[-1].append((number, cells))
-            inside = True
+            in_sentence = True
     return rows
 
 
 def _is_numbered(rows: Sequence[Sequence[_Line]]) -> bool:
-    """Return whether the first column counts the words of each sentence from 1, in sentences of several words."""
-    counts = all(cells[0] == str(i) for of_sentence in rows for i, (_, cells) in enumerate(of_sentence, 1))
-    return counts and max(map(len, rows)) > 1
+    """Return whether the first column numbers the words of each sentence from 1, in sentences of several words."""
+    is_counted = all(cells[0] == str(i) for sentence in rows for i, (_, cells) in enumerate(sentence, 1))
+    return is_counted and max(map(len, rows)) > 1
 
 
-def _number(column: int | str | None, default: int | str, conllu: bool) -> int:
+def _column_index(column: int | str | None, default: int | str, conllu: bool) -> int:
+    """Return the index of a column, given by its index or name, or of the default column.
+
+    Raises:
+        ValueError: If the column has an unknown name, or a name in a file that is not CoNLL-U.
+    """
     column = default if column is None else column
     if isinstance(column, int):
         return column
@@ -159,6 +167,7 @@ def _number(column: int | str | None, default: int | str, conllu: bool) -> int:
     return CONLLU.index(column.lower())
 
 
-def _split(line: str) -> list[str]:
-    # Not `split()`: other kinds of space belong to words, and a cell between tabs may be empty.
+def _split_cells(line: str) -> list[str]:
+    """Split a line into cells at tabs, or at spaces if it has no tabs."""
+    # `split()` would be wrong: other kinds of space belong to words, and a cell between tabs may be empty.
     return [cell.strip(" ") for cell in line.split("\t")] if "\t" in line else re.split(" +", line.strip(" "))

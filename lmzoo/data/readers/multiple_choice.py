@@ -1,4 +1,4 @@
-"""Multiple-choice tables, such as SWAG's CSV files."""
+"""Reader of multiple-choice tables, such as SWAG's CSV files."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ def read_choices(
     format: str | None = None,
     encoding: str = "utf-8",
 ) -> tuple[list[tuple[str, list[str]]], list[int] | None]:
-    r"""Read prompts, their choices, and the right choice from the columns of a table; by default SWAG's columns.
+    r"""Read prompts, their choices, and the right choice from the columns of a table, by default SWAG's columns.
 
     Args:
-        path: see `read_table`.
-        prompt: column of the prompts, its name or its number from 0; several columns are joined by a space.
+        path: path of a file, or a file object open in binary mode; see `read_table`.
+        prompt: column of the prompts, its name or its index from 0; several columns are joined by spaces.
         start: column of the words that every choice begins with, or None.
         choices: columns of the choices; or one column that holds lists (in JSON lines).
-        label: column of the right choice: its number from 0, or its letter from A. None to read no labels.
-        header: see `read_table`.
-        format: see `read_table`.
-        encoding: encoding of the file.
+        label: column of the right choice, which is an index from 0 or a letter from A. None to read no labels.
+        header: bool, whether the first line of CSV and TSV files names the columns.
+        format: str, a format of `read_table`; by default decided by the file's suffix.
+        encoding: str, encoding of the file.
 
     Returns:
-        `x, y` as `lmzoo.models.MultipleChoice.fit` takes them: a list of `(prompt, [choice, ...])` and a list of
-        numbers, or None.
+        `x, y` for `lmzoo.models.MultipleChoice.fit`: a list of `(prompt, [choice, ...])` and a list of
+        indices, or None.
 
     Raises:
-        ValueError: as `read_table`, and for a label that is not one of the choices, or choices that are not a list.
+        ValueError: If `read_table` raises it, a label is not one of the choices, or choices are not a list.
 
     Example:
 
@@ -69,10 +69,15 @@ def read_choices(
     x = list(zip(prompts, lists, strict=True))
     if label is None:
         return x, None
-    return x, [_number(name, lists[i], table.where(i)) for i, name in enumerate(table.labels(label))]
+    return x, [_choice_index(name, lists[i], table.where(i)) for i, name in enumerate(table.labels(label))]
 
 
-def _number(label: str, choices: Sequence[str], where: str) -> int:
+def _choice_index(label: str, choices: Sequence[str], where: str) -> int:
+    """Return the index of the right choice from its label, an index or a letter.
+
+    Raises:
+        ValueError: If the label is not one of the choices; `where` names its place.
+    """
     names = [*map(str, range(len(choices))), *_LETTERS[: len(choices)]]
     check_label(label, names, where)
     return names.index(label) % len(choices)

@@ -1,4 +1,4 @@
-"""Parquet files, which pyarrow reads."""
+"""Reading of Parquet files with pyarrow."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmzoo.common.arguments import near_names
 from lmzoo.data.readers.text_files import Source, name_of
 from lmzoo.files.urls import open_to_read
 
-_READ = 1024  # rows that are converted at once
+_BATCH_ROWS = 1024  # number of rows converted at once
 
 
 def import_pyarrow() -> tuple[Any, Any]:
-    """Return the modules `pyarrow` and `pyarrow.parquet`.
+    """Import `pyarrow` and `pyarrow.parquet`, and return both modules.
 
     Raises:
-        ImportError: saying how to install them.
+        ImportError: If pyarrow is not installed.
     """
     try:
         import pyarrow
@@ -31,18 +31,18 @@ def import_pyarrow() -> tuple[Any, Any]:
 def numbered_parquet_rows(
     source: Source, skip: int = 0, columns: Sequence[Any] | None = None
 ) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """Read rows as they are needed, with their numbers, which begin with 1.
+    """Yield the rows of a Parquet file with their numbers from 1, reading only a part of it at a time.
 
     Args:
-        source: a file, a URL, or a file object in binary mode.
-        skip: how many rows to leave out; groups of rows that are left out as a whole are not read.
-        columns: those to read; all by default.
+        source: path, URL, or file object in binary mode.
+        skip: int, number of rows to skip; row groups that are skipped as a whole are not read.
+        columns: names of the columns to read; all by default.
 
     Raises:
-        ImportError: without pyarrow.
-        ValueError: naming a file that is damaged or in another format.
+        ImportError: If pyarrow is not installed.
+        ValueError: If a column does not exist, or the file is damaged or in another format; the message names the file.
     """
-    with _opened(source) as file:
+    with _open_parquet(source) as file:
         names = file.schema_arrow.names
         for name in columns or ():
             if name not in names:
@@ -51,25 +51,33 @@ def numbered_parquet_rows(
         for group in range(file.num_row_groups):
             count = file.metadata.row_group(group).num_rows
             if skip >= count:
-                skip, number = skip - count, number + count
+                skip -= count
+                number += count
                 continue
-            for part in file.iter_batches(_READ, row_groups=[group], columns=columns):
+            for part in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
                 dropped = min(skip, len(part))
                 yield from enumerate(part.slice(dropped).to_pylist(), number + dropped)
-                skip, number = skip - dropped, number + len(part)
+                skip -= dropped
+                number += len(part)
 
 
 def count_parquet_rows(source: Source) -> int:
-    """Return number of rows, which the file's metadata says."""
-    with _opened(source) as file:
+    """Return the number of rows of a Parquet file, from its metadata."""
+    with _open_parquet(source) as file:
         return file.metadata.num_rows
 
 
 @contextlib.contextmanager
-def _opened(source: Source) -> Iterator[Any]:
+def _open_parquet(source: Source) -> Iterator[Any]:
+    """Open a Parquet file for a block that reads it.
+
+    Raises:
+        ImportError: If pyarrow is not installed.
+        ValueError: If the file is damaged or in another format.
+    """
     pyarrow, parquet = import_pyarrow()
     with open_to_read(source) if isinstance(source, (str, Path)) else contextlib.nullcontext(source) as file:
         try:
             yield parquet.ParquetFile(file, page_checksum_verification=True)
-        except (pyarrow.ArrowException, OSError) as error:  # pyarrow raises the latter for damaged files, too
+        except (pyarrow.ArrowException, OSError) as error:  # pyarrow also raises OSError for damaged files
             raise ValueError(f"{name_of(source)} cannot be read as Parquet: {error}") from None

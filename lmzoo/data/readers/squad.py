@@ -1,4 +1,4 @@
-"""SQuAD's JSON files."""
+"""Reader of SQuAD's JSON files."""
 
 from __future__ import annotations
 
@@ -10,7 +10,12 @@ from lmzoo.errors import NoExamplesError
 
 
 class Answer(TypedDict):
-    """An answer of a file: its text, and the character of the context at which it starts."""
+    """An answer in a file.
+
+    Attributes:
+        text: str, text of the answer.
+        answer_start: int, offset in the context of the answer's first character.
+    """
 
     text: str
     answer_start: int
@@ -20,8 +25,8 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
     """Read questions, contexts and answers from a file in the format of SQuAD 1.1 or 2.0.
 
     Args:
-        path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
-        labeled: False to read no answers; the file may lack them then.
+        path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
+        labeled: bool, False to read no answers, which the file may then lack.
 
     Returns:
         `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
@@ -29,7 +34,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
         they are not read.
 
     Raises:
-        ValueError: if the file has another format or holds no questions.
+        ValueError: If the file has another format or holds no questions.
 
     Example:
 
@@ -44,7 +49,8 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
     (questions, contexts), answers = read_squad("train.json")
     ```
     """
-    text, name = read_text(path), name_of(path)
+    text = read_text(path)
+    name = name_of(path)
     try:
         articles = json.loads(text)["data"]
         rows: list[Any] = [
@@ -65,6 +71,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
 
 
 def _answers(entry: dict[str, Any]) -> list[Answer]:
+    """Return the answers of a question, empty if it is marked as impossible."""
     if entry.get("is_impossible"):
         return []
     return [{"text": answer["text"], "answer_start": answer["answer_start"]} for answer in entry["answers"]]

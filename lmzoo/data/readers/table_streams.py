@@ -1,4 +1,4 @@
-"""Tables in files that need not fit into memory: they are read row by row, each time from the beginning."""
+"""Streaming of tables from files, row by row, without loading them into memory."""
 
 from __future__ import annotations
 
@@ -29,42 +29,43 @@ NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
 
 class Row(dict[Column, Any]):
-    """The cells of a row by the names of their columns, and where it was read.
+    """The cells of a row by the names of their columns, with its location.
 
     Attributes:
-        place: number of the file and of the line; sorted by it, rows are in the order of the files.
-        where: the file and the line, for messages.
+        place: tuple of ints, index of the file and number of the line; rows sorted by it are in the order of the files.
+        where: str, file and line, for messages.
     """
 
     __slots__ = ("place", "where")
 
     def __init__(self, cells: Mapping[Column, Any], place: tuple[int, int], where: str) -> None:
         super().__init__(cells)
-        self.place, self.where = place, where
+        self.place = place
+        self.where = where
 
 
 class TableStream:
-    r"""A table in any number of files, which is read on demand and need not fit into memory.
+    r"""A table in any number of files, which is streamed and need not fit into memory.
 
-    Iterating over it yields a dict for each row; `lmzoo.data.stream` makes examples of these for `fit` and `evaluate`.
-    The formats are those of `lmzoo.data.readers.read_table`.
+    Iterating over it yields a dict for each row; `lmzoo.data.stream` turns these into examples for `fit` and
+    `evaluate`. The formats are the same as for `lmzoo.data.readers.read_table`.
 
     Args:
-        files: a file; a folder, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`, `.tsv` and
-            `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of these.
-            Text files may be compressed by gzip or xz.
-        format: a format of `read_table`; by default decided by each file's suffix.
-        header: whether the first line of CSV and TSV files names the columns. Without it, columns have numbers.
-        encoding: encoding of text files.
-        types: converts the cells of columns, by their names; text files other than JSON lines hold only strings:
-            `{"stars": int}`.
+        files: path of a file; of a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`,
+            `.tsv` and `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of
+            these. Text files may be compressed with gzip or xz.
+        format: str, a format of `read_table`; by default decided by each file's suffix.
+        header: bool, whether the first line of CSV and TSV files names the columns. Without it, columns have numbers.
+        encoding: str, encoding of text files.
+        types: dict from names of columns to functions that convert their cells, such as `{"stars": int}`; text files
+            other than JSON lines hold only strings.
 
     Raises:
-        FileNotFoundError: if a file does not exist, or a folder holds none.
-        ImportError: for Parquet files without pyarrow.
-        ValueError: for an unknown format or encoding; while reading, naming the file and line: for a line in another
-            format, a row with another number of cells than the first, a column that does not exist, or a cell that
-            cannot be converted.
+        FileNotFoundError: If a file does not exist, or a directory holds none.
+        ImportError: If there are Parquet files and pyarrow is not installed.
+        ValueError: If the format or encoding is unknown; while reading, if a line is in another format, a row has
+            another number of cells than the first, a column does not exist, or a cell cannot be converted, in which
+            case the message names the file and line.
 
     Example:
 
@@ -89,120 +90,131 @@ class TableStream:
         encoding: str = "utf-8",
         types: Mapping[Column, Callable[[str], Any]] | None = None,
     ) -> None:
-        listed: list[Any] = [files] if isinstance(files, (str, Path)) else list(files)
-        self.files = [file for path in listed for file in list_files(path, SUFFIXES)]
+        paths: list[Any] = [files] if isinstance(files, (str, Path)) else list(files)
+        self.files = [file for path in paths for file in list_files(path, SUFFIXES)]
         if not self.files:
             raise ValueError("A TableStream needs at least one file, got an empty list.")
-        self.header, self.encoding, self.types = header, encoding, dict(types or {})
+        self.header = header
+        self.encoding = encoding
+        self.types = dict(types or {})
         self._formats = [known_format(file, format) for file in self.files]
         if "parquet" in self._formats:
             import_pyarrow()
         self._columns: list[Column] | None = None
-        self._counts: dict[int, int] = {}  # rows of files that have been counted
-        self._first, self._epoch = 0, 0
+        self._counts: dict[int, int] = {}  # number of rows by index of the file
+        self._first = 0
+        self._epoch = 0
         self._seed: int | None = None
 
-    # Named as in Hugging Face's `IterableDataset`, so that both are used in the same way.
+    # These names match Hugging Face's `IterableDataset`, so that both are used in the same way.
 
     @property
     def column_names(self) -> list[Column]:
-        """The names of the columns of the first row."""
+        """Names of the columns of the first row."""
         return next(([*row] for row in self._with(_first=0)), [])
 
     def __iter__(self) -> Iterator[Row]:
         """Iterate over the rows of all files."""
         skip = self._first
-        for number in self._order():
-            if skip and skip >= (count := self._count(number)):
+        for index in self._order():
+            if skip and skip >= (count := self._count(index)):
                 skip -= count
                 continue
-            path, unit = self.files[number], "row" if self._formats[number] == "parquet" else "line"
-            for line, cells in self._rows(number, skip):
+            path = self.files[index]
+            unit = "row" if self._formats[index] == "parquet" else "line"
+            for line, cells in self._rows(index, skip):
                 where = f"{path}, {unit} {line}"
-                yield Row(self._converted(cells, where), (number, line), where)
+                yield Row(self._convert(cells, where), (index, line), where)
             skip = 0
 
     def iter(self, batch_size: int) -> Iterator[dict[Column, list[Any]]]:
-        """Iterate over parts of the table, each a dict of columns with `batch_size` cells; the last may be shorter.
+        """Yield parts of the table, each a dict of columns with `batch_size` cells; the last part may be shorter.
 
         Args:
-            batch_size: int.
+            batch_size: int, number of rows of a part.
         """
         rows = iter(self)
-        while some := list(itertools.islice(rows, batch_size)):
-            yield {name: [row.get(name) for row in some] for name in dict.fromkeys(itertools.chain.from_iterable(some))}
+        while part := list(itertools.islice(rows, batch_size)):
+            yield {name: [row.get(name) for row in part] for name in dict.fromkeys(itertools.chain.from_iterable(part))}
 
     def skip(self, n: int) -> Self:
-        """Return the same table without its first rows; files before them, once counted, are not read again.
+        """Return the same table without its first rows; skipped files that have been counted are not read again.
 
         Args:
-            n: int, number of rows.
+            n: int, number of rows to skip.
         """
         return self._with(_first=self._first + n)
 
     def select_columns(self, column_names: Sequence[Column]) -> Self:
-        """Return the same table with fewer columns; of Parquet files the others are not read.
+        """Return the same table with only some columns; other columns of Parquet files are not read.
 
         Args:
-            column_names: those to keep.
+            column_names: names of the columns.
         """
         return self._with(_columns=[*column_names])
 
     def shuffle_files(self, seed: int) -> Self:
-        """Return the same table with its files in another order for each epoch. `fit` calls it, unless `shuffle=False`.
+        """Return the same table with its files in a new order for each epoch.
+
+        `fit` calls it, unless `shuffle=False`.
 
         Args:
-            seed: int.
+            seed: int, seed of the order.
         """
         return self._with(_seed=seed)
 
     def set_epoch(self, epoch: int) -> None:
-        """Set the epoch, on which the order of shuffled files depends.
+        """Set the epoch, which determines the order of shuffled files.
 
         Args:
-            epoch: int.
+            epoch: int, index of the epoch.
         """
         self._epoch = epoch
 
     def count_rows(self, verbose: bool = True) -> int:
-        """Return number of rows of all files. Text files are read once for it, but JSON is not decoded.
+        """Return the number of rows of all files, after reading text files once; JSON is not decoded.
 
         Args:
-            verbose: whether to show progress.
+            verbose: bool, whether to show progress.
         """
         with progress_bar("Counting rows", len(self.files), "files", verbose) as advance:
-            for number in range(len(self.files)):
-                self._count(number)
+            for index in range(len(self.files)):
+                self._count(index)
                 advance(1)
         return max(0, sum(self._counts.values()) - self._first)
 
     # === Files ===
 
     def _with(self, **changes: Any) -> Self:
-        changed = copy.copy(self)
-        vars(changed).update(changes)
-        return changed
+        """Return a copy with some changed attributes."""
+        table = copy.copy(self)
+        vars(table).update(changes)
+        return table
 
     def _order(self) -> list[int]:
+        """Return the indices of the files in the order of the epoch."""
         numbers = [*range(len(self.files))]
         if self._seed is not None:
             random.Random(f"{self._seed}, epoch {self._epoch}").shuffle(numbers)
         return numbers
 
-    def _count(self, number: int) -> int:
-        if number not in self._counts:
-            path, format = self.files[number], self._formats[number]
+    def _count(self, index: int) -> int:
+        """Return the number of rows of a file, counting them on first use."""
+        if index not in self._counts:
+            path = self.files[index]
+            format = self._formats[index]
             if format == "parquet":
-                self._counts[number] = count_parquet_rows(path)
+                self._counts[index] = count_parquet_rows(path)
             else:
                 with open_text(path, self.encoding, line_ends(format)) as file:
                     rows = count_rows(file, format, path)
-                self._counts[number] = max(0, rows - (self.header and format in HEADED))
-        return self._counts[number]
+                self._counts[index] = max(0, rows - (self.header and format in HEADED))
+        return self._counts[index]
 
-    def _rows(self, number: int, skip: int) -> NumberedRows:
-        """Yield the rows of a file from a certain one on, with the numbers of their lines."""
-        path, format = self.files[number], self._formats[number]
+    def _rows(self, index: int, skip: int) -> NumberedRows:
+        """Yield the rows of a file with the numbers of their lines, after skipping the first `skip` rows."""
+        path = self.files[index]
+        format = self._formats[index]
         if format == "parquet":
             yield from numbered_parquet_rows(path, skip, self._columns)
             return
@@ -211,14 +223,19 @@ class TableStream:
                 yield from numbered_rows(file, format, path, skip)
                 return
             rows = numbered_rows(file, format, path)
-            first = list(itertools.islice(rows, 1))
-            names = pop_names(first, format, self.header)
-            for line, cells in itertools.islice(itertools.chain(first, rows), skip, None):
+            first_rows = list(itertools.islice(rows, 1))
+            names = pop_names(first_rows, format, self.header)
+            for line, cells in itertools.islice(itertools.chain(first_rows, rows), skip, None):
                 names = names or [*range(len(cells))]
                 check_width(f"{path}, line {line}", cells, names, format)
                 yield line, dict(zip(names, cells, strict=True))
 
-    def _converted(self, cells: dict[Column, Any], where: str) -> dict[Column, Any]:
+    def _convert(self, cells: dict[Column, Any], where: str) -> dict[Column, Any]:
+        """Select the columns of a row and convert its cells; `where` names the row in messages.
+
+        Raises:
+            ValueError: If a column does not exist, or a cell cannot be converted.
+        """
         for name in self._columns or ():
             if name not in cells:
                 raise ValueError(f"{where} has no column {name!r}.{near_names(str(name), [*map(str, cells)])}")
@@ -228,6 +245,8 @@ class TableStream:
             try:
                 cells[name] = self.types[name](cells[name])
             except (TypeError, ValueError):
-                kind = getattr(self.types[name], "__name__", "value")
-                raise ValueError(f"{where}: {name!r} is {cells[name]!r:.60}, which is not a valid {kind}.") from None
+                type_name = getattr(self.types[name], "__name__", "value")
+                raise ValueError(
+                    f"{where}: {name!r} is {cells[name]!r:.60}, which is not a valid {type_name}."
+                ) from None
         return cells

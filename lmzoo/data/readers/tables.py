@@ -1,4 +1,4 @@
-"""Tables: CSV, TSV, JSON lines, Parquet and lines of text."""
+"""Reader of tables: CSV, TSV, JSON lines, Parquet and lines of text."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from lmzoo.errors import ArgumentError, NoExamplesError
 
 FORMATS = ("csv", "tsv", "jsonl", "parquet", "txt", "labeled")
 SUFFIXES = {f".{format}": format for format in FORMATS[:-1]} | {".ndjson": "jsonl"}
-HEADED = ("csv", "tsv")  # whose first line may name the columns
-_KEYED = ("jsonl", "parquet")  # whose rows are dicts
-_LONGEST = 1 << 28  # characters of a cell: a document may be longer than the csv module's limit of 128 KiB
+HEADED = ("csv", "tsv")  # formats whose first line may name the columns
+_DICT_FORMATS = ("jsonl", "parquet")  # formats whose rows are dicts
+_MAX_CELL_CHARACTERS = 1 << 28  # a document may be longer than the csv module's limit of 128 KiB
 
 Column = int | str
 
@@ -51,30 +51,31 @@ def read_table(
     * `"csv"`: cells separated by commas; cells in double quotes may hold commas, line breaks and doubled quotes.
     * `"tsv"`: cells separated by tabs; quotes have no meaning, as in GLUE's files.
     * `"jsonl"`: one object per line, whose keys are the columns.
-    * `"parquet"`: Apache Parquet, which `pip install 'lmzoo[parquet]'` reads.
+    * `"parquet"`: Apache Parquet, which requires `pip install 'lmzoo[parquet]'`.
     * `"txt"`: one text per line, in the column `text`.
     * `"labeled"`: a label, a space and a text per line, in the columns `label` and `text`.
 
     Args:
-        path: a file, or a file object open in binary mode; it may be compressed by gzip or xz.
-        text: column of the texts: its name, or its number from 0, or from the end if negative.
+        path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
+        text: column of the texts: its name, or its index from 0, or from the end if negative.
         pair: column of the second texts of pairs; None for single texts.
         label: column of the labels; None to read no labels.
-        label_type: converts a label: `str`, `int`, `float` or another function of a string.
-        labels: the allowed labels, as they are in the file; None to allow any.
-        header: whether the first line of CSV and TSV names the columns. Without it, columns have only numbers.
-        format: one of the above; by default decided by the file's suffix.
-        encoding: encoding of the file.
-        separator: separates the labels of a text that may have any number of them; in JSON lines they may also be a
-            list. None if each text has one label.
+        label_type: callable that converts a label: `str`, `int`, `float` or another function of a string.
+        labels: list of strings, the allowed labels as the file spells them; None to allow any.
+        header: bool, whether the first line of CSV and TSV names the columns. Without it, columns have only numbers.
+        format: str, one of the above; by default decided by the file's suffix.
+        encoding: str, encoding of the file.
+        separator: str that separates the labels of a text with any number of labels, which may also be a
+            list in JSON lines. None if each text has one label.
 
     Returns:
-        `x, y` as `fit` takes them: `x` a list of texts, or `(firsts, seconds)`; `y` a list of labels, with `separator`
+        `x, y` for `fit`: `x` a list of texts, or `(firsts, seconds)`; `y` a list of labels, with `separator`
         a list of lists of labels, or None.
 
     Raises:
-        ValueError: naming the file, and the line if there is one: for a column that does not exist, a row with another
-            number of cells than the header, another encoding, a label that is missing or not allowed, or an empty file.
+        ValueError: If a column does not exist, a row has another number of cells than the header, the file has another
+            encoding or is empty, or a label is missing or not allowed; the message names the file and, where possible,
+            the line.
 
     Example:
 
@@ -95,14 +96,14 @@ def read_table(
 
 @dataclass(frozen=True)
 class Table:
-    """The rows of a file.
+    """The rows of a table file, with the names of its columns.
 
     Attributes:
-        path: name of the file in messages.
-        format: one of `FORMATS`.
-        names: names of the columns; None if they have only numbers.
-        rows: lists of cells, or dicts for JSON lines and Parquet.
-        lines: number of the line at which each row begins; of the row itself for Parquet.
+        path: str, name of the file in messages.
+        format: str, one of `FORMATS`.
+        names: list of strings, names of the columns; None if they have only numbers.
+        rows: list of lists of cells, or of dicts for JSON lines and Parquet.
+        lines: list of ints, number of the line at which each row begins, or of the row for Parquet.
     """
 
     path: str
@@ -116,24 +117,33 @@ class Table:
         return f"{self.path}, {'row' if self.format == 'parquet' else 'line'} {self.lines[row]}"
 
     def has(self, name: str) -> bool:
-        """Return whether every row has a cell in a column with this name."""
-        return all(name in row for row in self.rows) if self.format in _KEYED else (self.names or []).count(name) == 1
+        """Return whether every row has a cell in the column `name`."""
+        return (
+            all(name in row for row in self.rows)
+            if self.format in _DICT_FORMATS
+            else (self.names or []).count(name) == 1
+        )
 
     def column(self, column: Column) -> list[Any]:
         """Return the cells of a column.
 
         Raises:
-            ValueError: if there is no such column.
+            ValueError: If the column does not exist.
         """
-        if self.format in _KEYED:
+        if self.format in _DICT_FORMATS:
             for i, row in enumerate(self.rows):
                 if column not in row:
                     raise ValueError(f"{self.where(i)} has no {column!r}.{near_names(str(column), list(row))}")
             return [row[column] for row in self.rows]
-        place = self._place(column)
-        return [row[place] for row in self.rows]
+        index = self._column_index(column)
+        return [row[index] for row in self.rows]
 
-    def _place(self, column: Column) -> int:
+    def _column_index(self, column: Column) -> int:
+        """Return the index of a column in the rows, from its name or index.
+
+        Raises:
+            ValueError: If the column does not exist or is ambiguous.
+        """
         width = len(self.rows[0])
         if isinstance(column, int):
             if not -width <= column < width:
@@ -142,11 +152,11 @@ class Table:
         if self.names is None:
             raise ValueError(f"{self.path} is read without a header: give columns by number, 0 to {width - 1}.")
         if column not in self.names:
-            no_header = " If its first line is not a header, say so (`header`)." if self.format in HEADED else ""
+            header_hint = " If its first line is not a header, say so (`header`)." if self.format in HEADED else ""
             raise ArgumentError(
                 f"{self.path}, read as {self.format}, has no column {column!r}."
-                f"{near_names(column, self.names)}{no_header}",
-                "header" if no_header else None,
+                f"{near_names(column, self.names)}{header_hint}",
+                "header" if header_hint else None,
             )
         if self.names.count(column) > 1:
             raise ValueError(f"{self.path} has several columns {column!r}: give the number of one, from 0.")
@@ -156,12 +166,12 @@ class Table:
         """Return the cells of a column of texts.
 
         Raises:
-            ValueError: if there is no such column, or naming a line where the cell is not text.
+            ValueError: If the column does not exist, or a cell is not text; the message names the line.
         """
         cells = self.column(column)
         for i, cell in enumerate(cells):
             if not isinstance(cell, str):
-                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {_shown(cell)}.")
+                raise ValueError(f"{self.where(i)}: {column!r} must be a string, got {_cell_as_json(cell)}.")
         return cells
 
     def labels(
@@ -174,7 +184,7 @@ class Table:
         """Return the cells of a column as labels; see `read_table`.
 
         Raises:
-            ValueError: if there is no such column, or naming a line where the label is missing or not allowed.
+            ValueError: If the column does not exist, or a label is missing or not allowed; the message names the line.
         """
         cells = self.column(column)
         if isinstance(column, int) and self.names is not None and _is_label(self.names[column], cells, label_type):
@@ -193,9 +203,14 @@ class Table:
     def _label(
         self, row: int, column: Column, cell: Any, label_type: Callable[[str], Any], labels: Sequence[str] | None
     ) -> Any:
+        """Convert a cell to a label.
+
+        Raises:
+            ValueError: If the label is missing, not allowed, or cannot be converted.
+        """
         if isinstance(cell, (dict, list)):
-            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_shown(cell)}.")
-        label = cell if isinstance(cell, str) else "" if cell is None else _shown(cell)
+            raise ValueError(f"{self.where(row)}: {column!r} must be one label, got {_cell_as_json(cell)}.")
+        label = cell if isinstance(cell, str) else "" if cell is None else _cell_as_json(cell)
         check_label(label, labels, self.where(row))
         try:
             return label_type(label)
@@ -204,8 +219,9 @@ class Table:
             raise ValueError(f"{self.where(row)}: the label {label!r} is not a valid {name}.") from None
 
 
-def _shown(cell: Any) -> str:
-    return json.dumps(cell, default=str)  # Parquet holds more types than JSON: dates, bytes
+def _cell_as_json(cell: Any) -> str:
+    """Return a cell as JSON."""
+    return json.dumps(cell, default=str)  # Parquet has more types than JSON, such as dates and bytes
 
 
 def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any]) -> bool:
@@ -227,91 +243,103 @@ def label_parts(cell: Any, separator: str) -> list[Any]:
 
 
 def table_format(path: Source, format: str | None = None) -> str | None:
-    """Return the format of a file: the given one, or that of its suffix; None if the suffix is not a table's."""
+    """Return `format`, or the format of a file's suffix, or None if the suffix belongs to no format."""
     return format or SUFFIXES.get(suffix_of(path))
 
 
 def known_format(path: Source, format: str | None = None) -> str:
-    """Return the format of a file; see `table_format`.
+    """Return `format`, or the format of a file's suffix.
 
     Raises:
-        ValueError: if it is none of `FORMATS`, or unknown.
+        ValueError: If the format is unknown.
     """
-    found = table_format(path, format)
-    if found is None or found not in FORMATS:
-        wrong = f"There is no format {found!r}." if found else f"The name of {name_of(path)} does not tell its format."
-        raise ArgumentError(f"{wrong} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
-    return found
+    name = table_format(path, format)
+    if name is not None and name in FORMATS:
+        return name
+    problem = f"There is no format {name!r}." if name else f"The name of {name_of(path)} does not tell its format."
+    raise ArgumentError(f"{problem} Pass one of these as `format`: {', '.join(FORMATS)}.", "format")
 
 
 def open_table(path: Source, header: bool = True, format: str | None = None, encoding: str = "utf-8") -> Table:
-    """Read the rows of a file; see `read_table`.
+    """Read the rows of a table file; see `read_table`.
 
     Raises:
-        ValueError: as `read_table`.
+        ValueError: If the format or encoding is unknown, or the file is empty or in another format or encoding.
     """
-    name, format = name_of(path), known_format(path, format)
+    name = name_of(path)
+    format = known_format(path, format)
     if format == "parquet":
-        numbered = list(numbered_parquet_rows(path))
+        rows_with_lines = list(numbered_parquet_rows(path))
     else:
         text = read_text(path, encoding)
-        numbered = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
-    names = pop_names(numbered, format, header)
-    if not numbered:
+        rows_with_lines = list(numbered_rows(io.StringIO(text, newline=line_ends(format)), format, name))
+    names = pop_names(rows_with_lines, format, header)
+    if not rows_with_lines:
         raise NoExamplesError(f"{name} holds no examples.")
-    for line, row in numbered:
-        check_width(f"{name}, line {line}", row, names or numbered[0][1], format)
-    return Table(name, format, names, [row for _, row in numbered], [line for line, _ in numbered])
+    for line, row in rows_with_lines:
+        check_width(f"{name}, line {line}", row, names or rows_with_lines[0][1], format)
+    return Table(name, format, names, [row for _, row in rows_with_lines], [line for line, _ in rows_with_lines])
 
 
 def line_ends(format: str) -> str:
-    """Return how a file of a format is opened: the argument `newline`."""
+    """Return the `newline` argument with which to open a file of a format."""
     return "" if format == "csv" else "\n"
 
 
 def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[str] | None:
-    """Return the names of the columns, None if they have only numbers; take any header off numbered rows."""
+    """Return the names of the columns, or None if they have only numbers, and remove a header from the rows.
+
+    Args:
+        rows: list of tuples of line number and row, which is changed.
+        format: str, one of `FORMATS`.
+        header: bool, whether the first line of CSV and TSV names the columns.
+    """
     if rows and header and format in HEADED:
         return rows.pop(0)[1]
     return {"txt": ["text"], "labeled": ["label", "text"]}.get(format)
 
 
 def check_width(where: str, row: Collection[Any], first: Collection[Any], format: str) -> None:
-    """Check that a row has as many cells as the first line, if the rows of the format are not dicts.
+    """Check that a row has as many cells as the first line, unless the rows of the format are dicts.
 
     Raises:
-        ValueError: if not.
+        ValueError: If the numbers of cells differ.
     """
-    if format not in _KEYED and len(row) != len(first):
+    if format not in _DICT_FORMATS and len(row) != len(first):
         raise ValueError(f"{where}, read as {format}, has {len(row)} cells, the first line has {len(first)}.")
 
 
 def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
-    """Read the rows of a file, opened as `line_ends` says, with the numbers of their lines.
+    """Yield the rows of a file with the numbers of their lines.
 
     Args:
-        file: is read as far as the iterator is.
-        format: one of `FORMATS`.
-        name: of the file, for messages.
-        skip: how many rows to leave out, the header included; they are not decoded from JSON.
+        file: text file, opened with `newline=line_ends(format)`; it is read as far as the iterator is.
+        format: str, one of `FORMATS`.
+        name: str, name of the file in messages.
+        skip: int, number of rows to skip, including the header; skipped JSON is not decoded.
 
     Raises:
-        ValueError: naming a line that is not in this format.
+        ValueError: If a line is not in this format; the message names it.
     """
     rows = itertools.islice(_SPLITTERS[format](file, name), skip, None)
     return json_objects(rows, name) if format == "jsonl" else rows
 
 
 def count_rows(file: TextIO, format: str, name: str) -> int:
-    """Return number of rows of a file, the header included; JSON is not decoded. See `numbered_rows`."""
+    """Return the number of rows of a file, including the header, without decoding JSON; see `numbered_rows`."""
     return sum(1 for _ in _SPLITTERS[format](file, name))
 
 
 def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file with the numbers of the lines at which they begin.
+
+    Raises:
+        ValueError: If the quotes are wrong.
+    """
     reader = csv.reader(file, strict=True)
     line = 1
     while True:
-        limit = csv.field_size_limit(_LONGEST)
+        limit = csv.field_size_limit(_MAX_CELL_CHARACTERS)
         try:
             row = next(reader, None)
         except csv.Error as error:
@@ -325,7 +353,7 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-# From a file and its name to numbered rows; those of JSON lines are still text.
+# Functions from a file and its name to numbered rows, which are still text for JSON lines.
 _SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
     "csv": _read_csv,
     "tsv": lambda file, name: ((number, line.split("\t")) for number, line in numbered_lines(file) if line),

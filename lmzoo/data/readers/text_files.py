@@ -1,4 +1,4 @@
-"""What all readers share: opening plain and compressed files, and naming the place of an error."""
+"""Opening of plain and compressed text files, and error messages that name the place, for all readers."""
 
 from __future__ import annotations
 
@@ -23,35 +23,37 @@ ARCHIVE_ERRORS = (gzip.BadGzipFile, EOFError, zlib.error, lzma.LZMAError)
 
 
 def name_of(source: Source) -> str:
-    """Return the name of a file in messages."""
+    """Return the name of a file for messages."""
     return str(source) if isinstance(source, (str, Path)) else getattr(source, "name", "the file")
 
 
 def read_text(source: Source, encoding: str = "utf-8") -> str:
-    """Read a text file, without its byte order mark.
+    """Read a text file without its byte order mark.
 
     Args:
-        source: a file, or a file object open in binary mode. It may be compressed by gzip or xz, whatever its name.
-        encoding: encoding of the text.
+        source: path of a file, or a file object open in binary mode. It may be compressed with gzip or xz, whatever its
+            name.
+        encoding: str, encoding of the text.
 
     Raises:
-        TypeError: for anything else in place of the file.
-        ValueError: naming a line in another encoding; for an unknown encoding or a damaged archive.
+        TypeError: If `source` is neither a path nor a file object.
+        ValueError: If the encoding is unknown or wrong, in which case the message names the line, or the archive is
+            damaged.
     """
     if not (isinstance(source, (str, Path)) or hasattr(source, "read")):
         raise TypeError(f"Expected the path of a file, or a file object in binary mode, got {source!r:.60}.")
     with open_text(source, encoding) as file:
         try:
             return file.read().removeprefix("\ufeff")
-        except UnicodeDecodeError as error:  # of the whole file
+        except UnicodeDecodeError as error:  # its object is the whole file
             line = error.object.count(b"\n", 0, error.start) + 1
-            raise _not_encoded(f"{name_of(source)}, line {line}", error, encoding) from None
+            raise _encoding_error(f"{name_of(source)}, line {line}", error, encoding) from None
 
 
 def decompressed(file: io.BufferedReader[Any]) -> BinaryIO:
-    """Decompress a file, open at its beginning, as it is read, if it is compressed by gzip or xz.
+    """Return a reader that decompresses a gzip or xz file as it is read, or the file itself if it is uncompressed.
 
-    Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
+    The file must be at its beginning. Reading a damaged archive raises one of `ARCHIVE_ERRORS`.
     """
     head = file.peek(6)
     if head[:2] == b"\x1f\x8b":
@@ -62,22 +64,22 @@ def decompressed(file: io.BufferedReader[Any]) -> BinaryIO:
 
 
 def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
-    """Yield the lines, numbered from 1, without the characters that end them."""
+    """Yield lines with their numbers from 1, without line ends."""
     for number, line in enumerate(lines, 1):
         yield number, line.removesuffix("\n").removesuffix("\r")
 
 
 @contextlib.contextmanager
 def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
-    """Open a text file for a `with` block that reads it line by line, without its byte order mark.
+    """Open a text file for a block that reads it line by line, without its byte order mark.
 
-    It may be compressed by gzip or xz. Only line feeds end lines; with `newline=""` carriage returns do, too.
+    It may be compressed with gzip or xz. Only line feeds end lines; with `newline=""` carriage returns also do.
 
     Raises:
-        ValueError: in the block, for another encoding, an unknown one or a damaged archive.
+        ValueError: In the block, if the encoding is unknown or wrong, or the archive is damaged.
     """
     try:
-        "".encode(encoding)  # a LookupError for codecs such as base64, which `lookup` finds
+        "".encode(encoding)  # raises LookupError for codecs such as base64, which `lookup` accepts
         encoding = "utf-8-sig" if codecs.lookup(encoding).name == "utf-8" else encoding
     except LookupError:
         message = f"There is no encoding {encoding!r}; two common ones are utf-8 and latin-1."
@@ -89,12 +91,13 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
         try:
             yield file
         except UnicodeDecodeError as error:
-            raise _not_encoded(name_of(source), error, encoding) from None
+            raise _encoding_error(name_of(source), error, encoding) from None
         except ARCHIVE_ERRORS as error:
             raise ValueError(f"{name_of(source)} is a damaged archive: {error}") from None
 
 
-def _not_encoded(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
+def _encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
+    """Return the error for a file in another encoding; `where` names its place."""
     return ArgumentError(
         f"{where}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file is "
         "in another encoding, such as latin-1, say so (`encoding`).",
@@ -103,10 +106,10 @@ def _not_encoded(where: str, error: UnicodeDecodeError, encoding: str) -> Argume
 
 
 def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
-    """List the files that a path, folder, pattern or URL stands for; of a folder those with certain suffixes, sorted.
+    """List the files that match a path, directory, pattern or URL, sorted; of a directory those with given suffixes.
 
     Raises:
-        FileNotFoundError: if there are none.
+        FileNotFoundError: If there are none.
     """
     check_path(path)
     files = find_files(path, lambda name: suffix_of(name) in suffixes)
@@ -116,10 +119,10 @@ def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Read the objects of JSON lines, given with their numbers; blank lines are left out.
+    """Yield the objects of numbered JSON lines with their numbers, without blank lines.
 
     Raises:
-        ValueError: naming a line that is not a JSON object.
+        ValueError: If a line is not a JSON object; the message names it.
     """
     for number, line in lines:
         if not line.strip():
@@ -134,16 +137,16 @@ def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[
 
 
 def suffix_of(source: Source) -> str:
-    """Return the suffix of a file's name in lower case, ignoring that of its compression: ".csv" for "Train.csv.gz"."""
+    """Return the lowercase suffix of a file name without compression, such as ".csv" for "Train.csv.gz"."""
     path = Path(name_of(source).lower())
     return Path(path.stem).suffix if path.suffix in (".gz", ".xz") else path.suffix
 
 
 def check_label(label: str, labels: Sequence[str] | None, where: str) -> None:
-    """Check that a label in a file is not missing, and is one of the allowed `labels`, if these are given.
+    """Check that a label in a file is not empty and, if `labels` is not None, allowed.
 
     Raises:
-        ValueError: if the label is missing or not allowed.
+        ValueError: If the label is missing or not allowed; `where` names its place.
     """
     if not label:
         raise ValueError(f"{where}: the label is missing.")

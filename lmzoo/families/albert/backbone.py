@@ -23,11 +23,11 @@ from lmzoo.layers.temporary import temporary_attributes
 
 @dataclass(frozen=True, kw_only=True)
 class AlbertConfig(EncoderConfig):
-    """The arguments of `AlbertBackbone`: those of `EncoderConfig` and those that share weights.
+    """Configuration of `AlbertBackbone`: an `EncoderConfig` with narrow embeddings and shared weights.
 
-    `dropout` was 0.1 in the first release (0 for xxlarge) and 0 in the second. `activation` is `"gelu_tanh"` in
-    Google's code and the second release, `"gelu"` in Hugging Face's conversions of the first release, and `"relu"` in
-    the Chinese models.
+    In the released models, `dropout` is 0.1 in the first version (0 for xxlarge) and 0 in the second; `activation` is
+    `"gelu_tanh"` in Google's code and the second version, `"gelu"` in Hugging Face's conversions of the first version,
+    and `"relu"` in the Chinese models.
 
     Example: see `AlbertBackbone`.
     """
@@ -55,11 +55,16 @@ class AlbertConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SharedBlocks(ConfiguredLayer):
-    """Blocks that are applied repeatedly with the same weights (Lan et al., 2020, section 3.1).
+    """Stack of Transformer blocks that repeats groups of blocks with shared weights (Lan et al., 2020, section 3.1).
 
-    `blocks` holds those of all groups, which are of equal size, group by group; each group is applied `repetitions`
-    times. This is one loop in compiled code, unless `unroll`, so compile time does not grow with the number of
-    repetitions.
+    Each group is applied `repetitions` times before the next group. By default, compiled code has one loop per group,
+    so that compile time does not grow with the number of repetitions.
+
+    Args:
+        blocks: blocks of all groups, group by group; groups have the same size.
+        num_groups: int, number of groups.
+        repetitions: int, number of times that each group is applied.
+        unroll: bool, whether to compile each application separately instead of a loop.
 
     Call arguments: `x` float (B, T, H), `padding_mask` bool (B, T). Returns a list of tensors (B, T, H), one for each
     application of a block: `repetitions` times the number of blocks.
@@ -76,18 +81,18 @@ class SharedBlocks(ConfiguredLayer):
 
     @property
     def groups(self) -> list[list[TransformerBlock]]:
-        """The blocks of each group."""
+        """Blocks of each group."""
         size = len(self.blocks) // self.num_groups
         return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
 
     def build(self, input_shape: Shape) -> None:
-        """Create the blocks' weights."""
+        """Create the weights of the blocks."""
         for block in self.blocks:
-            if not block.built:  # as Keras leaves them that makes a layer from its configuration
+            if not block.built:  # blocks that Keras restored from a configuration are built already
                 block.build(input_shape)
 
     def call(self, x: Tensor, padding_mask: Tensor, training: bool = False) -> list[Tensor]:
-        """Apply all groups."""
+        """Apply all groups, and return the hidden states after each application of a block."""
         states = []
         for group in self.groups:
             if self.unroll:
@@ -95,50 +100,55 @@ class SharedBlocks(ConfiguredLayer):
                     x = block(x, padding_mask, training=training)  # (B, T, H)
                     states.append(x)
             else:
-                new = self._loop(group, x, padding_mask, training)
-                states += new
-                x = new[-1]
+                group_states = self._loop(group, x, padding_mask, training)
+                states += group_states
+                x = group_states[-1]
         return states
 
     def _loop(self, group: list[TransformerBlock], x: Tensor, padding_mask: Tensor, training: bool) -> list[Tensor]:
-        # A loop needs a stateless call: the dropout seeds are part of the carry.
+        # A loop needs stateless calls, so the dropout seeds are part of the carry.
         trainable = [[keras.ops.copy(v.value) for v in block.trainable_variables] for block in group]
         seeds = [[v.value for v in block.non_trainable_variables] for block in group]
 
-        # In training alone, since an exported model would copy them for each request.
-        copies = training and self.repetitions > 1
-        longer = [longer_kernels_of(*pair) if copies else {} for pair in zip(group, trainable, strict=True)]
+        # Only in training, since an exported model would copy the kernels for each request.
+        copy_kernels = training and self.repetitions > 1
+        longer = [longer_kernels_of(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)]
 
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
-            outputs, after = [], []
+            outputs = []
+            new_seeds = []
             for block, weights, kernels, state in zip(group, trainable, longer, seeds, strict=True):
                 with temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
                     x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
                 outputs.append(x)
-                after.append(state)
-            return (x, after), outputs
+                new_seeds.append(state)
+            return (x, new_seeds), outputs
 
-        (_, after), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
-        for block, state in zip(group, after, strict=True):
-            # Seeds only: frozen weights keep their values, which mixed precision rounds in the loop.
-            moving = {id(v) for v in seeds_of(block)}
+        (_, new_seeds), outputs = scan(step, (x, seeds), length=self.repetitions)  # each (repetitions, B, T, H)
+        for block, state in zip(group, new_seeds, strict=True):
+            # Only seeds: the loop may have rounded frozen weights in mixed precision.
+            seed_ids = {id(v) for v in seeds_of(block)}
             for variable, value in zip(block.non_trainable_variables, state, strict=True):
-                if id(variable) in moving:
+                if id(variable) in seed_ids:
                     variable.assign(value)
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
     def compute_output_shape(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> list[Shape]:
-        """Return the inputs' shape, for each application of a block."""
+        """Return the shape of the inputs once for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
 
 def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
-    """Return copies of a block's kernels, of its trainable weights, that are faster to apply often (on TensorFlow).
+    """Return copies of a block's kernels that are faster in repeated products, by layer (TensorFlow only).
 
-    They are kernels of plain layers that are trained, by their layers.
+    Only trainable kernels of layers without LoRA and quantization are copied.
+
+    Args:
+        block: Transformer block.
+        weights: values of the block's trainable variables.
     """
-    # In bfloat16 they are no faster. Blocks that are computed again find their gradients by their variables.
+    # In bfloat16, copies are no faster. With `remat`, gradients are computed for the variables, not for copies.
     if keras.backend.backend() != "tensorflow" or block.compute_dtype != "float32" or block.remat:
         return {}
     values = {id(variable): value for variable, value in zip(block.trainable_variables, weights, strict=True)}
@@ -152,39 +162,39 @@ def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[ke
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class AlbertBackbone(TransformerBackbone):
-    """ALBERT's encoder: BERT's with a narrow word table and blocks that share their weights.
+    """ALBERT encoder: BERT with narrow token embeddings and blocks that share their weights.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of
-    num_layers · num_inner_repetitions + 1 tensors (B, T, H), the first of them the embeddings after the projection.
+    num_layers · num_inner_repetitions + 1 tensors (B, T, H), starting with the embeddings after the projection.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: rows of the position table: the longest input in tokens.
-        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        max_sequence_length: longest input in tokens; the position table has as many rows.
+        num_segments: rows of the segment table. With 1, every token gets the same row; with 0, there is no table.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer.
-        embedding_dim: width of the word table, E.
-        num_groups: groups of blocks, each applied `num_layers / num_groups` times in a row.
-        num_inner_repetitions: blocks of a group.
+        embedding_dim: width of the token embeddings, E.
+        num_groups: number of groups of blocks, each applied `num_layers / num_groups` times in a row.
+        num_inner_repetitions: number of blocks in each group.
         embedding_projection: whether there is a linear layer from E to H; by default only if they differ. (Google's
-            code has none if they are equal, Hugging Face's always has one.)
-        unroll: whether to compile every application separately instead of one loop.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+            code has none if they are equal; Hugging Face's always has one.)
+        unroll: whether to compile each application of a block separately instead of a loop.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 
@@ -203,12 +213,12 @@ class AlbertBackbone(TransformerBackbone):
 
     config_class = AlbertConfig
 
-    # The last application is part of the loop, so computing it for chosen positions would save nothing.
+    # The loop includes the last application, so that computing it only at chosen positions would save nothing.
     compute_vectors_at = Backbone.compute_vectors_at
 
     @property
     def blocks(self) -> list[TransformerBlock]:
-        """The block of each application, in order."""
+        """Block of each application, in order."""
         return [block for group in self.encoder.groups for block in group * self.encoder.repetitions]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""ALBERT's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub."""
+"""ALBERT's checkpoints: names of weights in the code of Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.google import google_config, google_layout
@@ -76,15 +76,15 @@ _GOOGLE_BLOCK = {
     "output_layer_norm": "LayerNorm_1",
 }
 
-# The code has always computed the approximation for "gelu".
+# Google's code has always computed the tanh approximation for "gelu".
 GOOGLE = google_layout(
     google_config("gelu_tanh", _KEYS, ignored=_UNUSED, omitted=("unroll",), constants={"embedding_projection": None}),
     {
-        **{ours: "bert/" + theirs.replace(".", "/") for ours, theirs in EMBEDDINGS.items()},
+        **{path: "bert/" + module.replace(".", "/") for path, module in EMBEDDINGS.items()},
         "embedding_projection": "bert/encoder/embedding_hidden_mapping_in",
         **{
-            f"encoder/group_{{i}}_block_{{j}}/{ours}": f"{_GOOGLE_GROUP}/{theirs}"
-            for ours, theirs in _GOOGLE_BLOCK.items()
+            f"encoder/group_{{i}}_block_{{j}}/{path}": f"{_GOOGLE_GROUP}/{module}"
+            for path, module in _GOOGLE_BLOCK.items()
         },
         "pooler/dense": "bert/pooler/dense",
     },

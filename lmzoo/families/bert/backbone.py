@@ -12,7 +12,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class BertConfig(EncoderConfig):
-    """The arguments of `BertBackbone`: those of `EncoderConfig`, whose defaults are those of the released models.
+    """Configuration of `BertBackbone`: an `EncoderConfig` with the defaults of the released models.
 
     Example: see `BertBackbone`.
     """
@@ -20,33 +20,33 @@ class BertConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BertBackbone(TransformerBackbone):
-    """BERT's encoder.
+    """BERT encoder.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), `hidden_states`, a tuple of num_layers + 1
-    tensors (B, T, H), the first of them the embedding output.
+    tensors (B, T, H), starting with the embedding output.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: rows of the position table: the longest input in tokens.
-        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        max_sequence_length: longest input in tokens; the position table has as many rows.
+        num_segments: rows of the segment table. With 1, every token gets the same row; with 0, there is no table.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""BERT's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub."""
+"""BERT's checkpoints: names of weights in the code of Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.google import google_config, google_layout
@@ -32,12 +32,12 @@ HUGGING_FACE = hugging_face_layout(
 GOOGLE = google_layout(
     google_config(gelu="gelu", ignored=_UNUSED),
     {
-        ours: "bert/" + theirs.replace("encoder.layer.", "encoder/layer_").replace(".", "/")
-        for ours, theirs in _MODULES.items()
+        path: "bert/" + module.replace("encoder.layer.", "encoder/layer_").replace(".", "/")
+        for path, module in _MODULES.items()
     },
 )
 
-# KerasHub always computes the approximation, even if a model was trained with the exact form.
+# KerasHub always computes the tanh approximation, even if a model was trained with the exact form.
 KERAS_HUB = keras_hub_layout(
     {**SEPARATE_EMBEDDINGS, "pooler/dense": "dense"},
     keys=("num_segments",),

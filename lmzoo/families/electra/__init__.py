@@ -15,7 +15,7 @@ FAMILY = Family(
     classifier={"activation": "gelu"},
     checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB, "google": GOOGLE},
     objective="rtd",
-    # As Google's code does: it draws no random tokens.
+    # Google's code draws no random tokens.
     masking=Masking(masked=0.85, random=0),
     variants=({"embedding_dim": 35, "activation": "relu"},),
     tiny=ElectraConfig(

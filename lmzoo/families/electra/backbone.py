@@ -14,7 +14,7 @@ from lmzoo.layers import TransformerEmbedding
 
 @dataclass(frozen=True, kw_only=True)
 class ElectraConfig(EncoderConfig):
-    """The arguments of `ElectraBackbone`: those of `EncoderConfig`, and the width of the embeddings.
+    """Configuration of `ElectraBackbone`: an `EncoderConfig` with a separate width of the embeddings.
 
     Example: see `ElectraBackbone`.
     """
@@ -24,34 +24,34 @@ class ElectraConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ElectraBackbone(TransformerBackbone):
-    """ELECTRA's encoder: BERT's with embeddings of a width of their own, and without pooler.
+    """ELECTRA encoder: BERT without pooler, with embeddings that may be narrower than the blocks.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), the first of them the embeddings, projected to H if they are narrower.
+    tuple of num_layers + 1 tensors (B, T, H), starting with the embeddings, projected to H if they are narrower.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: rows of the position table: the longest input in tokens.
-        num_segments: rows of the segment table. With one row, every token gets it; with none there is no table.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        max_sequence_length: longest input in tokens; the position table has as many rows.
+        num_segments: rows of the segment table. With 1, every token gets the same row; with 0, there is no table.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
         embedding_dim: width of the embeddings, E. If it is not H, a linear layer projects them.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 
@@ -80,5 +80,5 @@ class ElectraBackbone(TransformerBackbone):
 
     @classmethod
     def make_embeddings(cls, config: Any, dtype: keras.DTypePolicy, width: int | None = None) -> TransformerEmbedding:
-        """Return the embedding layer, of width E."""
+        """Return the embedding layer, of width E by default."""
         return super().make_embeddings(config, dtype, width or config.embedding_dim)

@@ -1,6 +1,7 @@
-"""ELECTRA's checkpoints: the names of its weights in the code of Google, Hugging Face and KerasHub.
+"""ELECTRA's checkpoints: names of weights in the code of Google, Hugging Face and KerasHub.
 
-Published models are discriminators, whose head tells replaced tokens, and generators, which are masked language models.
+Published models are discriminators, whose head detects replaced tokens, and generators, which are masked language
+models.
 """
 
 import re
@@ -55,19 +56,22 @@ HUGGING_FACE = hugging_face_layout(
 
 _GOOGLE_MODULES = {
     "embedding_projection": "embeddings_project",
-    **{f"block_{{i}}/{ours}": f"encoder/layer_{{i}}/{theirs.replace('.', '/')}" for ours, theirs in BLOCK.items()},
+    **{f"block_{{i}}/{path}": f"encoder/layer_{{i}}/{module.replace('.', '/')}" for path, module in BLOCK.items()},
 }
 
 
 def _sizes(tensors: TensorFile) -> JsonObject | None:
-    """Return the configuration, which the code writes to no file: a head has 64 dimensions."""
+    """Infer the configuration from the shapes of tensors, since ELECTRA's code does not save it.
+
+    Attention heads have 64 dimensions.
+    """
     shapes = {name: tensors.shape(name) for name in tensors.names() if name.startswith("electra/")}
     if "electra/embeddings/word_embeddings" not in shapes:
         return None
     words, positions, segments = (
         shapes[f"electra/embeddings/{name}_embeddings"] for name in ("word", "position", "token_type")
     )
-    width, inner = shapes["electra/encoder/layer_0/intermediate/dense/kernel"]
+    width, intermediate_width = shapes["electra/encoder/layer_0/intermediate/dense/kernel"]
     return {
         "vocab_size": words[0],
         "embedding_size": words[1],
@@ -76,7 +80,7 @@ def _sizes(tensors: TensorFile) -> JsonObject | None:
         "hidden_size": width,
         "num_attention_heads": max(1, width // 64),
         "num_hidden_layers": sum(bool(re.fullmatch(r".*/layer_\d+/intermediate/dense/bias", name)) for name in shapes),
-        "intermediate_size": inner,
+        "intermediate_size": intermediate_width,
     }
 
 
@@ -85,8 +89,8 @@ GOOGLE = GoogleLayout(
     config=google_config("gelu", {"embedding_size": "embedding_dim"}),
     backbone=tensorflow_modules(
         {
-            **{ours: f"electra/{theirs.replace('.', '/')}" for ours, theirs in EMBEDDINGS.items()},
-            **{ours: f"electra/{theirs}" for ours, theirs in _GOOGLE_MODULES.items()},
+            **{path: f"electra/{module.replace('.', '/')}" for path, module in EMBEDDINGS.items()},
+            **{path: f"electra/{module}" for path, module in _GOOGLE_MODULES.items()},
         }
     ),
     heads={
@@ -95,7 +99,7 @@ GOOGLE = GoogleLayout(
                 {
                     "replaced_tokens/head/dense": "discriminator_predictions/dense",
                     "replaced_tokens/head/logits": "discriminator_predictions/dense_1",
-                    **{f"{_GENERATOR}/{ours}": f"generator/{theirs}" for ours, theirs in _GOOGLE_MODULES.items()},
+                    **{f"{_GENERATOR}/{path}": f"generator/{module}" for path, module in _GOOGLE_MODULES.items()},
                     f"{_GENERATOR}/head/dense": "generator_predictions/dense",
                     f"{_GENERATOR}/head/layer_norm": "generator_predictions/LayerNorm",
                 }
@@ -110,10 +114,10 @@ GOOGLE = GoogleLayout(
 
 
 def _with_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Add the pooler that KerasHub's model has and published ones lack: a layer of zeros."""
+    """Return zeros for the pooler, which KerasHub's model has and published models lack."""
     width = config.hidden_dim
-    place = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
-    return {}, {f"{place}/0": np.zeros((width, width), "float32"), f"{place}/1": np.zeros(width, "float32")}
+    prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
+    return {}, {f"{prefix}/0": np.zeros((width, width), "float32"), f"{prefix}/1": np.zeros(width, "float32")}
 
 
 _KERAS_HUB = keras_hub_layout(
@@ -121,7 +125,7 @@ _KERAS_HUB = keras_hub_layout(
     keys=("num_segments", "embedding_dim"),
     constants={"activation": "gelu_tanh"},
 )
-_KEYS = {{"vocabulary_size": "vocab_size"}.get(key, key): ours for key, ours in _KERAS_HUB.config.keys.items()}
+_KEYS = {{"vocabulary_size": "vocab_size"}.get(key, key): name for key, name in _KERAS_HUB.config.keys.items()}
 KERAS_HUB = replace(
     _KERAS_HUB,
     config=replace(_KERAS_HUB.config, keys=_KEYS),

@@ -19,51 +19,50 @@ from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ElmoBackbone(Backbone):
-    """ELMo: a bidirectional language model over words made from characters, and a learned mix of its layers.
+    """ELMo: a bidirectional language model that reads words by their characters, and a learned mix of its layers.
 
-    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 at padding. A word is 259, its UTF-8 bytes plus one, 260,
-    and then 261 up to the full width of `max_characters`. Columns at the end that hold only 261 may be left out, as
-    long as three remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 at padding. Padding is on
-    the right. Sentences come without markers: the model adds them.
+    Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 at padding. A word is encoded as 259, its UTF-8 bytes plus
+    one, 260, and then 261 up to `max_characters`. Trailing columns that hold only 261 may be dropped, as long as three
+    columns remain. A model with a vocabulary takes `token_ids` instead, int32 (B, T), 0 at padding. Padding is on the
+    right. Pass sentences without markers: the model adds them.
 
     Outputs, a dict: `sequence_output` (B, T, 2P), the mix of the layers; `pooled_output` (B, 2P), its mean over the
     tokens; `hidden_states`, a tuple of num_layers + 1 tensors (B, T, 2P), the first of which holds each word's vector
-    twice. All are zero at padding. A call starts from a state of zeros: see `call_with_state`.
+    twice. All are zero at padding. A call starts from a state of zeros; see `call_with_state`.
 
     `backbone.bilm.trainable = False`, or `freeze_bilm=True`, leaves only the mix trainable.
 
-    On TensorFlow a call outside of a graph encodes each distinct word once. `backbone.bilm.encoder.dedupe = True` does
-    so in graphs, too, unless XLA compiles them.
+    On TensorFlow, an eager call encodes each distinct word once. With `backbone.bilm.encoder.dedupe = True`, graphs do
+    the same, but XLA cannot compile them.
 
     Args:
         lstm_dim: width of an LSTM's memory, D.
-        projection_dim: width of a word's vector and of an LSTM's output, P. If it equals D there is no projection.
+        projection_dim: width of a word's vector and of an LSTM's output, P. If it equals D, there is no projection.
         num_layers: number of LSTMs in each direction.
-        num_highway: number of highway layers over the characters' filters.
-        char_embedding_dim: width of a character, E.
-        filters: (width, count) of each convolution. The sum F of the counts is at least P; if they are equal, words are
-            not projected.
-        activation: `"relu"` or `"tanh"`, of the convolutions.
-        max_characters: characters of a word, W: columns of `character_ids`.
-        cell_clip: bound of the LSTMs' memory, or None.
-        projection_clip: bound of the LSTMs' projected output, or None.
+        num_highway: number of highway layers after the convolutions.
+        char_embedding_dim: width of a character's embedding, E.
+        filters: pairs (width, count) of each convolution. The sum F of the counts is at least P; if they are equal,
+            words are not projected.
+        activation: activation of the convolutions, `"relu"` or `"tanh"`.
+        max_characters: maximum of W, the number of columns of `character_ids`.
+        cell_clip: bound of the absolute values of the LSTMs' memory, or None.
+        projection_clip: bound of the absolute values of the LSTMs' projected output, or None.
         skip_connections: whether an LSTM's input is added to its output, from the second layer on.
-        vocabulary_size: None for words from characters; for words from a table the number of ids, V, where 0 is
-            padding.
-        start_token_id: with a vocabulary, the id that begins a sentence.
-        end_token_id: with a vocabulary, the id that ends a sentence.
+        vocabulary_size: number of token ids, V, with 0 for padding; None for a model that reads characters.
+        start_token_id: with a vocabulary, the id of the marker before a sentence.
+        end_token_id: with a vocabulary, the id of the marker after a sentence.
         dropout: rate in [0, 1) on the input of every LSTM.
-        layer_norm: of the mix, see `lmzoo.layers.ScalarMix`.
-        freeze_bilm: whether all weights but those of the mix are frozen.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        layer_norm: normalization of the mixed layers; see `lmzoo.layers.ScalarMix`.
+        freeze_bilm: whether all weights except the mix are frozen.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: only False: there are no blocks to compute again in the backward pass.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: must be False, since there are no blocks to recompute in the backward pass.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range and
-            for padding before a token, naming the sequence and the position.
+        ValueError: If an argument is out of range; in a call outside of graphs, if an id is out of range or padding
+            precedes a token. The message gives the argument, or the sequence and the position.
 
     Example:
 
@@ -86,12 +85,12 @@ class ElmoBackbone(Backbone):
         self.bilm.trainable = self.bilm.trainable and not self.config.freeze_bilm
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments; `freeze_bilm` is true as long as the language model is frozen."""
+        """Return the constructor arguments; `freeze_bilm` is False once the language model has been unfrozen."""
         return super().get_config() | {"freeze_bilm": self.config.freeze_bilm and not self.bilm.trainable}
 
     @classmethod
     def assemble(cls, config: ElmoConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph."""
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
         # === Layers ===
         layers: dict[str, Any] = {
             "bilm": BiLM(config, dtype=dtype, name="bilm"),
@@ -102,28 +101,30 @@ class ElmoBackbone(Backbone):
         # === Functional Model ===
         name = _input_name(config)
         inputs = {name: keras.Input((None, None) if name == "character_ids" else (None,), dtype="int32", name=name)}
-        mask = _mask_of(inputs)
+        mask = _padding_mask(inputs)
         marked, marked_mask, _ = layers["bilm"](inputs[name], mask)
-        return layers, inputs, _finish(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
+        return layers, inputs, _make_outputs(layers["scalar_mix"], layers["mean_pooler"], marked, marked_mask, mask)
 
     def padding_mask(self, inputs: Features) -> Tensor:
-        """Where the tokens of `inputs` are real: bool (B, T)."""
-        return _mask_of(inputs)
+        """Return the mask of real tokens, bool (B, T)."""
+        return _padding_mask(inputs)
 
     def call_with_state(self, inputs: Features, state: Tensors = None) -> tuple[Features, Tensors]:
-        """Call the model with LSTMs that continue from an earlier call, as in the original implementations.
+        """Call the model with LSTMs that continue from the state of an earlier call.
+
+        The original implementations always do so.
 
         Args:
             inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
-            state: the state that the previous call returned, or None for zeros. Its batch may have another size: new
-                sequences start from zeros, and sequences that are missing keep their state.
+            state: the state that the previous call returned, or None for zeros. Its batch size may differ: new
+                sequences start from zeros, and missing sequences keep their state.
 
         Returns:
-            The outputs, a dict, and the state after them: for `"forward"` and `"backward"`, and for each layer, the
-            memory (B, D) and the output (B, P) of each sequence's last step. No gradients flow through a state.
+            The outputs, a dict, and the new state: for `"forward"` and `"backward"`, and for each layer, the memory
+            (B, D) and the output (B, P) after each sequence's last step. No gradients flow through a state.
 
         Raises:
-            ValueError: as for a call of the backbone, and for a state of another structure.
+            ValueError: For inputs that a call of the backbone does not accept, or a state with another structure.
 
         Example:
 
@@ -138,12 +139,17 @@ class ElmoBackbone(Backbone):
         """
         inputs = inputs if "word_vectors" in inputs else self.select_inputs(inputs)
         marked, marked_mask, state = self.marked_layers(inputs, state)
-        return _finish(self.scalar_mix, self.mean_pooler, marked, marked_mask, _mask_of(inputs)), state
+        return _make_outputs(self.scalar_mix, self.mean_pooler, marked, marked_mask, _padding_mask(inputs)), state
 
     def marked_layers(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """Return the layers of the language model, sentence markers included; arguments as for `call_with_state`.
+        """Return the hidden states of the language model's layers, including sentence markers.
+
+        Args:
+            inputs: see `call_with_state`.
+            state: see `call_with_state`.
+            training: whether to apply dropout.
 
         Returns:
             A tuple of num_layers + 1 float (B, T + 2, 2P), zero at padding; their mask, bool (B, T + 2); the state.
@@ -153,22 +159,23 @@ class ElmoBackbone(Backbone):
         if state is not None:
             check_like("state", state, self.bilm.state_spec())
         words = ops.convert_to_tensor(inputs.get("word_vectors", inputs.get(_input_name(self.config))))
-        return self.bilm(words, _mask_of(inputs), state, training=training)
+        return self.bilm(words, _padding_mask(inputs), state, training=training)
 
     def word_vectors(self, ids: Tensor) -> Tensor:
-        """Return the vectors of single words, float (N, P), which do not depend on their context and can be cached.
+        """Return context-independent word vectors, float (N, P), which can be cached.
 
-        `ids` are int32 (N, W), the words' characters; for a model with a vocabulary int32 (N,).
+        Args:
+            ids: character ids of words, int32 (N, W); for a model with a vocabulary, token ids, int32 (N,).
         """
         return self.bilm.encoder(ops.convert_to_tensor(ids))
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """See `Backbone.id_counts`."""
+        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
-        """Return the own inputs, checked as by `Backbone.check_inputs`, without a token after padding."""
+        """Check the names and values of inputs, and that no token follows padding, and return the model's inputs."""
         inputs = super().check_inputs(inputs)
         ((name, ids),) = inputs.items()
         columns = ids.shape[-1] if name == "character_ids" else None
@@ -178,8 +185,8 @@ class ElmoBackbone(Backbone):
         if (values := known_values(ids)) is None:
             return inputs
         real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
-        holes = np.argwhere(~real[:, :-1] & real[:, 1:])
-        for sequence, position in holes[:1]:
+        gaps = np.argwhere(~real[:, :-1] & real[:, 1:])
+        for sequence, position in gaps[:1]:
             raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")
         return inputs
 
@@ -188,8 +195,8 @@ def _input_name(config: ElmoConfig) -> str:
     return "character_ids" if config.vocabulary_size is None else "token_ids"
 
 
-def _mask_of(inputs: Features) -> Tensor:
-    """Where tokens are real: bool (B, T)."""
+def _padding_mask(inputs: Features) -> Tensor:
+    """Return the mask of real tokens, bool (B, T)."""
     if "padding_mask" in inputs:
         return ops.cast(inputs["padding_mask"], "bool")
     if "character_ids" in inputs:
@@ -197,8 +204,8 @@ def _mask_of(inputs: Features) -> Tensor:
     return ops.convert_to_tensor(inputs["token_ids"]) > 0
 
 
-def _finish(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
-    """Return the outputs of the backbone, from the language model's layers with markers."""
+def _make_outputs(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
+    """Return the backbone's outputs, given the language model's layers with sentence markers."""
     real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.

@@ -1,4 +1,4 @@
-"""ELMo's checkpoints: the options and datasets of bilm-tf, which AllenNLP also reads."""
+"""ELMo's checkpoints: option keys and dataset names of bilm-tf files, which AllenNLP also reads."""
 
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Layout, Row, Table, without_rows
@@ -30,26 +30,26 @@ def _lstms() -> Table:
     table = {}
     for d, direction in enumerate(("forward", "backward")):
         cell = f"RNN_{d}/RNN/MultiRNNCell/Cell{{i}}/LSTMCell"
-        for ours, theirs in {"kernel": "W_0", "bias": "B", "projection": "W_P_0"}.items():
-            table[f"bilm/lstm_{{i}}/{direction}_{ours}"] = Row(f"{cell}/{theirs}")
+        for weight, tensor in {"kernel": "W_0", "bias": "B", "projection": "W_P_0"}.items():
+            table[f"bilm/lstm_{{i}}/{direction}_{weight}"] = Row(f"{cell}/{tensor}")
     return table
 
 
 def _highways() -> Table:
     return {
-        f"bilm/encoder/highway_{{h}}/{gate}/{ours}": Row(f"CNN_high_{{h}}/{theirs}_{gate}")
+        f"bilm/encoder/highway_{{h}}/{gate}/{weight}": Row(f"CNN_high_{{h}}/{tensor}_{gate}")
         for gate in ("carry", "transform")
-        for ours, theirs in {"kernel": "W", "bias": "b"}.items()
+        for weight, tensor in {"kernel": "W", "bias": "b"}.items()
     }
 
 
-# The mix belongs to a task: these files do not hold one.
+# The scalar mix belongs to a task, so these files do not hold one.
 BILM = Layout(
     name="bilm-tf",
     config=ConfigTable(
         keys={**_LSTM, **_CHARACTERS},
         defaults=_DEFAULTS,
-        allowed={"char_cnn.n_characters": (261, 262)},  # in training, in use
+        allowed={"char_cnn.n_characters": (261, 262)},  # in training, in inference
         ignored=_TRAINING,
         omitted=_OMITTED,
         written={"char_cnn.n_characters": 262},
@@ -57,7 +57,7 @@ BILM = Layout(
     backbone={
         **_lstms(),
         **_highways(),
-        # A table there lacks the first row, that of padding, and a convolution has one more axis.
+        # In these files, embeddings lack the first row (padding), and convolution kernels have one more axis.
         "bilm/encoder/embedding": Row("char_embed", without_rows(1)),
         "bilm/encoder/kernel_{k}": Row("CNN/W_cnn_{k}", ONE_AXIS_MORE),
         "bilm/encoder/bias_{k}": Row("CNN/b_cnn_{k}"),
@@ -67,7 +67,7 @@ BILM = Layout(
     absent=("scalar_mix/",),
 )
 
-# A model with a token vocabulary; its size is that of the table.
+# A model with a token vocabulary, whose size is the number of rows of the table.
 BILM_OF_TOKENS = Layout(
     name="bilm-tf, token vocabulary",
     config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, omitted=(*_OMITTED, "vocabulary_size")),

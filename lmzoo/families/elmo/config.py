@@ -1,4 +1,4 @@
-"""The configuration of ELMo."""
+"""Configuration of ELMo."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.families.encoder_config import MOST_LAYERS, require_positive
 from lmzoo.layers.scalar_mix import EPSILON
 
-MARKER_LENGTH = 3  # characters of a sentence marker, a word of one symbol
+MARKER_LENGTH = 3  # characters of a sentence marker: start of word, symbol, end of word
 FILTERS = ((1, 32), (2, 32), (3, 64), (4, 128), (5, 256), (6, 512), (7, 1024))
 
 
 @dataclass(frozen=True, kw_only=True)
 class ElmoConfig:
-    """The arguments of `ElmoBackbone`; the only source of validation, defaults and `get_config`.
+    """Configuration of `ElmoBackbone`: it defines defaults and checks values.
 
-    The defaults are what the released models have in common. The "original" model has `lstm_dim=4096,
+    The released models share the defaults. The "original" model has `lstm_dim=4096,
     projection_dim=512, num_highway=2`.
 
     Example: see `ElmoBackbone`.
@@ -41,10 +41,10 @@ class ElmoConfig:
     freeze_bilm: bool = False
 
     def __post_init__(self) -> None:
-        """Check every field.
+        """Check all fields.
 
         Raises:
-            ValueError: naming the field, its value and what is allowed.
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "lstm_dim", "projection_dim", "num_layers", "char_embedding_dim", "max_characters")
         require(is_integer(self.num_highway, 0, MOST_LAYERS), "num_highway", "an integer in 0..1000", self.num_highway)
@@ -69,7 +69,7 @@ class ElmoConfig:
             filters = ()
         valid = filters and all(is_integer(n, 1) for pair in filters for n in pair)
         require(valid, "filters", "pairs of positive integers (width, count)", self.filters)
-        object.__setattr__(self, "filters", filters)  # JSON makes lists of tuples
+        object.__setattr__(self, "filters", filters)  # JSON turns tuples into lists
         if self.vocabulary_size is None:
             widest = max(MARKER_LENGTH, *(width for width, _ in filters))
             allowed = self.max_characters >= widest
@@ -79,10 +79,10 @@ class ElmoConfig:
 
     @property
     def hidden_dim(self) -> int:
-        """Width of the hidden states, 2P: both directions."""
+        """Width of the hidden states, 2P, for both directions."""
         return 2 * self.projection_dim
 
     @property
     def num_filters(self) -> int:
-        """Number of the convolutions' filters, F."""
+        """Number of filters of all convolutions, F."""
         return sum(count for _, count in self.filters)

@@ -1,4 +1,4 @@
-"""ELMo's language model: words, and two stacks of LSTMs that read them in opposite directions.
+"""ELMo's language model: a word encoder and two stacks of LSTMs that read in opposite directions.
 
 Letters in shape comments: B sequences, T positions (sentence markers included), W characters of a word, P width
 of a word, D width of an LSTM's memory.
@@ -23,16 +23,19 @@ from lmzoo.text.tokenizers.characters import NO_BYTE, NUM_SYMBOLS, CharacterToke
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BiLM(ConfiguredLayer):
-    """A bidirectional language model without its softmax: words, then `num_layers` LSTMs in each direction.
+    """Bidirectional language model without softmax: a word encoder, then `num_layers` LSTMs in each direction.
 
-    Call arguments: `inputs`, sentences without markers: characters int32 (B, T-2, W), ids int32 (B, T-2) or word
-    vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see `ElmoBackbone.call_with_state`. Returns a
-    tuple of num_layers + 1 float (B, T, 2P), the layers with the markers, zero at padding; their mask, bool (B, T); the
-    state after the sentences.
+    Args:
+        config: an `ElmoConfig`, or its fields as a dict.
+
+    Call arguments: `inputs`, sentences without markers: character ids int32 (B, T-2, W), token ids int32 (B, T-2) or
+    word vectors float (B, T-2, P); `padding_mask` bool (B, T-2); `state`, see `ElmoBackbone.call_with_state`. Returns
+    the hidden states of all layers including markers, a tuple of num_layers + 1 float (B, T, 2P), zero at padding;
+    their mask, bool (B, T); and the state after the sentences.
     """
 
     def __init__(self, config: ElmoConfig | dict[str, Any], **kwargs: Any) -> None:
-        super().__init__(autocast=False, **kwargs)  # otherwise the state's memory would be rounded
+        super().__init__(autocast=False, **kwargs)  # autocasting would round the state's memory
         self.config = config = ElmoConfig(**config) if isinstance(config, dict) else config
         policy = self.dtype_policy
         if config.vocabulary_size is None:
@@ -59,7 +62,7 @@ class BiLM(ConfiguredLayer):
         self.gather = GatherPositions(dtype=policy, name="gather_positions")
 
     def build(self, inputs_shape: Shape, padding_mask_shape: Shape | None = None, state_shape: Tensors = None) -> None:
-        """Create the sublayers' weights."""
+        """Create the weights of the word encoder and the LSTMs."""
         self.encoder.build((None, None))
         for lstm in self.lstms:
             lstm.build((None, None))
@@ -67,7 +70,7 @@ class BiLM(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False
     ) -> tuple[Tensors, Tensor, Tensors]:
-        """Return the shapes and dtypes of the results, which JAX cannot derive while W is unknown."""
+        """Return the shapes and dtypes of the results, which JAX cannot infer while W is unknown."""
         batch, length = inputs.shape[:2]
         length = None if length is None else length + 2
         shape = (batch, length, self.config.hidden_dim)
@@ -75,7 +78,7 @@ class BiLM(ConfiguredLayer):
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of the state of `batch` sequences."""
         memory = (batch, self.config.lstm_dim), memory_dtype(self.compute_dtype)
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
@@ -84,25 +87,25 @@ class BiLM(ConfiguredLayer):
         }
 
     def call(self, inputs: Tensor, padding_mask: Tensor, state: Tensors = None, training: bool = False) -> Tensors:
-        """Put markers around the sentences and run the stacks."""
+        """Add sentence markers, run the LSTMs, and return the hidden states, their mask and the new state."""
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1) + 2  # (B,)
         if keras.backend.is_float_dtype(inputs.dtype):
             inputs = ops.cast(inputs, self.compute_dtype)
-            words = _surround(inputs, self.encoder(self._markers(MARKER_LENGTH)), lengths)  # (B, T, P)
+            words = _add_markers(inputs, self.encoder(self._markers(MARKER_LENGTH)), lengths)  # (B, T, P)
         else:
-            ids = _surround(inputs, self._markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
+            ids = _add_markers(inputs, self._markers(ops.shape(inputs)[-1]), lengths)  # (B, T) or (B, T, W)
             words = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
         real = positions < lengths[:, None]  # (B, T)
-        # Reverses each sequence within its length; a second time undoes it.
-        turned = ops.where(real, lengths[:, None] - 1 - positions, positions)
+        # These indices reverse each sequence within its length; applying them twice restores it.
+        reversed_positions = ops.where(real, lengths[:, None] - 1 - positions, positions)
         swap = (1, 0, 2)  # between (B, T, P) and (T, B, P)
-        steps = ops.transpose(words, swap), ops.transpose(self.gather(words, turned), swap)
+        steps = ops.transpose(words, swap), ops.transpose(self.gather(words, reversed_positions), swap)
         outputs, state = self.stacks(*steps, lengths, state, training)
         layers = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
         for forward, backward in outputs:
-            backward = self.gather(ops.transpose(backward, swap), turned)
+            backward = self.gather(ops.transpose(backward, swap), reversed_positions)
             layers.append(ops.concatenate([ops.transpose(forward, swap), backward], axis=2))
         mask = ops.cast(real, words.dtype)[:, :, None]
         return tuple(layer * mask for layer in layers), real, state
@@ -110,42 +113,43 @@ class BiLM(ConfiguredLayer):
     def stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool = False
     ) -> tuple[list[tuple[Tensor, Tensor]], Tensors]:
-        """Run the LSTMs of both directions over words; the directions may read different texts.
+        """Run the LSTMs of both directions over words; each direction may read a different text.
 
         Args:
             forward: float (T, B, P), word vectors, time first.
-            backward: float (T, B, P), in the order in which they are read: a sentence's last word comes first.
-            lengths: int32 (B,), real steps of each sequence, for the state; None if all steps are real.
+            backward: float (T, B, P), word vectors in reading order: a sentence's last word comes first.
+            lengths: int32 (B,), number of real steps of each sequence; None if all steps are real.
             state: see `ElmoBackbone.call_with_state`.
             training: whether to apply dropout to each layer's input.
 
         Returns:
-            For each layer the outputs of both directions, float (T, B, P), and the state after each sequence's last
-            step. Outputs at padding are undefined.
+            The outputs of both directions for each layer, float (T, B, P), and the state after each sequence's last
+            real step. Outputs at padding are undefined.
         """
         steps, batch = ops.shape(forward)[:2]
         last = (steps if lengths is None else lengths) - 1
-        chosen = ops.arange(batch) + batch * last  # (B,)
-        inputs, outputs = (forward, backward), []
-        ends: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
+        last_rows = ops.arange(batch) + batch * last  # (B,), in tensors (T * B, ...)
+        inputs = (forward, backward)
+        outputs = []
+        new_state: dict[str, list[tuple[Tensor, ...]]] = {direction: [] for direction in DIRECTIONS}
         for k, lstm in enumerate(self.lstms):
             inputs = tuple(self.dropout(x, training=training) for x in inputs)
-            before = [None if state is None else state[direction][k] for direction in DIRECTIONS]
-            results, memories = lstm(*inputs, [self._start(pair, batch) for pair in before])
-            for direction, old, pair in zip(DIRECTIONS, before, zip(memories, results, strict=True), strict=True):
-                # The state does not include the skip connection. Sequences that the batch lacks keep theirs.
-                new = [ops.stop_gradient(ops.take(as_rows(x), chosen, axis=0)) for x in pair]  # (B, D), (B, P)
+            old_state = [None if state is None else state[direction][k] for direction in DIRECTIONS]
+            results, memories = lstm(*inputs, [self._make_initial_state(pair, batch) for pair in old_state])
+            for direction, old, pair in zip(DIRECTIONS, old_state, zip(memories, results, strict=True), strict=True):
+                # The state does not include the skip connection. Sequences missing in the batch keep their state.
+                new = [ops.stop_gradient(ops.take(as_rows(x), last_rows, axis=0)) for x in pair]  # (B, D), (B, P)
                 if old is not None:
                     new = [ops.concatenate([n, ops.cast(o, n.dtype)[batch:]]) for n, o in zip(new, old, strict=True)]
-                ends[direction].append(tuple(new))
+                new_state[direction].append(tuple(new))
             if self.config.skip_connections and k:
                 results = [result + x for result, x in zip(results, inputs, strict=True)]
             inputs = tuple(results)
             outputs.append(inputs)
-        return outputs, {direction: tuple(pairs) for direction, pairs in ends.items()}
+        return outputs, {direction: tuple(pairs) for direction, pairs in new_state.items()}
 
-    def _start(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
-        """Return the memory (B, D) and the output (B, P) to start from: stored ones, and zeros for other sequences."""
+    def _make_initial_state(self, stored: tuple[Tensor, Tensor] | None, batch: int | Tensor) -> list[Tensor]:
+        """Return the initial memory (B, D) and output (B, P), with zeros for sequences that are not in `stored`."""
         memory = ops.zeros((batch, self.config.lstm_dim), memory_dtype(self.compute_dtype))
         zeros = [memory, ops.zeros((batch, self.config.projection_dim), self.compute_dtype)]
         if stored is None:
@@ -153,15 +157,15 @@ class BiLM(ConfiguredLayer):
         return [ops.concatenate([ops.cast(s, z.dtype), z])[:batch] for s, z in zip(stored, zeros, strict=True)]
 
     def _markers(self, width: int | Tensor) -> Tensor:
-        """Return the two sentence markers: ids (2,), or characters (2, W)."""
+        """Return the two sentence markers, token ids (2,) or character ids (2, W)."""
         if self.config.vocabulary_size is not None:
             return ops.convert_to_tensor([self.config.start_token_id, self.config.end_token_id], "int32")
         rows = CharacterTokenizer(self.config.max_characters).as_array(("<S>", "</S>"), 2)  # (2, W)
         return ops.convert_to_tensor(rows)[:, :width]
 
 
-def _surround(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
-    """Return sentences (B, T-2, ...) between `markers` (2, ...): (B, T, ...)."""
+def _add_markers(inputs: Tensor, markers: Tensor, lengths: Tensor) -> Tensor:
+    """Put `markers` (2, ...) around sentences (B, T-2, ...) of given `lengths`, and return (B, T, ...)."""
     trailing = (1,) * (len(inputs.shape) - 2)
     inputs = ops.pad(inputs, [[0, 0], [1, 1], *([0, 0] for _ in trailing)])  # (B, T, ...)
     positions = ops.reshape(ops.arange(ops.shape(inputs)[1]), (1, -1, *trailing))

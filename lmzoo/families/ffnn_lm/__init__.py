@@ -1,4 +1,4 @@
-"""The family of feed-forward language models."""
+"""The feed-forward language model family."""
 
 from lmzoo.families.ffnn_lm.backbone import FfnnLmBackbone, FfnnLmConfig
 from lmzoo.registry.family import Family, register_family

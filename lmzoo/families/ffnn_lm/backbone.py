@@ -1,4 +1,4 @@
-"""The feed-forward language model of Bengio et al. (2003)."""
+"""Feed-forward language model (Bengio et al., 2003)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmzoo.layers.position_cache import positions_from, with_positions
 
 @dataclass(frozen=True, kw_only=True)
 class FfnnLmConfig(LeftToRightConfig):
-    """The arguments of `FfnnLmBackbone`.
+    """Configuration of `FfnnLmBackbone`.
 
     Example: see `FfnnLmBackbone`.
     """
@@ -28,37 +28,37 @@ class FfnnLmConfig(LeftToRightConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class FfnnLmBackbone(LeftToRightBackbone):
-    """The neural probabilistic language model: a word is predicted from a window of the words before it.
+    """Neural probabilistic language model, which predicts a word from a window of previous words.
 
     https://www.jmlr.org/papers/v3/bengio03a.html
 
-    With the embeddings C of the last words, joined into a vector x, the paper's scores of the next word are
-    b + W x + U tanh(d + H x), where W, the direct connections, is optional. Here `CausalLM` scores a word by the
+    In the paper, the embeddings C of the previous words are concatenated to a vector x, and the scores of the next word
+    are b + W x + U tanh(d + H x), where W, the direct connections, is optional. Here, `CausalLM` scores a word by the
     product of its embedding and a vector of the same width, v = W' x + U' tanh(d + H x) + e: so U = C U', W = C W' and
     b = C e. Words before the beginning of a sequence are vectors of zeros.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
 
-    Outputs, a dict: `sequence_output` (B, T, H), v after each token; `pooled_output` (B, H), that after the last real
-    token, and `hidden_states`, the embeddings and v.
+    Outputs, a dict: `sequence_output` (B, T, H), v after each token; `pooled_output` (B, H), v after the last real
+    token; and `hidden_states`, the embeddings and v.
 
     Args:
         vocabulary_size: number of token ids, V.
-        hidden_dim: width of the embeddings and of v: the paper's m.
+        hidden_dim: width of the embeddings and of v, H; the paper's m.
         dropout: rate in [0, 1) on the embeddings and on v. (The paper has none.)
-        max_sequence_length: tokens of the longest sequence that tasks make.
+        max_sequence_length: longest sequence that tasks create, in tokens.
         initializer_range: standard deviation of the embeddings' truncated normal initializer.
-        window: number of words that it sees: the paper's n - 1.
-        intermediate_dim: width of the hidden layer: the paper's h.
+        window: number of previous words that predict the next one; the paper's n - 1.
+        intermediate_dim: width of the hidden layer; the paper's h.
         direct: whether there are direct connections.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: only False: there are no blocks to compute again in the backward pass.
-        fine_tuning: recommended settings for training, by kind of head: see `Backbone`.
+        remat: must be False, since there are no blocks to recompute in the backward pass.
+        fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 
@@ -76,7 +76,7 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def make_layers(cls, config: FfnnLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the hidden layer, what makes a word's vector of it, and the direct connections."""
+        """Return the hidden layer, the projection to a word's vector, and the direct connections."""
         width = config.hidden_dim
         return {
             "intermediate_dense": Dense(config.intermediate_dim, "tanh", dtype=dtype, name="intermediate_dense"),
@@ -86,24 +86,24 @@ class FfnnLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def hidden_layers(cls, config: FfnnLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """See `LeftToRightBackbone.hidden_layers`."""
+        """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
         padded = ops.pad(embedded, ((0, 0), (config.window - 1, 0), (0, 0)))  # (B, T + n - 1, H)
-        return [_predicted(padded, config.window, **layers)]
+        return [_predict_vectors(padded, config.window, **layers)]
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """Return the embeddings of all positions, and of those before the first that windows see: (B, n - 1 + T, H)."""
+        """Return an empty cache of embeddings, float (B, window - 1 + T, H), T = `length`, for `call_with_cache`."""
         return ops.zeros((batch, self.config.window - 1 + length, self.config.hidden_dim), self.compute_dtype)
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
-        """See `LeftToRightBackbone.call_with_cache`."""
-        before = self.config.window - 1
-        cache = with_positions(cache, self.embeddings(token_ids), index + before)
-        seen = positions_from(cache, index, before + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
+        """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
+        num_padding = self.config.window - 1  # positions of zeros before the first token
+        cache = with_positions(cache, self.embeddings(token_ids), index + num_padding)
+        embedded = positions_from(cache, index, num_padding + ops.shape(token_ids)[1])  # (B, S + n - 1, H)
         layers = self.intermediate_dense, self.output_dense, self.direct_dense
-        return _predicted(seen, self.config.window, *layers), cache
+        return _predict_vectors(embedded, self.config.window, *layers), cache
 
 
-def _predicted(
+def _predict_vectors(
     x: Tensor,
     window: int,
     intermediate_dense: keras.layers.Layer,
@@ -111,7 +111,10 @@ def _predicted(
     direct_dense: keras.layers.Layer | None,
     **others: keras.layers.Layer,
 ) -> Tensor:
-    """Return the vectors (B, T, H) that predict the next words, from embeddings (B, T + n - 1, H)."""
+    """Return the vectors that predict the next words, float (B, T, H), given padded embeddings (B, T + n - 1, H).
+
+    In shapes, n is `window`.
+    """
     x = ops.concatenate([x[:, k : k + 1 - window or None] for k in range(window)], axis=2)  # (B, T, n * H)
     vectors = output_dense(intermediate_dense(x))  # (B, T, H)
     return vectors if direct_dense is None else vectors + direct_dense(x)

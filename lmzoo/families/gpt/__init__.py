@@ -1,4 +1,4 @@
-"""The family of OpenAI's first GPT."""
+"""The GPT family: OpenAI's first GPT."""
 
 from lmzoo.families.gpt.backbone import GptBackbone, GptConfig
 from lmzoo.families.gpt.checkpoints import HUGGING_FACE

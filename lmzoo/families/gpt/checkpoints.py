@@ -1,4 +1,4 @@
-"""GPT's checkpoints: the names of its weights in the code of Hugging Face."""
+"""GPT's checkpoints: names of weights in the code of Hugging Face."""
 
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.decoders import decoder_layout
@@ -11,6 +11,6 @@ HUGGING_FACE = decoder_layout(
         "n_positions": ("max_sequence_length", 512),
         "afn": ("activation", "gelu"),
     },
-    values={"activation": {"gelu": "gelu_tanh", "relu": "relu"}},  # its code has always computed the approximation
+    values={"activation": {"gelu": "gelu_tanh", "relu": "relu"}},  # its code has always computed the tanh approximation
     names=Names("OpenAIGPT", "openai-gpt", "transformer", {"causal_lm": "OpenAIGPTLMHeadModel"}),
 )

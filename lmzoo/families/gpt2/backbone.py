@@ -12,7 +12,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class Gpt2Config(DecoderConfig):
-    """The arguments of `Gpt2Backbone`: those of `DecoderConfig`, with more positions.
+    """Configuration of `Gpt2Backbone`: a `DecoderConfig` with more positions.
 
     Example: see `Gpt2Backbone`.
     """
@@ -22,37 +22,37 @@ class Gpt2Config(DecoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Gpt2Backbone(TransformerBackbone):
-    """GPT-2's decoder: each position sees only itself and earlier ones, and LayerNorm precedes the sublayers.
+    """GPT-2 decoder: each position sees only itself and earlier positions, and LayerNorm precedes the sublayers.
 
     https://cdn.openai.com/better-language-models/language_models_are_unsupervised_multitask_learners.pdf
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, and
-    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output, the last one
-    the result of the final LayerNorm.
+    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), from the embedding output to the result of the final
+    LayerNorm.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, 4·H by default.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: rows of the position table: the longest input in tokens.
+        max_sequence_length: longest input in tokens; the position table has as many rows.
         num_segments: 0, since GPT-2 has no segments.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initializer; that of the kernels whose outputs
-            are added to the residual stream is divided by the square root of their number, 2·L.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        initializer_range: standard deviation of the truncated normal initializer. It is divided by the square root of
+            2·L for the 2·L kernels whose outputs are added to the residual stream.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""GPT-2's checkpoints: the names of its weights in the code of Hugging Face and KerasHub."""
+"""GPT-2's checkpoints: names of weights in the code of Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.decoders import decoder_layout

@@ -1,4 +1,4 @@
-"""The family of recurrent language models."""
+"""The recurrent language model family."""
 
 from lmzoo.families.lstm_lm.backbone import LstmLmBackbone, LstmLmConfig
 from lmzoo.registry.family import Family, register_family

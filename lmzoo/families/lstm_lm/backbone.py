@@ -1,4 +1,4 @@
-"""Recurrent language models (Mikolov et al., 2010; Zaremba et al., 2014; Merity et al., 2018)."""
+"""Recurrent language model (Mikolov et al., 2010; Zaremba et al., 2014; Merity et al., 2018)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmzoo.layers.rows import at_positions
 
 @dataclass(frozen=True, kw_only=True)
 class LstmLmConfig(LeftToRightConfig):
-    """The arguments of `LstmLmBackbone`.
+    """Configuration of `LstmLmBackbone`.
 
     Example: see `LstmLmBackbone`.
     """
@@ -29,43 +29,47 @@ class LstmLmConfig(LeftToRightConfig):
     cell: str = "lstm"
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Check all fields.
+
+        Raises:
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+        """
         super().__post_init__()
         require(self.cell in CELLS, "cell", " or ".join(map(repr, CELLS)), self.cell)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LstmLmBackbone(LeftToRightBackbone):
-    """Layers of LSTMs, or of other recurrent cells, that read from left to right.
+    """Recurrent language model with LSTM, GRU or simple RNN layers that read from left to right.
 
     https://arxiv.org/abs/1409.2329, https://arxiv.org/abs/1708.02182
 
-    All layers have the width of the embeddings, so that `CausalLM` predicts words by the table of embeddings (Press &
-    Wolf, 2017; Inan et al., 2017). Dropout is on the input of every layer and on the output of the last one (Zaremba et
-    al., 2014), and does not touch what is carried from step to step.
+    All layers have the width of the embeddings, so that `CausalLM` predicts words by the token embeddings (Press &
+    Wolf, 2017; Inan et al., 2017). Dropout is applied to the input of every layer and to the output of the last layer,
+    but not to the state that is carried from step to step (Zaremba et al., 2014).
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, and
-    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output. What they hold
-    at padding has no meaning. A call starts from a state of zeros: see `call_with_state`.
+    `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output. Values at padding
+    are meaningless. A call starts from a state of zeros; see `call_with_state`.
 
     Args:
         vocabulary_size: number of token ids, V.
         hidden_dim: width of the embeddings and of every layer, H.
         dropout: rate in [0, 1).
-        max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves read on and on.
+        max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
         initializer_range: standard deviation of the embeddings' truncated normal initializer.
         num_layers: number of layers, L.
-        cell: `"lstm"`, `"gru"` or `"rnn"`, see `lmzoo.layers.RecurrentLayer`.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        cell: `"lstm"`, `"gru"` or `"rnn"`; see `lmzoo.layers.RecurrentLayer`.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: only False: there are no blocks to compute again in the backward pass.
-        fine_tuning: recommended settings for training, by kind of head: see `Backbone`.
+        remat: must be False, since there are no blocks to recompute in the backward pass.
+        fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 
@@ -83,40 +87,40 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     @classmethod
     def make_layers(cls, config: LstmLmConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the recurrent layers, and the dropout between them."""
-        numbers = range(config.num_layers)
+        """Return the recurrent layers and the dropout layers between them."""
+        indices = range(config.num_layers)
         sizes = config.cell, config.hidden_dim
         return {
-            "recurrent": [RecurrentLayer(*sizes, dtype=dtype, name=f"recurrent_{i}") for i in numbers],
-            "dropouts": [Dropout(config.dropout, dtype=dtype, name=f"dropout_{i}") for i in numbers[:-1]],
+            "recurrent": [RecurrentLayer(*sizes, dtype=dtype, name=f"recurrent_{i}") for i in indices],
+            "dropouts": [Dropout(config.dropout, dtype=dtype, name=f"dropout_{i}") for i in indices[:-1]],
         }
 
     @classmethod
     def hidden_layers(cls, config: LstmLmConfig, layers: dict[str, Any], embedded: Tensor) -> list[Tensor]:
-        """See `LeftToRightBackbone.hidden_layers`."""
-        return [states[-1] for states in _states(layers["recurrent"], layers["dropouts"], embedded)]
+        """Apply the family's layers to the embeddings, float (B, T, H), and return the hidden states of each layer."""
+        return [states[-1] for states in _run_layers(layers["recurrent"], layers["dropouts"], embedded)]
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of a state of `batch` sequences."""
+        """Return the shapes and dtypes of the state of `batch` sequences."""
         return tuple(layer.state_spec(batch) for layer in self.recurrent)
 
     def call_with_state(
         self, inputs: Features, state: Tensors = None, training: bool = False
     ) -> tuple[Features, Tensors]:
-        """Call the model with layers that continue from an earlier call.
+        """Call the model with layers that continue from the state of an earlier call.
 
         Args:
             inputs: the backbone's inputs.
-            state: the state that the previous call returned, of as many sequences; None for zeros.
+            state: the state that a call on as many sequences returned, or None for zeros.
             training: whether to apply dropout.
 
         Returns:
             The outputs, a dict, and the state after each sequence's last real token: for each layer a tuple of (B, H),
-            an LSTM's memory and output, or the output of another cell. A sequence without tokens keeps its state. No
-            gradients flow through a state.
+            the memory and output of an LSTM, or the output of another cell. A sequence without tokens keeps its state.
+            No gradients flow through a state.
 
         Raises:
-            ValueError: as for a call of the backbone, and for a state of another structure.
+            ValueError: For inputs that a call of the backbone does not accept, or a state with another structure.
 
         Example:
 
@@ -138,45 +142,45 @@ class LstmLmBackbone(LeftToRightBackbone):
             state = keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
         check_like("state", state, self.state_spec(token_ids.shape[0]))
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
-        steps = _states(self.recurrent, self.dropouts, embedded, state, training)
+        steps = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
         last = ops.maximum(lengths - 1, 0)  # (B, 1)
 
-        def last_of(x: Tensor) -> Tensor:  # not by a layer, which would round the memories
+        def select_last(x: Tensor) -> Tensor:  # a layer would round the memories
             return at_positions(x, last)[:, 0]  # (B, H)
 
-        def carried(new: Tensor, old: Tensor) -> Tensor:
-            return ops.stop_gradient(ops.where(lengths > 0, last_of(new), ops.cast(old, new.dtype)))  # (B, H)
+        def update(new: Tensor, old: Tensor) -> Tensor:
+            return ops.stop_gradient(ops.where(lengths > 0, select_last(new), ops.cast(old, new.dtype)))  # (B, H)
 
-        after = keras.tree.map_structure(carried, tuple(steps), keras.tree.lists_to_tuples(state))
+        new_state = keras.tree.map_structure(update, tuple(steps), keras.tree.lists_to_tuples(state))
         hidden_states = embedded, *(states[-1] for states in steps)
         sequence = self.output_dropout(hidden_states[-1], training=training)
-        outputs = {"sequence_output": sequence, "pooled_output": last_of(sequence), "hidden_states": hidden_states}
-        return outputs, after
+        outputs = {"sequence_output": sequence, "pooled_output": select_last(sequence), "hidden_states": hidden_states}
+        return outputs, new_state
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """Return the state before each position of `batch` sequences, and after the last: see `call_with_cache`."""
-        # Of a recurrent model the latest state would be enough. But prompts of different lengths are read together,
-        # and each goes on from a state of its own: those of all positions take as much room as keys and values.
+        """Return an empty cache of the states before each of `length` positions and after the last position."""
+        # One state per sequence is not enough: prompts of different lengths are read together, and each continues from
+        # the state at its own end. The states of all positions take as much memory as keys and values would.
         shape = batch, length + 1, self.config.hidden_dim
         return keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
 
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
-        """See `LeftToRightBackbone.call_with_cache`."""
-        before = keras.tree.map_structure(lambda held: positions_from(held, index, 1)[:, 0], cache)
-        steps = _states(self.recurrent, self.dropouts, self.embeddings(token_ids), before)
-        after = keras.tree.map_structure(lambda held, new: with_positions(held, new, index + 1), cache, tuple(steps))
-        return steps[-1][-1], after
+        """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
+        state = keras.tree.map_structure(lambda states: positions_from(states, index, 1)[:, 0], cache)
+        steps = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
+        cache = keras.tree.map_structure(lambda old, new: with_positions(old, new, index + 1), cache, tuple(steps))
+        return steps[-1][-1], cache
 
 
-def _states(
+def _run_layers(
     recurrent: list[RecurrentLayer],
     dropouts: list[Dropout],
     x: Tensor,
     state: Tensors = None,
     training: bool | None = None,
 ) -> list[Tensors]:
-    """Return the states of all layers after every step, tuples of (B, T, H)."""
+    """Run the recurrent layers, and return the states of each layer after every step, tuples of (B, T, H)."""
     steps: list[Tensors] = []
     for k, layer in enumerate(recurrent):
         x = dropouts[k - 1](steps[-1][-1], training=training) if k else x

@@ -1,4 +1,4 @@
-"""The family of Marian's translation models."""
+"""The Marian family of translation models."""
 
 from lmzoo.families.marian.backbone import MarianBackbone, MarianConfig
 from lmzoo.families.marian.checkpoints import HUGGING_FACE

@@ -1,4 +1,4 @@
-"""Marian's Transformer from sequence to sequence (Vaswani et al., 2017; Junczys-Dowmunt et al., 2018)."""
+"""Marian's sequence-to-sequence Transformer (Vaswani et al., 2017; Junczys-Dowmunt et al., 2018)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmzoo.training import FineTuningRecipe
 
 
 class Source(NamedTuple):
-    """What a decoder needs to know of its source: each block's keys and values, and the mask, bool (B, T)."""
+    """An encoded source: keys and values for each decoder block, and the mask of real tokens, bool (B, T)."""
 
     held: list[Cache]
     mask: Tensor
@@ -28,7 +28,7 @@ class Source(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class MarianConfig(EncoderConfig):
-    """The arguments of `MarianBackbone`; those of the decoder are by default as in the encoder.
+    """Configuration of `MarianBackbone`; by default, the decoder has the sizes of the encoder.
 
     Example: see `MarianBackbone`.
     """
@@ -36,30 +36,30 @@ class MarianConfig(EncoderConfig):
     has_segments = False
     numbered: ClassVar[Mapping[str, str]] = {"i": "num_layers", "j": "decoder_layers"}
 
-    decoder_layers: Any = None  # ints; None stands for the encoder's
+    decoder_layers: Any = None  # ints; None becomes the encoder's value
     decoder_heads: Any = None
     decoder_intermediate_dim: Any = None
     num_segments: int = 0
     activation: str = "swish"
     attention_dropout: float = 0.0
     layer_norm_epsilon: float = 1e-5
-    initializer_range: Any = None  # a float; None stands for hidden_dim ** -0.5
+    initializer_range: Any = None  # a float; None becomes hidden_dim ** -0.5
     scale_embeddings: bool = True
 
     def __post_init__(self) -> None:
-        """Set what is missing, and check every field.
+        """Set missing fields to their defaults, and check all fields.
 
         Raises:
-            ValueError: naming the field, its value and what is allowed.
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         require_positive(self, "hidden_dim")
-        usual = {
+        defaults = {
             "decoder_layers": self.num_layers,
             "decoder_heads": self.num_heads,
             "decoder_intermediate_dim": self.intermediate_dim,
             "initializer_range": self.hidden_dim**-0.5,
         }
-        for name, value in usual.items():
+        for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
         super().__post_init__()
@@ -71,42 +71,43 @@ class MarianConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MarianBackbone(Backbone):
-    """An encoder of the source and a decoder of the target, which share one table of embeddings.
+    """Encoder-decoder Transformer, with one table of token embeddings for source and target.
 
     https://arxiv.org/abs/1706.03762, https://aclanthology.org/P18-4020
 
     Inputs, a dict of int32: `token_ids` and `padding_mask` (B, T), the source (1 at real tokens, which are on the
-    left); `decoder_token_ids` and `decoder_padding_mask` (B, S), the target so far, which begins with padding's token.
+    left); `decoder_token_ids` and `decoder_padding_mask` (B, S), the target so far, after the padding token.
 
-    Outputs, a dict: `sequence_output` (B, S, H), the decoder's vectors, `pooled_output` (B, H), that of the last real
-    token, and `hidden_states`, a tuple of decoder_layers + 1 tensors (B, S, H); `encoder_output` (B, T, H), and
+    Outputs, a dict: `sequence_output` (B, S, H), the decoder's vectors; `pooled_output` (B, H), the vector of the last
+    real token; `hidden_states`, a tuple of decoder_layers + 1 tensors (B, S, H); `encoder_output` (B, T, H); and
     `encoder_hidden_states`, a tuple of num_layers + 1 tensors (B, T, H).
 
     Args:
         vocabulary_size: number of token ids, V, of source and target together.
-        num_layers: number of the encoder's blocks.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_layers: number of encoder blocks.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer.
         dropout: rate in [0, 1) for embeddings and residual branches.
-        max_sequence_length: the longest source or target in tokens.
+        max_sequence_length: longest source or target in tokens.
         num_segments: 0, since Marian has no segments.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer; by default `hidden_dim ** -0.5`.
-        decoder_layers: number of the decoder's blocks; by default as many as the encoder's.
-        decoder_heads: attention heads of the decoder's blocks; by default as in the encoder.
-        decoder_intermediate_dim: the same for the width of the feed-forward networks.
+        decoder_layers: number of decoder blocks; by default `num_layers`.
+        decoder_heads: number of attention heads of each decoder block; by default `num_heads`.
+        decoder_intermediate_dim: width of the hidden layer in the decoder's feed-forward networks; by default
+            `intermediate_dim`.
         attention_dropout: rate in [0, 1) for attention probabilities.
-        scale_embeddings: whether word embeddings are multiplied by the square root of H.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        scale_embeddings: whether token embeddings are multiplied by the square root of H.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 
@@ -126,17 +127,17 @@ class MarianBackbone(Backbone):
 
     config_class = MarianConfig
     reads_source = True
-    # Translation is trained from scratch.
+    # For training from scratch.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"seq2seq_lm": FineTuningRecipe(1e-3)}
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """See `Backbone.id_counts`."""
+        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
         return {name: 2 if name.endswith("mask") else self.config.vocabulary_size for name in self.input}
 
     @classmethod
     def assemble(cls, config: MarianConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph."""
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
 
         # === Layers ===
         def make_block(name: str, heads: int, width: int, **arguments: Any) -> TransformerBlock:
@@ -180,16 +181,16 @@ class MarianBackbone(Backbone):
         return layers, inputs, outputs
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the probabilities with which each block of the decoder attends to the source, outside of training.
+        """Return the probabilities with which each decoder block attends to the source, without dropout.
 
         Args:
             inputs: the backbone's inputs.
 
         Returns:
-            A list with one float tensor (B, heads, S, T) per block of the decoder.
+            A list with one float tensor (B, heads, S, T) per decoder block.
 
         Raises:
-            ValueError: as for a call of the backbone.
+            ValueError: For inputs that a call of the backbone does not accept.
         """
         outputs = self(inputs)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
@@ -199,7 +200,7 @@ class MarianBackbone(Backbone):
             for block, hidden in zip(self.decoder_blocks, outputs["hidden_states"], strict=False)
         ]
 
-    # === Step by step ===
+    # === Generation, step by step ===
 
     def read_source(self, token_ids: Tensor, padding_mask: Tensor) -> Source:
         """Encode sources for `call_with_cache`.
@@ -215,27 +216,30 @@ class MarianBackbone(Backbone):
         return Source([block.source_attention.keys_and_values(x) for block in self.decoder_blocks], mask)
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """Return a cache for `call_with_cache`: keys and values of each decoder block for `length` positions."""
+        """Return an empty cache for `call_with_cache`: keys and values of each decoder block for `length` positions."""
         return [block.attention.empty_cache(batch, length) for block in self.decoder_blocks]
 
     def call_with_cache(
         self, token_ids: Tensor, cache: list[Cache], index: int | Tensor, source: Source
     ) -> tuple[Tensor, list[Cache]]:
-        """Return the decoder's vectors at new tokens, which see the source and what the cache holds before them.
+        """Read new target tokens after the tokens in the cache, and return the decoder's vectors and the new cache.
 
         Args:
-            token_ids: int (B·K, S), the new tokens of K targets for each source, one after another.
-            cache: see `empty_cache`; tensors have the batch as their first axis.
-            index: int or int tensor (), the position of the first new token.
-            source: see `read_source`.
+            token_ids: int (B·K, S), the new tokens of K consecutive targets for each source.
+            cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
+                axis.
+            index: int or int tensor (), position of the first new token.
+            source: the encoded sources, returned by `read_source`.
 
         Returns:
-            Float (B·K, S, H), the `sequence_output` at the new tokens, and the cache with them.
+            The `sequence_output` at the new tokens, float (B·K, S, H), and the cache with the new tokens.
         """
         x = self.embeddings(token_ids, index=index)  # (B·K, S, H)
-        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, S): causality hides what is not there yet
-        after = []
-        for block, before, held in zip(self.decoder_blocks, cache, source.held, strict=True):
-            x, now = block(x, mask, cache=before, index=index, source=held, source_mask=source.mask)
-            after.append(now)
-        return x, after
+        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, S); the causal mask hides empty positions
+        new_cache = []
+        for block, block_cache, keys_and_values in zip(self.decoder_blocks, cache, source.held, strict=True):
+            x, block_cache = block(
+                x, mask, cache=block_cache, index=index, source=keys_and_values, source_mask=source.mask
+            )
+            new_cache.append(block_cache)
+        return x, new_cache

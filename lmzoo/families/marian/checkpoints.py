@@ -1,11 +1,11 @@
-"""Marian's checkpoints: the names of its weights in the code of Hugging Face."""
+"""Marian's checkpoints: names of weights in the code of Hugging Face."""
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ_BLOCK
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, own_config_table, under
 
-# Their key -> ours, and what transformers assumes for a missing one.
+# transformers' key -> lmzoo's key, and transformers' default
 _CONFIG: dict[str, tuple[str, object]] = {
     "vocab_size": ("vocabulary_size", 58101),
     "encoder_layers": ("num_layers", 12),
@@ -23,11 +23,11 @@ _CONFIG: dict[str, tuple[str, object]] = {
     "scale_embedding": ("scale_embeddings", False),
 }
 _SOURCE = {
-    ours.replace("attention", "source_attention").replace("attention_layer", "layer"): theirs.replace("self", "encoder")
-    for ours, theirs in FAIRSEQ_BLOCK.items()
-    if "attention" in ours
+    path.replace("attention", "source_attention").replace("attention_layer", "layer"): module.replace("self", "encoder")
+    for path, module in FAIRSEQ_BLOCK.items()
+    if "attention" in path
 }
-# Most of what transformers 3 declared for BART, of which Marian was a variant.
+# Mostly keys that transformers 3 declared for BART, of which Marian was a variant.
 _IGNORED = ("classif_dropout", "decoder_vocab_size", "extra_pos_embeddings", "force_bos_token_to_be_generated")
 _TABLE = "shared.weight"
 

@@ -12,7 +12,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class RobertaConfig(FairseqEncoderConfig):
-    """The arguments of `RobertaBackbone`: those of `EncoderConfig`, with the defaults of fairseq's released models.
+    """Configuration of `RobertaBackbone`, with the defaults of fairseq's released models.
 
     Example: see `RobertaBackbone`.
     """
@@ -20,34 +20,34 @@ class RobertaConfig(FairseqEncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RobertaBackbone(TransformerBackbone):
-    """RoBERTa's encoder: BERT's without segments and pooler, its positions counted over real tokens from 2.
+    """RoBERTa encoder: BERT without segments and pooler, with real tokens at positions from 2 on.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `<s>`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+    tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: the longest input in tokens; the position table has two rows more.
-        num_segments: rows of the segment table: none in fairseq's models, in Hugging Face's conversions one, which is
-            zero. With more, the inputs also have `segment_ids`, which tasks fill with 0.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        max_sequence_length: longest input in tokens; the position table has two more rows.
+        num_segments: rows of the segment table: 0 in fairseq's models; 1 row of zeros in Hugging Face's conversions.
+            With more, the inputs also include `segment_ids`, which tasks fill with 0.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 

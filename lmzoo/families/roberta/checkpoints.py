@@ -1,4 +1,4 @@
-"""RoBERTa's checkpoints: those of fairseq's encoders."""
+"""RoBERTa's checkpoints: the layouts shared by fairseq's encoders."""
 
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ, keras_hub_encoder, transformers_layout
 

@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's checkpoints: those of fairseq's encoders."""
+"""XLM-RoBERTa's checkpoints: the layouts shared by fairseq's encoders."""
 
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ, keras_hub_encoder, transformers_layout
 from lmzoo.checkpoints.family_names import Names

@@ -19,13 +19,13 @@ from lmzoo.families.transformer import TransformerBackbone, inputs_of
 from lmzoo.layers import Dropout, GatherPositions, RelativeBlock, RelativeEncoding
 from lmzoo.layers.rows import at_positions
 
-# Which positions of the memory hold a token, bool (B, P), and what each block read there: float (B, P, H).
+# Whether each position of the memory holds a token, bool (B, P), and each block's input there, float (B, P, H).
 Memory: TypeAlias = tuple[Tensor, tuple[Tensor, ...]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class XlnetConfig(EncoderConfig):
-    """The arguments of `XlnetBackbone`: those of `EncoderConfig`, of which two mean something else.
+    """Configuration of `XlnetBackbone`: an `EncoderConfig` without a limit on positions, with relative segments.
 
     Example: see `XlnetBackbone`.
     """
@@ -35,7 +35,11 @@ class XlnetConfig(EncoderConfig):
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Check all fields.
+
+        Raises:
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+        """
         super().__post_init__()
         require(self.num_segments > 1, "num_segments", "at least 2", self.num_segments)
         require(self.hidden_dim % 2 == 0, "hidden_dim", "even, for sines and cosines", self.hidden_dim)
@@ -43,39 +47,39 @@ class XlnetConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class XlnetBackbone(TransformerBackbone):
-    """XLNet: attention by relative positions and segments, in two streams, with a memory.
+    """XLNet: a Transformer with relative positions and segments, two attention streams, and a memory.
 
-    A call computes the stream of contents, in which each token sees all others: it is what fine-tuning uses. In
-    pre-training, tokens are predicted in a random order by a second stream: see `query_stream` and
-    `lmzoo.models.Pretrainer`. With `call_with_state` a text continues an earlier one, as in Transformer-XL.
+    A call computes the content stream, in which each token sees all tokens; fine-tuning uses only this stream. In
+    pre-training, a second stream predicts tokens in a random order; see `query_stream` and `lmzoo.models.Pretrainer`.
+    With `call_with_state`, a text continues an earlier text, as in Transformer-XL.
 
-    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left),
-    `segment_ids`, of which only matters whether two are equal.
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left), and
+    `segment_ids`, which are only compared for equality.
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of the last real token, `<cls>`,
-    and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+    and `hidden_states`, a tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
-        hidden_dim: width of the hidden states, H; even.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
+        hidden_dim: width of the hidden states, H; must be even.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, encodings of distances, residual branches, hidden layers of the
             feed-forward networks, attention probabilities and the last hidden state.
-        max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves take longer ones.
-        num_segments: segment ids are below it: the two texts of a pair, and `<cls>`.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
+        num_segments: number of segment ids, by default 3: the two texts of a pair, and `<cls>`.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
 
     Example:
 
@@ -99,7 +103,7 @@ class XlnetBackbone(TransformerBackbone):
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph."""
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
         # === Layers ===
         layers: dict[str, Any] = {
             "embeddings": build_embeddings(config, dtype, max_sequence_length=None, **PLAIN),
@@ -112,17 +116,17 @@ class XlnetBackbone(TransformerBackbone):
         # === Functional Model ===
         inputs = inputs_of(config)
         parts = SimpleNamespace(**layers)
-        return layers, inputs, _outputs(parts, inputs, _streams(parts, inputs)[0])
+        return layers, inputs, _make_outputs(parts, inputs, _run_streams(parts, inputs)[0])
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> RelativeBlock:
-        """Return a block."""
+        """Return a Transformer block with relative attention."""
         return RelativeBlock(*config.block_arguments, dtype=dtype, name=name, **options)
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the attention probabilities of every block, outside of training: see `TransformerBackbone`."""
+        """Return the attention probabilities of each block without dropout, a list of float (B, heads, T, T)."""
         hidden_states = self(inputs)["hidden_states"]
-        mask, apart = _views(inputs)
+        mask, apart = _make_masks(inputs)
         encodings = self.encoding(hidden_states[0])
         return [
             block.attention_scores(hidden, encodings, mask, apart)
@@ -138,29 +142,30 @@ class XlnetBackbone(TransformerBackbone):
         state: Memory | None = None,
         training: bool | None = None,
     ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Both streams, for a prediction of some tokens in a given order (Yang et al., 2019, section 2.3).
+        """Return the hidden states of both streams, to predict tokens in `order` (Yang et al., 2019, section 2.3).
 
-        The content at a position is seen from those whose `order` is not lower; a query does not see contents of its
-        own position or of others with the same order.
+        The content stream sees contents at positions whose `order` is lower or equal. A query sees only contents at
+        positions whose `order` is lower, so not its own.
 
         Args:
             inputs: the backbone's inputs.
-            order: int (B, T), the factorization order: see `lmzoo.text.permutation`.
-            queries: float (B, M, H), what the query stream begins with: a learned vector.
-            positions: int (B, M), the positions whose tokens are predicted.
-            state: what an earlier call of `call_with_state` returned.
+            order: int (B, T), factorization order; see `lmzoo.text.permutation`.
+            queries: float (B, M, H), initial query vectors: a learned vector.
+            positions: int (B, M), positions whose tokens are predicted.
+            state: state returned by an earlier call of `call_with_state`, or None.
             training: whether to apply dropout.
 
         Returns:
-            The hidden states of the contents, a tuple of num_layers + 1 tensors (B, T, H), and those of the queries,
-            (B, M, H). Of the last ones, in training, the query's have dropout.
+            The hidden states of the content stream, a tuple of num_layers + 1 tensors (B, T, H), and of the query
+            stream, a tuple of num_layers + 1 tensors (B, M, H). In training, the last hidden state of the query stream
+            has dropout.
         """
-        return _streams(self, inputs, order, queries, positions, state, training)
+        return _run_streams(self, inputs, order, queries, positions, state, training)
 
     def state_spec(self, batch: int | None = None, length: int | None = None) -> Memory:
-        """Return the shapes and dtypes of a state of `batch` sequences that remembers `length` tokens."""
-        held = keras.KerasTensor((batch, length, self.config.hidden_dim), self.compute_dtype)
-        return keras.KerasTensor((batch, length), "bool"), (held,) * self.config.num_layers
+        """Return the shapes and dtypes of the state of `batch` sequences that remembers `length` tokens."""
+        memory = keras.KerasTensor((batch, length, self.config.hidden_dim), self.compute_dtype)
+        return keras.KerasTensor((batch, length), "bool"), (memory,) * self.config.num_layers
 
     def call_with_state(
         self,
@@ -169,25 +174,25 @@ class XlnetBackbone(TransformerBackbone):
         training: bool = False,
         memory_length: int | None = None,
     ) -> tuple[Features, Memory]:
-        """Call the model on texts that continue those of an earlier call (Dai et al., 2019, section 3.2).
+        """Call the model on texts that continue the texts of an earlier call (Dai et al., 2019, section 3.2).
 
-        Every token also sees the last tokens that came before, as they were then.
+        Every token also sees the stored hidden states of the last tokens before the text.
 
         Args:
             inputs: the backbone's inputs.
-            state: the state that the previous call returned, of as many sequences; None for none.
+            state: the state that a call on as many sequences returned, or None.
             training: whether to apply dropout.
-            memory_length: int, how many tokens the new state remembers, by default as many as `state`, or as the inputs
-                are long.
+            memory_length: int, number of tokens that the new state remembers; by default as many as `state`, or without
+                `state` the length of the inputs.
 
         Returns:
-            The outputs, a dict, and the state after each sequence's last real token: whether each of its positions
-            holds a token, bool (B, P), and for each block what it has read there, float (B, P, H). No gradients flow
+            The outputs, a dict, and the state after each sequence's last real token: whether each of P remembered
+            positions holds a token, bool (B, P), and each block's input there, float (B, P, H). No gradients flow
             through a state.
 
         Raises:
-            ValueError: as for a call of the backbone, for a state of another structure, or a `memory_length` that is
-                not a positive integer.
+            ValueError: For inputs that a call of the backbone does not accept, a state with another structure, or a
+                `memory_length` that is not a positive integer.
 
         Example:
 
@@ -206,31 +211,33 @@ class XlnetBackbone(TransformerBackbone):
         """
         inputs = self.check_inputs(inputs)
         padding_mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        batch, length = padding_mask.shape[0], ops.shape(padding_mask)[1]
+        batch = padding_mask.shape[0]
+        length = ops.shape(padding_mask)[1]
         if state is not None:
             check_like("state", state, self.state_spec(batch))
         if memory_length is None:
             memory_length = length if state is None else ops.shape(state[0])[1]
         else:
             require(is_integer(memory_length, 1), "memory_length", "a positive integer", memory_length)
-        hidden_states, _ = _streams(self, inputs, state=state, training=training)
-        outputs = _outputs(self, inputs, hidden_states, training)
-        old_mask, old = state or (padding_mask[:, :0], tuple(x[:, :0] for x in hidden_states[:-1]))
+        hidden_states, _ = _run_streams(self, inputs, state=state, training=training)
+        outputs = _make_outputs(self, inputs, hidden_states, training)
+        old_mask, old_memories = state or (padding_mask[:, :0], tuple(x[:, :0] for x in hidden_states[:-1]))
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True)  # (B, 1)
-        # The last real tokens are remembered on the right, whatever the padding after them.
+        # The memory ends with the last real tokens, whatever the padding after them.
         places = ops.arange(memory_length) + lengths + (ops.shape(old_mask)[1] - memory_length)  # (B, P)
-        there, places = places >= 0, ops.maximum(places, 0)
+        is_valid = places >= 0
+        places = ops.maximum(places, 0)
 
-        def remembered(before: Tensor, new: Tensor) -> Tensor:
-            both = ops.concatenate([ops.cast(before, new.dtype), new], axis=1)  # (B, K, H)
-            return ops.stop_gradient(at_positions(both, places))  # (B, P, H)
+        def update(old: Tensor, new: Tensor) -> Tensor:
+            states = ops.concatenate([ops.cast(old, new.dtype), new], axis=1)  # (B, K, H)
+            return ops.stop_gradient(at_positions(states, places))  # (B, P, H)
 
         mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), places, axis=1)  # (B, P)
-        held = tuple(remembered(*pair) for pair in zip(old, hidden_states[:-1], strict=True))
-        return outputs, (ops.logical_and(mask, there), held)
+        memories = tuple(update(*pair) for pair in zip(old_memories, hidden_states[:-1], strict=True))
+        return outputs, (ops.logical_and(mask, is_valid), memories)
 
 
-def _outputs(
+def _make_outputs(
     layers: Any, inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
 ) -> Features:
     sequence = layers.output_dropout(hidden_states[-1], training=training)
@@ -239,7 +246,7 @@ def _outputs(
     return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
 
 
-def _streams(
+def _run_streams(
     layers: Any,
     inputs: Features,
     order: Tensor | None = None,
@@ -248,50 +255,54 @@ def _streams(
     state: Memory | None = None,
     training: bool | None = None,
 ) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-    """Return the hidden states of both streams, or without `queries` of one: see `XlnetBackbone.query_stream`.
+    """Return the hidden states of both streams, or only of the content stream if `queries` is None.
 
-    `layers` has the layers as attributes, such as the backbone.
+    `layers` is an object with the layers as attributes, such as the backbone. For all other arguments, see
+    `XlnetBackbone.query_stream`.
     """
     contents = [layers.embeddings(inputs["token_ids"], training=training)]  # (B, T, H)
-    mask, apart = _views(inputs, order, state=state)
-    of_queries: dict[str, Tensor | None] = {}
+    mask, apart = _make_masks(inputs, order, state=state)
+    query_args: dict[str, Tensor | None] = {}
     if queries is not None:
         queries = layers.embeddings.dropout(queries, training=training)  # (B, M, H)
-        of_queries["query_mask"], of_queries["query_apart"] = _views(inputs, order, positions, state)
-        of_queries["positions"] = positions
+        query_args["query_mask"], query_args["query_apart"] = _make_masks(inputs, order, positions, state)
+        query_args["positions"] = positions
     memories: tuple[Tensor | None, ...] = (None,) * len(layers.blocks) if state is None else state[1]
     encodings = layers.encoding(contents[0], memories[0], training=training)  # (R, H)
-    answers: list[Any] = [queries]
+    query_state: Any = queries
+    query_states: list[Any] = [queries]
     for block, memory in zip(layers.blocks, memories, strict=True):
-        found = block(
-            contents[-1], encodings, mask, apart, queries=answers[-1], memory=memory, training=training, **of_queries
+        outputs = block(
+            contents[-1], encodings, mask, apart, queries=query_state, memory=memory, training=training, **query_args
         )
-        content, answer = (found, None) if queries is None else found
+        content, query_state = (outputs, None) if queries is None else outputs
         contents.append(content)
-        answers.append(answer)
+        query_states.append(query_state)
     if queries is None:
         return tuple(contents), ()
-    answers[-1] = layers.output_dropout(answers[-1], training=training)
-    return tuple(contents), tuple(answers)
+    query_states[-1] = layers.output_dropout(query_states[-1], training=training)
+    return tuple(contents), tuple(query_states)
 
 
-def _views(
+def _make_masks(
     inputs: Features, order: Tensor | None = None, positions: Tensor | None = None, state: Memory | None = None
 ) -> tuple[Tensor, Tensor]:
-    """Return which keys each query sees, bool (B, S or 1, K), and which of them are in another segment, bool (B, S, K).
+    """Return whether each query sees each key, bool (B, S or 1, K), and whether their segments differ, bool (B, S, K).
 
-    The queries are those of all positions or, strictly in `order`, those at `positions`.
+    Without `positions`, queries are the contents of all positions. Otherwise they are the predictions at `positions`,
+    which see only keys of lower `order`.
     """
-    segments, padding = inputs["segment_ids"], ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-    own, mask = segments, padding[:, None]  # (B, S), (B, 1, T)
+    segments = inputs["segment_ids"]  # (B, T)
+    query_segments = segments  # (B, S)
+    mask = ops.cast(inputs["padding_mask"], "bool")[:, None]  # (B, 1, T)
     if order is not None and positions is not None:
-        own = ops.take_along_axis(segments, positions, axis=1)  # (B, M)
+        query_segments = ops.take_along_axis(segments, positions, axis=1)  # (B, M)
         mask = ops.logical_and(mask, order[:, None] < ops.take_along_axis(order, positions, axis=1)[..., None])
     elif order is not None:
         mask = ops.logical_and(mask, order[:, None] <= order[..., None])  # (B, T, T)
-    if state is not None:  # a token of the memory counts as one of the first segment
-        held = state[0]  # (B, P)
-        segments = ops.concatenate([ops.zeros_like(ops.cast(held, segments.dtype)), segments], axis=1)
-        before = ops.logical_and(held[:, None], ops.ones_like(mask[..., :1]))  # (B, S or 1, P)
-        mask = ops.concatenate([before, mask], axis=2)
-    return mask, ops.not_equal(ops.expand_dims(own, -1), ops.expand_dims(segments, 1))
+    if state is not None:  # tokens in the memory belong to the first segment
+        memory_mask = state[0]  # (B, P)
+        segments = ops.concatenate([ops.zeros_like(ops.cast(memory_mask, segments.dtype)), segments], axis=1)
+        memory_mask = ops.logical_and(memory_mask[:, None], ops.ones_like(mask[..., :1]))  # (B, S or 1, P)
+        mask = ops.concatenate([memory_mask, mask], axis=2)
+    return mask, ops.not_equal(ops.expand_dims(query_segments, -1), ops.expand_dims(segments, 1))

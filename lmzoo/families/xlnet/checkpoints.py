@@ -1,4 +1,4 @@
-"""XLNet's checkpoints: the names of its weights in the code of its authors, Hugging Face and KerasHub."""
+"""XLNet's checkpoints: names of weights in the code of its authors, Hugging Face and KerasHub."""
 
 import numpy as np
 
@@ -10,7 +10,8 @@ from lmzoo.checkpoints.hugging_face.checkpoint import HuggingFaceLayout, own_con
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout, number_first
 from lmzoo.families.encoder_config import EncoderConfig
 
-_CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
+# transformers' key -> lmzoo's key, and transformers' default
+_CONFIG: dict[str, tuple[str, object]] = {
     "vocab_size": ("vocabulary_size", 32000),
     "n_layer": ("num_layers", 24),
     "n_head": ("num_heads", 16),
@@ -21,7 +22,7 @@ _CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they a
     "layer_norm_eps": ("layer_norm_epsilon", 1e-12),
     "initializer_range": ("initializer_range", 0.02),
 }
-# Heads are a separate axis in our kernels, too.
+# As in transformers, heads are a separate axis of lmzoo's kernels.
 _ATTENTION = {
     "attention/query/kernel": "q",
     "attention/key/kernel": "k",
@@ -39,7 +40,7 @@ _BLOCK = {
     "output_dense": "ff.layer_2",
     "output_layer_norm": "ff.layer_norm",
 }
-_START = "mask_emb"
+_QUERY_VECTOR = "mask_emb"
 _IGNORED = (
     "d_head", "end_n_top", "mem_len", "reuse_len", "start_n_top", "summary_last_dropout", "use_mems_eval",
     "use_mems_train",
@@ -47,9 +48,9 @@ _IGNORED = (
 _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "classifier/logits": "logits_proj"})
 
 
-def _with_start(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Add what the query stream begins with, which transformers has in every model, and we have in a head."""
-    return {}, {_START: np.zeros((1, 1, config.hidden_dim), "float32")}
+def _with_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
+    """Return zeros for the query stream's first vector, which transformers has in every model, lmzoo in a head."""
+    return {}, {_QUERY_VECTOR: np.zeros((1, 1, config.hidden_dim), "float32")}
 
 
 HUGGING_FACE = HuggingFaceLayout(
@@ -73,10 +74,10 @@ HUGGING_FACE = HuggingFaceLayout(
     backbone={
         "embeddings/token_embedding/embeddings": Row("word_embedding.weight"),
         **torch_modules(under("block_{i}", "layer.{i}", _BLOCK)),
-        **{f"block_{{i}}/{ours}": Row(f"layer.{{i}}.rel_attn.{theirs}") for ours, theirs in _ATTENTION.items()},
+        **{f"block_{{i}}/{path}": Row(f"layer.{{i}}.rel_attn.{module}") for path, module in _ATTENTION.items()},
     },
     heads={
-        "pretraining": {"masked_lm_head/output_bias": Row("lm_loss.bias"), "query_stream/vector": Row(_START)},
+        "pretraining": {"masked_lm_head/output_bias": Row("lm_loss.bias"), "query_stream/vector": Row(_QUERY_VECTOR)},
         "classification": _SUMMARY,
         "regression": _SUMMARY,
         "multiple_choice": _SUMMARY,
@@ -86,17 +87,18 @@ HUGGING_FACE = HuggingFaceLayout(
     aliases={r"^transformer\.": ""},
     copies={"lm_loss.weight": "word_embedding.weight"},
     ignored={r"(start_logits|end_logits|answer_class)\..*": "the head of a question answerer that searches by beam"},
-    complete=_with_start,
+    complete=_with_query_vector,
     names=Names(
         "XLNet",
         "xlnet",
         "transformer",
         {"pretraining": "XLNetLMHeadModel", "question_answering": "XLNetForQuestionAnsweringSimple"},
     ),
-    parts=("word_embedding", "layer", _START),
+    parts=("word_embedding", "layer", _QUERY_VECTOR),
 )
 
-_MODEL, _LAYER = "model/transformer", "model/transformer/layer_{i}"
+_MODEL = "model/transformer"
+_LAYER = "model/transformer/layer_{i}"
 _STACKED = ("r_w_bias", "r_r_bias", "r_s_bias", "seg_embed")
 
 GOOGLE = GoogleLayout(
@@ -110,7 +112,7 @@ GOOGLE = GoogleLayout(
             "d_inner": "intermediate_dim",
             "ff_activation": "activation",
         },
-        # The code has always computed the approximation for "gelu".
+        # The authors' code has always computed the tanh approximation for "gelu".
         values={"activation": {"gelu": "gelu_tanh", "relu": "relu"}},
         allowed={"untie_r": (True,)},
         ignored=("d_head",),
@@ -121,15 +123,15 @@ GOOGLE = GoogleLayout(
         "embeddings/token_embedding/embeddings": Row(f"{_MODEL}/word_embedding/lookup_table"),
         **tensorflow_modules(
             {
-                f"block_{{i}}/{ours}": f"{_LAYER}/{theirs.replace('.', '/').replace('layer_norm', 'LayerNorm')}"
-                for ours, theirs in _BLOCK.items()
+                f"block_{{i}}/{path}": f"{_LAYER}/{module.replace('.', '/').replace('layer_norm', 'LayerNorm')}"
+                for path, module in _BLOCK.items()
             }
         ),
         **{
-            f"block_{{i}}/{ours}": Row(
-                f"{_MODEL}/{theirs}/{{i}}" if theirs in _STACKED else f"{_LAYER}/rel_attn/{theirs}/kernel"
+            f"block_{{i}}/{path}": Row(
+                f"{_MODEL}/{module}/{{i}}" if module in _STACKED else f"{_LAYER}/rel_attn/{module}/kernel"
             )
-            for ours, theirs in _ATTENTION.items()
+            for path, module in _ATTENTION.items()
         },
     },
     heads={
@@ -147,7 +149,7 @@ GOOGLE = GoogleLayout(
     complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
 )
 
-_MASK_EMBEDDING = "layers/xl_net_attention_mask_layer/vars/0"  # KerasHub's name of what the query stream begins with
+_MASK_EMBEDDING = "layers/xl_net_attention_mask_layer/vars/0"  # the query stream's first vector
 _KERAS_HUB_BLOCK = {
     **{f"attention/{name}": f"relative_attention/{name}_dense" for name in ("query", "key", "value")},
     "attention/output_dense": "relative_attention/output_dense",
@@ -157,8 +159,8 @@ _KERAS_HUB_BLOCK = {
     "output_layer_norm": "layer_norm_ff",
 }
 
-# KerasHub's own network mixes up the texts of a batch: it reshapes its masks and its encodings of distances where it
-# should transpose them. For one text at a time it computes what is computed here.
+# KerasHub's network mixes up the texts of a batch, since it reshapes masks and encodings of distances instead of
+# transposing them. For single texts, it agrees with lmzoo.
 KERAS_HUB = KerasHubLayout(
     name="KerasHub",
     prefix="XLNet",
@@ -172,11 +174,11 @@ KERAS_HUB = KerasHubLayout(
     ),
     backbone=keras_layers(
         {"embeddings/token_embedding": "content_and_query_embedding/word_embed"}
-        | {f"block_{{i}}/{ours}": f"xl_net_encoder_{{i}}/{theirs}" for ours, theirs in _KERAS_HUB_BLOCK.items()}
+        | {f"block_{{i}}/{path}": f"xl_net_encoder_{{i}}/{module}" for path, module in _KERAS_HUB_BLOCK.items()}
     )
     | {
-        f"block_{{i}}/attention/{ours}": Row(f"layers/xl_net_encoder_{{i}}/vars/{number}")
-        for number, ours in enumerate(("content_bias", "distance_bias", "segment_bias", "segments"))
+        f"block_{{i}}/attention/{name}": Row(f"layers/xl_net_encoder_{{i}}/vars/{number}")
+        for number, name in enumerate(("content_bias", "distance_bias", "segment_bias", "segments"))
     },
     aliases=number_first("xl_net_encoder"),
     ignored={_MASK_EMBEDDING: "the vector that the query stream begins with, used only in pre-training"},

@@ -1,1 +1,1 @@
-"""What tasks share: the base class, and the parts that it is made of."""
+"""The base class of tasks and its helpers."""

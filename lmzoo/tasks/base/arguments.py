@@ -1,4 +1,4 @@
-"""Arguments of `fit`, `evaluate` and `predict`, and names of constructors' arguments, checked before all else."""
+"""Checks of the arguments of `fit`, `evaluate` and `predict`, and of the names of constructors' arguments."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.common.arguments import is_integer, refuse_arguments, require, require_share
 
-# The least value of each, and what to do instead of passing a smaller one.
+# Argument -> its smallest value, and advice for a smaller one.
 _COUNTS = {
     "batch_size": (1, "Omit it for the default size."),
     "epochs": (0, "1 trains on every example once."),
@@ -26,7 +26,9 @@ _REQUIRED = ("epochs", "initial_epoch", "seed", "validation_freq")
 
 
 def check_arguments(**arguments: object) -> None:
-    """Check those of some arguments that are known here; the others are ignored, and None stands for a default.
+    """Check counts, callbacks and the validation split among a method's arguments.
+
+    Other arguments are ignored. None stands for the default of an argument that has one.
 
     Raises:
         TypeError: for callbacks that are not Keras callbacks.
@@ -34,10 +36,10 @@ def check_arguments(**arguments: object) -> None:
             [0, 1).
     """
     for name, value in arguments.items():
-        epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))  # after which to validate
-        if name in _COUNTS and not epochs and (value is not None or name in _REQUIRED):
-            least, advice = _COUNTS[name]
-            require(is_integer(value, least), name, f"an integer of at least {least}", value, advice)
+        is_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))  # epochs to validate after
+        if name in _COUNTS and not is_epochs and (value is not None or name in _REQUIRED):
+            minimum, advice = _COUNTS[name]
+            require(is_integer(value, minimum), name, f"an integer of at least {minimum}", value, advice)
     if arguments.get("validation_split") is not None:
         require_share("validation_split", arguments["validation_split"])
     for callback in callback_list(arguments.get("callbacks")):
@@ -46,7 +48,7 @@ def check_arguments(**arguments: object) -> None:
 
 
 def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
-    """Return the `callbacks` of `fit`, a list, one of them or Keras' container of them, as a list."""
+    """Return the `callbacks` argument of `fit` as a list: a list, a single callback, Keras' container or None."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
     if callbacks is None:
         return []
@@ -54,26 +56,26 @@ def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
 
 
 def check_top_k(top_k: int) -> None:
-    """Check a number of answers to return.
+    """Check that `top_k`, a number of answers, is a positive integer.
 
     Raises:
-        ValueError: if it is not a positive integer.
+        ValueError: if it is not.
     """
     require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
 
 
 class KnownArguments:
-    """A class whose constructor says what to do instead of passing an argument that it does not take.
+    """Mixin whose constructor rejects unknown arguments with advice.
 
     Attributes:
-        instead_of: what to do, a sentence, by the names that other libraries give to arguments.
+        instead_of: dict from names of arguments in other libraries to advice, a sentence.
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {}
-    from_preset: ClassVar[Callable[..., Any]]  # of `Task`; its arguments may be meant as well
+    from_preset: ClassVar[Callable[..., Any]]  # defined by `Task`; its arguments are among the suggestions
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Check the names of keyword arguments.
+        """Check the names of keyword arguments before construction.
 
         Raises:
             TypeError: for an argument that the constructor does not take.

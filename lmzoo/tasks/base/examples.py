@@ -1,4 +1,4 @@
-"""What users pass to tasks, encoded examples, and how they become batches."""
+"""Types of the data that users pass to tasks, encoded examples, and options for batches."""
 
 from __future__ import annotations
 
@@ -18,23 +18,24 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 # Examples in a list, an array or a column of a table: texts, pairs (also a tuple of two lists), prompts with their
-# choices, documents; or what `encode_inputs` made of them.
+# choices, documents; or the output of `encode_inputs`.
 Texts: TypeAlias = Iterable[Text | Sequence[Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded
-# What `fit` takes as well: a dataset of strings, token features, or anything else that Keras draws batches from.
+# Also datasets of strings, token features, and any other source of batches that Keras accepts.
 Inputs: TypeAlias = "Texts | tf.data.Dataset | Mapping[str, Tensor] | keras.utils.PyDataset"
-# One for each example: a number, a name, a collection of them, spans, an answer. With token features, also a dict of
-# labels by output.
+# A label for each example: a number, a name, a collection of these, spans, an answer. With token features, also a dict
+# of labels by output.
 Labels: TypeAlias = Collection[Any] | Mapping[str, Any]
 # Weights of examples; of words, in a list for each text; with token features, also of tokens.
 Weights: TypeAlias = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
 # `(x, y, sample_weight)` as users pass them, or as Keras takes them.
 TrainingData: TypeAlias = tuple[Any, Any, Any]
 
-# The kind of `lmzoo.text.Encoded` that the task's own `encode_inputs` returns.
+# The kind of `lmzoo.text.Encoded` that a task's `encode_inputs` returns.
 EncodedInputs: TypeAlias = Any
 # A model's inputs by name, in numpy.
 FeatureArrays: TypeAlias = dict[str, np.ndarray]
-# `(features,)`, `(features, y)` or `(features, y, sample_weight)`, the last two of each output if there are several.
+# `(features,)`, `(features, y)` or `(features, y, sample_weight)`; `y` and `sample_weight` are dicts if there are
+# several outputs.
 Batch: TypeAlias = tuple[FeatureArrays, *tuple[np.ndarray | FeatureArrays, ...]]
 
 
@@ -45,9 +46,9 @@ class Examples(NamedTuple):
     """Encoded examples with their labels and weights.
 
     Attributes:
-        encoded: n examples.
-        labels: one for each example, as the task's `encode_labels` returns them; None where there are none.
-        weights: float (n,), or None; of words, one array of the weights of its tokens for each example.
+        encoded: n encoded examples.
+        labels: n labels, as the task's `encode_labels` returns them, or None.
+        weights: float (n,), or an array of token weights for each example, or None.
     """
 
     encoded: EncodedInputs
@@ -55,27 +56,28 @@ class Examples(NamedTuple):
     weights: np.ndarray | None = None
 
     def split(self, share: float) -> tuple[Examples, Examples]:
-        """Return the first examples for training and the last `share` of them for validation, as Keras does.
+        """Split the examples for training and validation, holding out the last fraction `share`.
 
         Raises:
-            ValueError: if one of the two would be empty.
+            ValueError: if one of the parts would be empty.
         """
         encoded: Encoded = self.encoded
         cut = first_held_out(len(encoded), share, encoded.cut_before)
-        first, last = (
+        training, validation = (
             Examples(encoded[part], *(a if a is None else a[part] for a in self[1:]))
             for part in (slice(cut), slice(cut, None))
         )
-        return first, last
+        return training, validation
 
 
 def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the first of `count` examples that is held out if the last `share` of them are, as Keras does.
+    """Return the index of the first held-out example, if the last fraction `share` of `count` examples is held out.
 
-    `cut_before` moves it to where data can be cut.
+    Keras holds out the same examples. `cut_before` moves an index to the nearest place before it at
+    which the data can be split.
 
     Raises:
-        ValueError: if no example would be left for training or for validation.
+        ValueError: if no example would remain for training or for validation.
     """
     cut = int(count * (1 - share))
     cut = cut_before(cut) if 0 < cut < count else cut
@@ -86,17 +88,17 @@ def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = 
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """How `fit` and `evaluate` want their batches.
+    """Options of the batches for `fit` and `evaluate`.
 
     Attributes:
-        batch_size: examples of a batch; None for the task's default.
+        batch_size: int, examples of a batch; None for the task's default.
         order: `"shuffle"`, `"sorted"` by length, or `"given"`; see `lmzoo.text.LengthBatches`.
-        seed: of the order, and of everything else that is random.
+        seed: ints, seed of the order and of all other random choices.
         training: whether the batches are for training.
-        steps: batches of an epoch, where the caller says so.
+        steps: int, batches of an epoch; None for all.
         verbose: whether progress is shown.
-        buckets: padded widths, rising; None for those that fit the lengths.
-        class_weight: weights of all classes by number, for a task that labels words; None for equal ones.
+        buckets: padded lengths, rising; None to choose them by the lengths of the examples.
+        class_weight: weights of all classes by number, for a task that labels words; None for equal weights.
     """
 
     batch_size: int | None = None
@@ -110,12 +112,12 @@ class BatchOptions:
 
 
 def as_array(values: Any) -> np.ndarray | None:
-    """Return `values` as a numpy array; None stays None."""
+    """Convert `values` to a numpy array; None stays None."""
     return None if values is None else np.asarray(values)
 
 
 def example_weights(values: Any) -> np.ndarray | None:
-    """Return weights of examples, (n,) or (n, 1), as a numpy array (n,); None stays None.
+    """Check the weights of examples, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
 
     Raises:
         TypeError: see `as_weights`.
@@ -130,12 +132,12 @@ def example_weights(values: Any) -> np.ndarray | None:
 
 
 def as_weights(values: Any) -> np.ndarray | None:
-    """Return weights of examples or tokens as a numpy array; None stays None.
+    """Check the weights of examples or tokens, and return them as a numpy array; None stays None.
 
     Raises:
         TypeError: if they are not numbers.
-        ValueError: for lists of different lengths; naming the position of the first that is NaN, infinite or negative:
-            it would ruin every weight of the model.
+        ValueError: for lists of different lengths; naming the position of the first weight that is NaN, infinite or
+            negative, which would ruin every weight of the model.
     """
     if values is None:
         return None
@@ -146,9 +148,9 @@ def as_weights(values: Any) -> np.ndarray | None:
     if weights.dtype.kind not in "fiub":
         raise TypeError(f"`sample_weight` must be numbers, got an array of {weights.dtype}.")
     weights = weights.astype("float32") if weights.dtype.kind == "b" else weights
-    wrong = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
-    if len(wrong):
-        position = tuple(map(int, np.unravel_index(wrong[0], weights.shape)))
+    invalid = np.flatnonzero(~(np.isfinite(weights) & (weights >= 0)))
+    if len(invalid):
+        position = tuple(map(int, np.unravel_index(invalid[0], weights.shape)))
         raise ValueError(
             f"`sample_weight` is {weights[position]} at position {', '.join(map(str, position))}: weights must be "
             "finite and at least 0. To leave an example out, weigh it with 0."

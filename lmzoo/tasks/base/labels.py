@@ -1,4 +1,4 @@
-"""Labels from users as arrays: classes by name or number, sets of classes, and numbers."""
+"""Conversion of users' labels to arrays: classes by name or number, sets of classes, and numbers."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
-_MANY = 100  # examples
+_MIN_FOR_INDICATORS = 100  # this many lists [0, 1] are taken for rows of 0s and 1s, not for sets of classes
 
 
 def check_classes(
     num_classes: int | None, labels: Sequence[str] | None, preprocessor: object = None
 ) -> tuple[int, list[str] | None]:
-    """Return the number of classes and their names, from either; without `labels` they have no names.
+    """Check `num_classes` and `labels`, and return both; each may be None if the other is given.
+
+    The names stay None without `labels`.
 
     Raises:
         TypeError: if `labels` have no order, or are not strings; if the `preprocessor` is a number of classes.
@@ -31,8 +33,8 @@ def check_classes(
     if labels is not None and not _is_listed(labels):
         raise TypeError(f"`labels` must be a list, whose order numbers the classes; got {labels!r:.60}.")
     if labels is not None:
-        if wrong := [label for label in labels if not isinstance(label, str)]:
-            raise TypeError(f"`labels` are the names of the classes, strings; got {wrong[0]!r}.")
+        if invalid := [label for label in labels if not isinstance(label, str)]:
+            raise TypeError(f"`labels` are the names of the classes, strings; got {invalid[0]!r}.")
         labels = [str(label) for label in labels]
         if len(set(labels)) != len(labels):
             raise ValueError(f"`labels` holds a name twice: {labels}.")
@@ -45,7 +47,7 @@ def check_classes(
 
 
 def check_listed(y: Any) -> None:
-    """Check that labels are in a collection with an order.
+    """Check that labels are in an ordered collection.
 
     Raises:
         TypeError: if they are not.
@@ -55,11 +57,11 @@ def check_listed(y: Any) -> None:
 
 
 def as_labels(y: Labels, expected: str) -> np.ndarray:
-    """Return labels as an array of any shape.
+    """Convert labels to an array of any shape.
 
     Args:
         y: n labels.
-        expected: what they should be, for the message.
+        expected: description of valid labels, for the message.
 
     Raises:
         TypeError: if they are not a list or an array.
@@ -78,7 +80,11 @@ def _is_listed(values: Any) -> bool:
 
 
 def one_each(y: Labels, expected: str) -> np.ndarray:
-    """Return one label for each example, (n,) or (n, 1), as an array (n,); messages say what is `expected`.
+    """Convert labels, one for each example, (n,) or (n, 1), to an array (n,).
+
+    Args:
+        y: n labels.
+        expected: description of valid labels, for messages.
 
     Raises:
         TypeError: if they are not a list or an array.
@@ -95,13 +101,16 @@ def one_each(y: Labels, expected: str) -> np.ndarray:
 def refuse_first(
     wrong: np.ndarray, labels: np.ndarray, problem: str, place: Callable[[int], str] = "at position {}".format
 ) -> None:
-    """Raise a ValueError if any label is wrong, which names the first of them and its place.
+    """Raise a ValueError that names the first wrong label and its place, if there is one.
 
     Args:
-        wrong: bool (n,).
-        labels: (n,).
-        problem: what is wrong, after "Label 7 at position 3".
-        place: from the index of a label to its place in a message.
+        wrong: bool (n,), whether each label is wrong.
+        labels: array (n,).
+        problem: predicate of the message, after "Label 7 at position 3".
+        place: function from the index of a label to its place in a message.
+
+    Raises:
+        ValueError: if any label is wrong.
     """
     if wrong.any():
         first = int(wrong.argmax())
@@ -111,22 +120,26 @@ def refuse_first(
 def encode_classes(
     y: Labels, num_classes: int, labels: Sequence[str] | None, place: Callable[[int], str] = "at position {}".format
 ) -> np.ndarray:
-    """Return classes, by number or by name, as int32 (n,), each of them checked.
+    """Check classes, given by number or by name, and return their numbers, int32 (n,).
 
-    `place` says for messages where the class with an index is.
+    Args:
+        y: n classes.
+        num_classes: int, number of classes of the model.
+        labels: names of the classes, or None.
+        place: function from the index of a class in `y` to its place in a message.
 
     Raises:
         TypeError: if some are strings and others are not.
-        ValueError: naming the first one that is not a class of the model.
+        ValueError: naming the first entry that is not a class of the model.
     """
     array = one_each(y, "one class for each text")
-    large = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)  # beyond int64
-    if array.dtype.kind in "USOT" and not large:
+    is_beyond_int64 = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)
+    if array.dtype.kind in "USOT" and not is_beyond_int64:
         return _encode_names(array, labels, place)
-    if not large and array.dtype.kind not in "iubf":
+    if not is_beyond_int64 and array.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
-    if array.dtype.kind == "f" and len(broken := np.flatnonzero(~(array == np.round(array)))):  # NaN equals nothing
-        position = int(broken[0])
+    if array.dtype.kind == "f" and len(fractions := np.flatnonzero(~(array == np.round(array)))):  # NaN equals nothing
+        position = int(fractions[0])
         missing = " A label is missing there." if np.isnan(array[position]) else ""
         raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{missing}")
     problem = (
@@ -138,10 +151,13 @@ def encode_classes(
 
 
 def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None) -> np.ndarray:
-    """Any number of classes for each example as float32 (n, C), 1 where an example has the class and 0 elsewhere.
+    """Convert sets of classes to indicators, float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
-    `y` holds for each example a list, tuple or set of classes, by number or by name, which may be empty; or it is an
-    array (n, C) of 0 and 1.
+    Args:
+        y: for each example a list, tuple or set of classes, by number or by name, which may be empty; or an array
+            (n, C) of 0 and 1.
+        num_classes: int, number of classes of the model, C.
+        labels: names of the classes, or None.
 
     Raises:
         TypeError: if `y` is not a list or an array; naming the position of an entry that is not a collection of
@@ -149,34 +165,35 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         ValueError: naming the position of a class that the model does not have, or that an example has twice; for an
             array of another shape or of other numbers.
     """
-    y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or pandas' series
+    y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series
     check_listed(y)
     if getattr(y, "ndim", 1) == 2:
         y = np.asarray(y)
         if y.dtype.kind in "fiub":
             return _check_indicators(y, num_classes)
-    positions, classes = [], []
-    for position, given in enumerate(y):
-        if isinstance(given, (str, bytes)) or not hasattr(given, "__len__"):
+    positions = []
+    classes = []
+    for position, label_set in enumerate(y):
+        if isinstance(label_set, (str, bytes)) or not hasattr(label_set, "__len__"):
             raise TypeError(
-                f"Label {given!r:.60} at position {position} is not a collection: with `multi_label` an example has a "
-                "list, tuple or set of classes."
+                f"Label {label_set!r:.60} at position {position} is not a collection: with `multi_label` an example "
+                "has a list, tuple or set of classes."
             )
-        for label in given:
+        for label in label_set:
             if isinstance(label, bool) or not isinstance(label, (str, bytes, numbers.Integral)):
                 raise TypeError(f"Label {label!r:.60} at position {position} is neither a class's name nor its number.")
-        positions.extend([position] * len(given))
-        classes.extend(given)
-    found = encode_classes(classes, num_classes, labels, lambda k: f"at position {positions[k]}")  # of all examples
+        positions.extend([position] * len(label_set))
+        classes.extend(label_set)
+    class_numbers = encode_classes(classes, num_classes, labels, lambda k: f"at position {positions[k]}")
     counts = np.zeros((len(y), num_classes), "float32")
-    np.add.at(counts, (np.array(positions, "int64"), found), 1)
-    indicators = "Rows of 0s and 1s, one for each class, are passed as an array."
-    if twice := np.argwhere(counts > 1).tolist():
-        raise ValueError(f"The labels at position {twice[0][0]} hold class {twice[0][1]} twice. ({indicators})")
+    np.add.at(counts, (np.array(positions, "int64"), class_numbers), 1)
+    advice = "Rows of 0s and 1s, one for each class, are passed as an array."
+    if repeated := np.argwhere(counts > 1).tolist():
+        raise ValueError(f"The labels at position {repeated[0][0]} hold class {repeated[0][1]} twice. ({advice})")
     # Lists of 0 and 1 were meant as indicators if they come in both orders, or if each of many examples is such a list.
-    indicated = len(set(classes[::2])) > 1 or len(y) >= _MANY
-    if num_classes == 2 and indicated and counts.all() and isinstance(classes[0], numbers.Integral):
-        raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {indicators}")
+    looks_like_indicators = len(set(classes[::2])) > 1 or len(y) >= _MIN_FOR_INDICATORS
+    if num_classes == 2 and looks_like_indicators and counts.all() and isinstance(classes[0], numbers.Integral):
+        raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {advice}")
     return counts
 
 
@@ -189,11 +206,11 @@ def _check_indicators(array: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def encode_numbers(y: Labels) -> np.ndarray:
-    """Return numbers as float32 (n,), each checked to be finite.
+    """Check that labels are finite numbers, and return them as float32 (n,).
 
     Raises:
-        TypeError: naming the first one that is not a number.
-        ValueError: naming the first one that is not finite; for several numbers per text.
+        TypeError: naming the first label that is not a number.
+        ValueError: naming the first label that is not finite; for several numbers per text.
     """
     array = one_each(y, "one number for each text")
     if array.dtype.kind not in "fiub":
@@ -207,22 +224,22 @@ def encode_numbers(y: Labels) -> np.ndarray:
 
 
 def exact_numbers(y: Labels) -> np.ndarray:
-    """Return labels as float64 (n,), checked as by `fit`, which rounds them to float32."""
+    """Check that labels are finite numbers, and return them as float64 (n,), without `fit`'s rounding to float32."""
     encode_numbers(y)
     return one_each(y, "one number for each text").astype("float64")
 
 
 def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callable[[int], str]) -> np.ndarray:
     names = [n.decode(errors="replace") if isinstance(n, bytes) else n for n in array.tolist()]
-    strings = [isinstance(name, str) for name in names]
-    if not any(strings):
+    are_strings = [isinstance(name, str) for name in names]
+    if not any(are_strings):
         position = next((i for i, label in enumerate(names) if not isinstance(label, numbers.Real)), 0)
         raise TypeError(
             f"Label {names[position]!r:.60} {place(position)} is neither a class's number nor its name: leave out "
             "examples without a label."
         )
-    if not all(strings):
-        position = strings.index(False)
+    if not all(are_strings):
+        position = are_strings.index(False)
         raise TypeError(f"Label {names[position]!r:.60} {place(position)} is not a string, but others are.")
     if labels is None:
         raise ValueError(

@@ -12,17 +12,19 @@ import numpy as np
 from lmzoo.common.log_filters import without_log_lines
 from lmzoo.common.progress import progress_bar
 from lmzoo.common.tensor_types import Tensors
+from lmzoo.parallel.several_devices import SeveralDevicesModel
 from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, FeatureArrays
 from lmzoo.tasks.inputs import Encoder, StreamedExamples, TaskInputs, TextDataset, TokenFeatures
 from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
 
-_IN_MEMORY = 1024  # sequences whose features are made at once
+_MAX_IN_MEMORY = 1024  # largest number of sequences whose features are held in memory at once
+_FEW_BATCHES = 4  # computed one by one: the loop of `keras.Model.predict` takes longer to start than they take
 
 
 class Predictor(Encoder, Protocol):
-    """What predicts: a task, see `lmzoo.models.Task`."""
+    """The attributes of a task that predictions need; see `lmzoo.models.Task`."""
 
     output: Any
     per_token: bool
@@ -33,14 +35,14 @@ class Predictor(Encoder, Protocol):
 
 
 def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
-    """Return the model's outputs in the order of the examples; see `Task.predict`."""
+    """Return the model's outputs for a task's inputs, in the order of the examples."""
     size = batch_size or BATCH_SIZE
     if isinstance(inputs, StreamedExamples):
         raise TypeError("A stream is for `fit` and `evaluate`: predict parts of its texts, such as lists of 1,000.")
     if isinstance(inputs, TokenFeatures):
         return _predict_features(task, inputs.checked(task), size, **kwargs)
     if isinstance(inputs, TextDataset):
-        # Outputs of open shapes are padded to the longest example, so all examples must be known.
+        # Outputs with open dimensions are padded to the longest example, so these need all examples in memory.
         if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
             batches = inputs.encoded_batches(task, size, lambda x, *_: _sequences(task, task.encode_inputs(x)))
             with expected_retracing():
@@ -50,13 +52,14 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
     if (steps := kwargs.pop("steps", None)) is not None:
         encoded = encoded[: steps * size]
     if not len(encoded):
-        return _nothing(task)
-    return predict_encoded(task, task.predict_batches, encoded, size, **kwargs)
+        return _empty_outputs(task)
+    assert isinstance(task, SeveralDevicesModel)  # as every task is
+    return predict_encoded(task, task, encoded, size, **kwargs)
 
 
 def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
     if inputs.is_empty:
-        return _nothing(task)
+        return _empty_outputs(task)
     batches = inputs.x
     if isinstance(batches, Mapping):
         batches = _prediction_input(ArrayBatches((batches, None, None), batch_size))
@@ -64,8 +67,8 @@ def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, *
         return task.predict_batches(batches, **kwargs)
 
 
-def _nothing(task: Predictor) -> Tensors:
-    """Return the outputs for no examples: arrays without rows."""
+def _empty_outputs(task: Predictor) -> Tensors:
+    """Return the outputs for an empty input: arrays without rows."""
     return keras.tree.map_structure(
         lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
     )
@@ -73,24 +76,31 @@ def _nothing(task: Predictor) -> Tensors:
 
 def predict_encoded(
     task: Predictor,
-    keras_predict: Callable[..., Tensors],
+    model: SeveralDevicesModel,
     encoded: Encoded,
     batch_size: int,
     per_token: bool | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return the outputs for encoded examples, at least one, in order: an array, or several as the model names them.
+    """Return the model's outputs for at least one encoded example, in order: an array, or a structure of arrays.
 
-    Repeated calls share the widths and sizes of their batches. Outputs for each token are zero beyond a batch's width.
-    `keras_predict` is that of the task, or of another model with the same inputs, whose outputs may be `per_token`,
-    too.
+    Repeated calls share the padded lengths and sizes of their batches, and so compiled code.
+
+    Args:
+        task: task whose `features` the model takes.
+        model: the task, or another model with the same inputs.
+        encoded: encoded examples.
+        batch_size: int, examples of a batch.
+        per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Such
+            outputs are zero beyond the padded length of a batch.
+        **kwargs: further arguments of `keras.Model.predict`.
     """
     buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
     with expected_retracing():
         if task.per_token if per_token is None else per_token:
-            return _predict_tokens(task, keras_predict, encoded, batch_size, buckets, **kwargs)
+            return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
         batches = _prediction_batches(task, encoded, batch_size, buckets)
-        outputs = keras_predict(_prediction_input(batches), **kwargs)
+        outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
     def in_order(output: np.ndarray) -> np.ndarray:
@@ -101,9 +111,26 @@ def predict_encoded(
     return keras.tree.map_structure(in_order, outputs)
 
 
+def _predict_batches(
+    model: SeveralDevicesModel,
+    batches: LengthBatches,
+    verbose: bool | int | str = "auto",
+    callbacks: list[keras.callbacks.Callback] | None = None,
+    **kwargs: Any,
+) -> Tensors:
+    """Return the outputs of all batches, joined, as `keras.Model.predict` does, of a few without its loop."""
+    in_loop = verbose or callbacks or kwargs or keras.distribution.distribution() is not None
+    # Methods of the base, since a task's own take texts.
+    if in_loop or len(batches) > _FEW_BATCHES:
+        batches = _prediction_input(batches)
+        return SeveralDevicesModel.predict(model, batches, verbose=verbose, callbacks=callbacks, **kwargs)
+    outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
+
+
 def _predict_tokens(
     task: Predictor,
-    keras_predict: Callable[..., Tensors],
+    model: SeveralDevicesModel,
     encoded: Encoded,
     batch_size: int,
     buckets: list[int],
@@ -111,24 +138,29 @@ def _predict_tokens(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return outputs (n, t, ...) from a call of `keras_predict` per width: Keras joins only outputs of one shape."""
+    """Return outputs per token (n, t, ...), by calling `_predict_batches` once for each padded length.
+
+    Keras concatenates only outputs of one shape.
+    """
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
     groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
-    results, count = [], sum(-(-len(indices) // batch_size) for indices in groups.values())
-    with progress_bar("Predicting", count, "batches", shown=bool(verbose)) as advance:
+    results = []
+    batch_count = sum(-(-len(indices) // batch_size) for indices in groups.values())
+    with progress_bar("Predicting", batch_count, "batches", shown=bool(verbose)) as advance:
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
+        shown = [*(callbacks or []), *([progress] if verbose else [])]
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
-            shown = [*(callbacks or []), progress]
-            outputs = keras_predict(_prediction_input(batches), verbose=0, callbacks=shown, **kwargs)
+            outputs = _predict_batches(model, batches, verbose=0, callbacks=shown, **kwargs)
             results.append((indices[batches.example_order], outputs))
     return keras.tree.map_structure(
-        lambda *parts: _padded(len(encoded), [indices for indices, _ in results], parts), *[o for _, o in results]
+        lambda *parts: _merge_padded(len(encoded), [indices for indices, _ in results], parts),
+        *[outputs for _, outputs in results],
     )
 
 
-def _padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Return outputs of examples, in their order, from parts of different lengths."""
+def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
+    """Merge outputs of different padded lengths into one array (count, t, ...), with row i at `indices[part][i]`."""
     result = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
     for rows, part in zip(indices, parts, strict=True):
         result[rows, : part.shape[1]] = part
@@ -140,18 +172,14 @@ def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buck
 
 
 def _prediction_input(batches: LengthBatches) -> Any:
-    """Return what Keras predicts from fastest."""
-    if keras.backend.backend() == "tensorflow" and len(batches) == 1:
-        import tensorflow as tf
-
-        return tf.data.Dataset.from_tensors(next(batches.batches()))
-    if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _IN_MEMORY:
+    """Return the batches in the form from which Keras predicts fastest."""
+    if keras.backend.backend() == "tensorflow" and len(batches.lengths) <= _MAX_IN_MEMORY:
         return in_memory(batches)
     return keras_input(batches)
 
 
 def _sequences(task: Predictor, encoded: Encoded) -> tuple[np.ndarray, Callable[..., Batch]]:
-    """Return the lengths of sequences, and what makes a batch of them, as for `LengthBatches`."""
+    """Return the lengths of the sequences, and a function that makes a batch of them, for `LengthBatches`."""
     extra = task.extra_features(encoded)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
@@ -162,5 +190,5 @@ def _sequences(task: Predictor, encoded: Encoded) -> tuple[np.ndarray, Callable[
 
 
 def expected_retracing() -> AbstractContextManager[None]:
-    """Keep TensorFlow from warning that a function is traced once for each padded length."""
+    """Suppress TensorFlow's warnings about retracing, which is expected once for each padded length."""
     return without_log_lines("triggered tf.function retracing")

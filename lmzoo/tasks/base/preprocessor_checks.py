@@ -1,4 +1,4 @@
-"""Preprocessors that make what a model takes."""
+"""Checks that a preprocessor's output fits a model."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 
 
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preprocessor:
-    """Return a preprocessor that makes what a model takes, and check it.
+    """Return the preprocessor, or an adapted copy, after checking that its output fits the backbone.
 
     A model may take segment ids although its family has no segments, such as a RoBERTa with `num_segments=2`. The
-    result is then a copy that makes zeros for them.
+    result is then a copy whose segment ids are all 0.
 
     Raises:
         TypeError: see `check_preprocessor`.
@@ -35,49 +35,55 @@ def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preproce
 
 
 def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
-    """Check that a model can take what a preprocessor makes.
+    """Check that a preprocessor's output fits a model.
 
     Raises:
-        TypeError: if it is something else.
-        ValueError: if its sequences or words are too long, or its ids too high, for the model, or if it makes other
-            inputs than the model takes; if its packing needs tokens that its tokenizer does not have.
+        TypeError: if `preprocessor` is not a preprocessor.
+        ValueError: if its sequences or words are too long, or its ids too high, for the model, or if its features are
+            not the model's inputs; if its packing needs tokens that its tokenizer does not have.
     """
     check_is_preprocessor(preprocessor)
-    tokenizer, config = preprocessor.tokenizer, backbone.config
-    reader, model = type(tokenizer).__name__, type(backbone).__name__
-    length, longest = preprocessor.sequence_length, getattr(config, "max_sequence_length", None)
-    tokens, embeddings = tokenizer.vocabulary_size, config.vocabulary_size
-    columns, most = (getattr(part, "max_characters", None) for part in (tokenizer, config))
+    tokenizer = preprocessor.tokenizer
+    config = backbone.config
+    tokenizer_name = type(tokenizer).__name__
+    model_name = type(backbone).__name__
+    length = preprocessor.sequence_length
+    max_length = getattr(config, "max_sequence_length", None)
+    token_count = tokenizer.vocabulary_size
+    embedding_count = config.vocabulary_size
+    tokenizer_characters, model_characters = (getattr(part, "max_characters", None) for part in (tokenizer, config))
     require(is_integer(length, 1), "sequence_length", "a positive integer", length)
-    if longest is not None and length > longest:
+    if max_length is not None and length > max_length:
         raise ArgumentError(
-            f"`sequence_length` is {length}, but the model has positions for {longest} tokens. Choose at most "
-            f"{longest}.",
+            f"`sequence_length` is {length}, but the model has positions for {max_length} tokens. Choose at most "
+            f"{max_length}.",
             "sequence_length",
         )
-    none = np.zeros((0, 0), "int32")
-    made = set(tokenizer.features(none, none))
-    taken = {name for name in backbone.input if not name.startswith("decoder_")}  # those the task makes
+    no_ids = np.zeros((0, 0), "int32")
+    features = set(tokenizer.features(no_ids, no_ids))
+    inputs = {name for name in backbone.input if not name.startswith("decoder_")}  # the task makes a decoder's inputs
     packing = preprocessor.packing
-    segments = {"segment_ids"} if packing.segments or packing.zero_segments else set()  # a model may do without them
-    if not made <= taken <= made | segments:
+    # A model may do without segments.
+    segments = {"segment_ids"} if packing.segments or packing.zero_segments else set()
+    if not features <= inputs <= features | segments:
         raise ValueError(
-            f"This {model} takes {', '.join(sorted(taken))}, but this {reader} with its packing makes "
-            f"{', '.join(sorted(made | segments))}: they do not belong together."
+            f"This {model_name} takes {', '.join(sorted(inputs))}, but this {tokenizer_name} with its packing makes "
+            f"{', '.join(sorted(features | segments))}: they do not belong together."
         )
-    if embeddings is not None and tokens > embeddings:
+    if embedding_count is not None and token_count > embedding_count:
         raise ValueError(
-            f"The tokenizer has {tokens} tokens, but the model has embeddings for {embeddings}: this {reader} and this "
-            f"{model} do not belong together. If tokens were added, take `resize_token_embeddings({tokens})`, a new "
-            "model."
+            f"The tokenizer has {token_count} tokens, but the model has embeddings for {embedding_count}: this "
+            f"{tokenizer_name} and this {model_name} do not belong together. If tokens were added, take "
+            f"`resize_token_embeddings({token_count})`, a new model."
         )
-    if columns is not None and most is not None and columns > most:
+    if tokenizer_characters is not None and model_characters is not None and tokenizer_characters > model_characters:
         raise ValueError(
-            f"`max_characters` of the {reader} is {columns}, but that of the {model} is {most}. Choose at most {most}."
+            f"`max_characters` of the {tokenizer_name} is {tokenizer_characters}, but that of the {model_name} is "
+            f"{model_characters}. Choose at most {model_characters}."
         )
-    if tokens > 1:  # before a vocabulary is loaded, there is at most the padding token
+    if token_count > 1:  # before a vocabulary is loaded, there is at most the padding token
         try:
             for token in filter(None, (packing.start, *packing.between, *packing.closing)):
                 tokenizer.token_to_id(token)
         except ValueError as error:
-            raise ValueError(f"This {reader} cannot be packed by {packing}: {error}") from None
+            raise ValueError(f"This {tokenizer_name} cannot be packed by {packing}: {error}") from None

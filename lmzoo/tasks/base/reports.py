@@ -1,4 +1,4 @@
-"""What `Task.report` and `lmzoo evaluate` add to the scores of a task if they are asked for it."""
+"""Optional tables of `Task.report` and `lmzoo evaluate`: errors, slices and learning curves."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from lmzoo.text import Encoded
 
 
 def perplexity_report(loss: float) -> Report:
-    """Return the perplexity: the exponential of the loss of `evaluate`, which is a mean over batches."""
+    """Return a report with the perplexity, the exponential of the mean loss over batches."""
     return Report({"perplexity": math.exp(loss)})
 
 
 def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None) -> None:
-    """Check what `with_errors` is to add, before a task is evaluated.
+    """Check the optional tables of a report before the task is evaluated.
 
     Raises:
-        TypeError: for encoded examples, whose texts are not known, or a column that is no list.
-        ValueError: as `with_errors`, and for a column whose table would replace that of the lengths of texts.
+        TypeError: for encoded examples, which have no texts, or a column that is not a list.
+        ValueError: see `with_errors`; also for a column whose name is taken by the table of lengths.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
@@ -38,32 +38,32 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
 def with_errors(
     report: Report, x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None
 ) -> Report:
-    """Return a report with the tables that `Task.report` adds if it is asked for them; see `check_additions`.
+    """Return a report with its optional tables: errors, slices by column, and the learning curve.
 
     Args:
-        report: of the examples.
-        x: the examples, not encoded.
-        errors: see `add_errors`.
-        columns: see `add_slices`.
-        history: see `add_learning_curve`.
+        report: report of the examples.
+        x: examples, not encoded.
+        errors: whether to add the tables of errors; see `add_errors`.
+        columns: values by column, for tables of slices, or None; see `add_slices`.
+        history: result of `fit`, for the learning curve, or None; see `add_learning_curve`.
 
     Raises:
         TypeError: see `add_slices` and `add_learning_curve`.
         ValueError: see `add_errors`, `add_slices` and `add_learning_curve`.
     """
     if errors:
-        report = add_errors(report, _shown(x))
+        report = add_errors(report, _format_examples(x))
     if columns:
         report = add_slices(report, columns)
     return report if history is None else add_learning_curve(report, history)
 
 
-def _shown(x: Texts) -> list[str]:
-    """Each example as one text: of pairs both, of words all, of a prompt with choices the prompt first."""
+def _format_examples(x: Texts) -> list[str]:
+    """Format each example as one string: both texts of a pair, all words, or a prompt followed by its choices."""
 
-    def shown(part: Any, between: str = " / ") -> str:
+    def to_string(part: Any, separator: str = " / ") -> str:
         if isinstance(part, bytes):
             return part.decode(errors="replace")
-        return part if isinstance(part, str) else between.join(shown(piece, " ") for piece in part)
+        return part if isinstance(part, str) else separator.join(to_string(piece, " ") for piece in part)
 
-    return [shown(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]
+    return [to_string(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]

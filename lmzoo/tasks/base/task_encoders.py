@@ -1,4 +1,4 @@
-"""The vectors that heads take: one for each token, or one for each text."""
+"""Settings and layers for a head's input vectors, one per token or one per text."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """How a task makes one vector for each token.
+    """Settings for the vectors of tokens: an optional encoder on the backbone, and dropout.
 
     Attributes:
-        dropout: rate on the vectors in training; None for the backbone's.
+        dropout: float, dropout rate on the vectors; None for the backbone's.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors; None for the backbone alone.
-        encoder_dim: width of each direction of the encoder.
+        encoder_dim: int, width of each direction of the encoder.
 
     Raises:
         ValueError: for an unknown `encoder`, an `encoder_dim` that is not a positive integer, or a `dropout` outside of
@@ -48,27 +48,28 @@ class TokenVectors:
     encoder_dim: int = 256
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Check the encoder, its width and the dropout rate."""
         require(self.encoder in (None, "bilstm"), "encoder", '"bilstm" or None', self.encoder)
         require(is_integer(self.encoder_dim, 1), "encoder_dim", "a positive integer", self.encoder_dim)
         if self.dropout is not None:
             require_share("dropout", self.dropout)
 
     def rate(self, backbone: Backbone) -> float:
-        """Return the dropout rate on the vectors.
+        """Return the dropout rate on the vectors, by default the backbone's.
 
         Raises:
-            ValueError: for anything but a backbone.
+            ValueError: if `backbone` is not a backbone.
         """
         family_of(backbone)
         return backbone.config.dropout if self.dropout is None else self.dropout
 
     def sequence(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Vectors of the tokens of symbolic inputs: float (B, T, H), or (B, T, 2 encoder_dim) with an encoder."""
+        """Build the vectors of tokens from symbolic inputs, float (B, T, H), or (B, T, 2 encoder_dim) if encoded."""
         sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
         if not self.encoder:
             return sequence
-        rate, policy = self.rate(backbone), backbone.dtype_policy
+        rate = self.rate(backbone)
+        policy = backbone.dtype_policy
         layer = BiLSTMEncoder(self.encoder_dim, dropout=rate, dtype=policy, name="encoder")
         ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
         return layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
@@ -76,11 +77,11 @@ class TokenVectors:
 
 @dataclass(frozen=True, kw_only=True)
 class TextVector(TokenVectors):
-    """How a task makes one vector for each text, and which head it puts on top.
+    """Settings for the vectors of texts: pooling, and the settings of `TokenVectors`.
 
     Attributes:
         pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the tokens without padding. With
-            an encoder it is always the mean of its outputs.
+            an encoder the vector is always the mean of its outputs.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -89,34 +90,42 @@ class TextVector(TokenVectors):
     pooling: str = "first"
 
     def __post_init__(self) -> None:
-        """Check the settings."""
+        """Check the pooling and the settings of the tokens' vectors."""
         super().__post_init__()
         require(self.pooling in ("first", "mean"), "pooling", '"first" or "mean"', self.pooling)
 
     @property
     def uses_pooler(self) -> bool:
-        """Whether a loss on the vector reaches the backbone's pooler."""
+        """Whether the vector comes from the backbone's pooler."""
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Return the vectors of the texts of symbolic inputs: float (B, H), or (B, 2 encoder_dim) with an encoder."""
+        """Build the vectors of texts from symbolic inputs, float (B, H), or (B, 2 encoder_dim) if encoded."""
         if self.uses_pooler:
             return backbone(inputs)["pooled_output"]  # (B, H)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
         return pooler(self.sequence(backbone, inputs), backbone.padding_mask(inputs))
 
     def head(self, backbone: Backbone, outputs: int) -> ClassificationHead:
-        """Return the family's layers on top of the vectors, with `outputs` logits."""
-        own = head_options(backbone)
-        return ClassificationHead(outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **own)
+        """Build the family's classification head with `outputs` logits."""
+        settings = head_options(backbone)
+        return ClassificationHead(
+            outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **settings
+        )
 
 
 class TextVectorTask(Task):
-    """A head on one vector for each text.
+    """Base class of tasks with a head on one vector per text.
 
     Args:
-        vector: how the vector is made.
-        head: the head.
+        backbone: `lmzoo.models.Backbone`.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
+        inputs: dict of symbolic inputs.
+        outputs: symbolic outputs.
+        labels: names of the classes, or None.
+        name: name of the model, or None.
+        vector: settings of the vectors.
+        head: layer on top of the vectors.
     """
 
     def __init__(
@@ -131,5 +140,9 @@ class TextVectorTask(Task):
         head: ClassificationHead,
     ) -> None:
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name)
-        self.head, self.uses_pooler, self.dropout = head, vector.uses_pooler, vector.dropout
-        self.pooling, self.encoder, self.encoder_dim = vector.pooling, vector.encoder, vector.encoder_dim
+        self.head = head
+        self.uses_pooler = vector.uses_pooler
+        self.dropout = vector.dropout
+        self.pooling = vector.pooling
+        self.encoder = vector.encoder
+        self.encoder_dim = vector.encoder_dim

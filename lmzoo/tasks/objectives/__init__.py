@@ -1,1 +1,1 @@
-"""What several tasks learn: masked and replaced tokens."""
+"""Training objectives on tokens: masked, permuted and replaced."""

@@ -1,4 +1,4 @@
-"""The base of tasks that mask tokens and predict them: inputs and head, and the masking of training examples."""
+"""Base class of tasks that predict masked tokens: inputs, head, and masking of training examples."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ from lmzoo.text.permutation import factorization_order
 
 
 class MaskedTokensTask(Task):
-    """The base of tasks that predict masked tokens, alone or together with another objective.
+    """Base class of tasks that predict masked tokens, alone or together with another objective.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        masking: how sequences are corrupted, also as a dict; by default as in the family's pre-training.
-        activation: of the head's layer; the backbone's by default.
-        layer_norm_epsilon: of the head's LayerNorm; the backbone's by default.
-        outputs: from logits (B, M, V) and the backbone's outputs to those of the task.
+        masking: `lmzoo.text.Masking` or a dict of its arguments; the masking of the family's pre-training by default.
+        activation: str, activation of the head's layer; the backbone's by default.
+        layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
+        outputs: function from logits (B, M, V) and the backbone's outputs to the task's outputs.
         name: name of the model.
-        objective: "plm" if tokens are predicted in a random order, by the backbone's query stream, instead of masked;
-            "rtd" if a generator predicts them, and the backbone tells its tokens from the original ones.
-        generator_width: of the generator.
+        objective: "plm" to predict tokens in a random order, with the backbone's query stream, instead of masks; "rtd"
+            to predict them with a generator, whose tokens the backbone distinguishes from the original ones.
+        generator_width: int, width of the generator's hidden states.
 
     Raises:
-        TypeError: if `masking` is something else.
-        ValueError: if the family or the tokenizer has no mask token, or the models do not see what comes after one; for
-            an unknown `activation` or an epsilon outside of (0, 1).
+        TypeError: if `masking` is neither a `Masking` nor a dict.
+        ValueError: if the family or the tokenizer has no mask token, or if the models are causal; for an unknown
+            `activation` or an epsilon outside of (0, 1).
     """
 
     predicts_tokens = True
@@ -61,7 +61,8 @@ class MaskedTokensTask(Task):
         objective: str | None = None,
         generator_width: int | None = None,
     ) -> None:
-        family, config = family_of(backbone), backbone.config
+        family = family_of(backbone)
+        config = backbone.config
         if not self.supports(family):
             reason = "it is causal" if backbone.causal else "its family has no mask token"
             raise ValueError(f"{type(backbone).__name__} cannot fill masks: {reason}.")
@@ -69,17 +70,18 @@ class MaskedTokensTask(Task):
         if not isinstance(masking, Masking):
             raise TypeError(f"`masking` must be a `lmzoo.text.Masking`, got {masking!r:.60}.")
         activation = config.activation if activation is None else activation
-        get_activation(activation)  # an error for an unknown one
+        get_activation(activation)  # raises an error for an unknown activation
         epsilon = config.layer_norm_epsilon if layer_norm_epsilon is None else layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
         positions = keras.Input((None,), dtype="int32", name="mask_positions")
-        inputs, found = {**backbone.input, "mask_positions": positions}, {}
+        inputs = {**backbone.input, "mask_positions": positions}
+        features = {}
         if objective == "rtd":
             inputs["draws"] = keras.Input((None,), name="draws")
             generator = Generator(backbone, activation, epsilon, generator_width, name="generator")
-            found = ReplacedTokens(generator, name="replaced_tokens")(backbone.input, positions, inputs["draws"])
+            features = ReplacedTokens(generator, name="replaced_tokens")(backbone.input, positions, inputs["draws"])
             head = generator.head
-            logits = found["masked_lm"]  # (B, M, V)
+            logits = features["masked_lm"]  # (B, M, V)
         elif objective == "plm":
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
             head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head", transform=False)
@@ -89,63 +91,74 @@ class MaskedTokensTask(Task):
             logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
         else:
             head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head")
-            found = backbone(backbone.input)
-            vectors, bias = head(backbone.vectors_at(backbone.input, positions, found))  # (B, M, E), (V,)
+            features = backbone(backbone.input)
+            vectors, bias = head(backbone.vectors_at(backbone.input, positions, features))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
-        super().__init__(backbone, preprocessor, inputs, outputs(logits, found), None, name)
+        super().__init__(backbone, preprocessor, inputs, outputs(logits, features), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
-        self.head, self.activation, self.layer_norm_epsilon = head, activation, epsilon
+        self.head = head
+        self.activation = activation
+        self.layer_norm_epsilon = epsilon
         self.masking = masking
         self.objective = objective
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the family's tokenizer has a mask token, and its models see what comes after one."""
+        """Return whether the family has a mask token, and its models see the tokens after it."""
         return family.mask_token is not None and not family.backbone.causal
 
     def default_loss(self) -> Any:
-        """Return cross-entropy, its mean over masked tokens; padding and slots without a mask do not count."""
+        """Return the mean cross-entropy over masked tokens, without padding and slots without a mask."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def mask(
         self, encoded: EncodedTexts, indices: np.ndarray, width: int, rng: np.random.Generator
     ) -> tuple[FeatureArrays, np.ndarray, np.ndarray]:
-        """Mask sequences for training; see `Task.make_batch`.
+        """Mask the sequences at `indices` for training.
+
+        Args:
+            encoded: encoded texts.
+            indices: int (b,), indices of the sequences.
+            width: int, padded length.
+            rng: generator of the random masks.
 
         Returns:
             The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
         """
         preprocessor = self.text_preprocessor
-        features, lengths = preprocessor.features(encoded, indices, width), encoded.lengths_of(indices)
-        tokenizer, ids = preprocessor.tokenizer, features["token_ids"]
+        features = preprocessor.features(encoded, indices, width)
+        lengths = encoded.lengths_of(indices)
+        tokenizer = preprocessor.tokenizer
+        ids = features["token_ids"]
         if self.masking.dynamic:
-            positions, chosen, corrupted = self._draw(tokenizer, ids, lengths, rng)
-        else:  # by the content of a sequence, wherever it is in the data
+            positions, chosen, corrupted = self._draw_masks(tokenizer, ids, lengths, rng)
+        else:  # seeded by the content of a sequence, so that its masks do not depend on its place in the data
             parts = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
-            drawn = [self._draw(tokenizer, part, np.array([part.size]), _seeded_by(part)) for part in parts]
+            masks = [self._draw_masks(tokenizer, part, np.array([part.size]), _rng_from_ids(part)) for part in parts]
             slots = self.masking.slots(width)
             positions, chosen, corrupted = (
                 np.concatenate([np.pad(part, ((0, 0), (0, slots - part.shape[1]))) for part in column])
-                for column in zip(*drawn, strict=True)
+                for column in zip(*masks, strict=True)
             )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
         row, column = np.nonzero(chosen)
         if self.objective == "plm":
-            known = maskable(tokenizer, ids)
-            known[row, positions[row, column]] = False
-            features["order"] = factorization_order(known, lengths, rng)
+            is_visible = maskable(tokenizer, ids)
+            is_visible[row, positions[row, column]] = False
+            features["order"] = factorization_order(is_visible, lengths, rng)
         else:
             ids[row, positions[row, column]] = corrupted[row, column]
         if self.objective == "rtd":
             features["draws"] = np.zeros(positions.shape, "float32")
-            features["draws"][row, column] = rng.random(len(row), "float32")  # the width of the padding decides nothing
+            # A number for each chosen token only, so that the draws do not depend on padding.
+            features["draws"][row, column] = rng.random(len(row), "float32")
         return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the inputs for predictions; see `Task.features`.
+        """Return the model's inputs for predictions, for texts that hold mask tokens.
 
-        Of texts that hold mask tokens; a query stream sees all tokens but these.
+        A query stream sees all other tokens.
         """
         features = super().features(encoded, indices, width)
         if self.objective == "plm":
@@ -153,20 +166,20 @@ class MaskedTokensTask(Task):
         return features
 
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """Return `mask_positions` int32 (n, M), those of the mask tokens, padded with 0.
+        """Return `mask_positions` int32 (n, M), the positions of mask tokens, padded with 0.
 
-        A generator fills these masks with its most probable tokens.
+        For "rtd" it also returns `draws`, with which the generator fills the masks with its most probable tokens.
         """
-        found = {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
+        features = {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
         if self.objective == "rtd":
-            found["draws"] = np.full(found["mask_positions"].shape, -1, "float32")
-        return found
+            features["draws"] = np.full(features["mask_positions"].shape, -1, "float32")
+        return features
 
-    def _draw(
+    def _draw_masks(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Return positions, whether each is chosen, and its corrupted token, all (b, M), for ids (b, T)."""
-        # Iterating over the vocabulary takes as long as all the rest.
+        """Draw the masks of ids (b, T): positions, whether each is chosen, and its corrupted token, all (b, M)."""
+        # Only if needed: iterating over the vocabulary takes as long as the rest of this function.
         starts = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
         positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, starts, rng)
         targets = np.take_along_axis(ids, positions, axis=1)
@@ -177,5 +190,5 @@ class MaskedTokensTask(Task):
         return {**super().get_config(), "masking": asdict(self.masking)}
 
 
-def _seeded_by(ids: np.ndarray) -> np.random.Generator:
+def _rng_from_ids(ids: np.ndarray) -> np.random.Generator:
     return np.random.default_rng(zlib.crc32(np.ascontiguousarray(ids, "<i4").tobytes()))

@@ -1,4 +1,4 @@
-"""The vectors that predict tokens in a random order."""
+"""The query stream of permutation language modeling, as one layer."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ from lmzoo.layers.initializers import TruncatedNormal
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class QueryStream(ConfiguredLayer):
-    """The last vectors of a backbone's query stream, which all begin with one learned vector (Yang et al., 2019).
+    """A layer for a backbone's query stream, whose queries start from one learned vector (Yang et al., 2019).
 
-    It is one layer, since Keras takes a layer for a part of a graph only if its number of results is always the same.
+    It is a separate layer, since Keras makes a layer a part of a graph only if its number of outputs is always the
+    same.
 
     Args:
         backbone: a backbone with `query_stream`, such as `lmzoo.models.XlnetBackbone`.
 
-    Call arguments: `inputs`, those of the backbone; `order` int (B, T) and `positions` int (B, M), see
-    `XlnetBackbone.query_stream`. Returns float (B, M, H). With `vectors` and `bias` it is `Backbone.token_logits`,
-    float32 (B, M, V), of the same backbone: see `Backbone.call`.
+    Call arguments: `inputs`, the backbone's inputs; `order` int (B, T) and `positions` int (B, M), see
+    `XlnetBackbone.query_stream`. Returns the last hidden states, float (B, M, H). With `vectors` and `bias` it returns
+    the backbone's `token_logits`, float32 (B, M, V), instead: see `Backbone.call`.
     """
 
     def __init__(self, backbone: Backbone, **kwargs: Any) -> None:
@@ -44,11 +45,11 @@ class QueryStream(ConfiguredLayer):
         bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Compute the vectors, or logits of vectors."""
+        """Compute the hidden states at `positions`, or the logits of `vectors` if these are passed."""
         if vectors is not None:
             return self.backbone.token_logits(vectors, bias)
-        start = ops.cast(self.vector, self.compute_dtype)
-        queries = ops.broadcast_to(start, (*ops.shape(positions), start.shape[-1]))  # (B, M, H)
+        initial_vector = ops.cast(self.vector, self.compute_dtype)
+        queries = ops.broadcast_to(initial_vector, (*ops.shape(positions), initial_vector.shape[-1]))  # (B, M, H)
         return self.backbone.query_stream(inputs, order, queries, positions, training=training)[1][-1]
 
     def compute_output_spec(
@@ -60,7 +61,7 @@ class QueryStream(ConfiguredLayer):
         bias: Tensor | None = None,
         training: bool = False,
     ) -> keras.KerasTensor:
-        """Return the shape and dtype of the result of `call`."""
+        """Return the spec of the output of `call`."""
         if vectors is not None:
             return self.backbone.compute_output_spec(inputs, vectors=vectors, bias=bias)
         return keras.KerasTensor((*positions.shape, self.backbone.config.hidden_dim), self.compute_dtype)

@@ -1,4 +1,4 @@
-"""Replaced token detection: a generator fills masks, and a backbone tells its tokens from the original ones."""
+"""Replaced token detection: a generator fills masks, and a backbone detects the replaced tokens."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from lmzoo.layers.rows import at_positions
 
 
 def generator_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
-    """Return the configuration of the generator of a backbone, which has the same embeddings.
+    """Return the configuration of a narrower generator that shares the backbone's embeddings.
 
     Args:
-        config: the backbone's.
-        width: of the generator's hidden states, by default a quarter of the backbone's. Heads and feed-forward layers
-            shrink with it.
+        config: configuration of the backbone.
+        width: int, width of the generator's hidden states; a quarter of the backbone's by default. Heads and
+            feed-forward layers shrink with it.
 
     Raises:
-        ValueError: for a `width` that is not a positive integer, or no multiple of the number of heads.
+        ValueError: for a `width` that is not a positive integer, or not a multiple of the number of heads.
     """
     if width is None:
         heads = max(1, config.num_heads // 4)
@@ -41,15 +41,15 @@ def generator_config(config: EncoderConfig, width: int | None = None) -> Encoder
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Generator(ConfiguredLayer):
-    """A narrow model that predicts masked tokens, and whose embeddings are those of a backbone.
+    """A narrow model that predicts masked tokens and shares a backbone's embeddings.
 
     Args:
         backbone: a backbone whose configuration has an `embedding_dim`.
-        activation: str, of the head.
-        layer_norm_epsilon: float, of the head.
-        width: int, see `generator_config`.
+        activation: str, activation of the head.
+        layer_norm_epsilon: float, epsilon of the head's LayerNorm.
+        width: int, width of the hidden states; see `generator_config`.
 
-    Call arguments: `inputs`, those of the backbone, and `positions` int (B, M). Returns float32 logits (B, M, V).
+    Call arguments: `inputs`, the backbone's inputs, and `positions` int (B, M). Returns float32 logits (B, M, V).
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class Generator(ConfiguredLayer):
         self.head = backbone.make_masked_lm_head(activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
-        """Create the weights."""
-        self._vectors(inputs_of(self.config))
+        """Create the weights of the generator and its head."""
+        self._hidden_states(inputs_of(self.config))
         self.head.build((*positions_shape, self.config.hidden_dim))
         self.built = True
 
     def call(self, inputs: Features, positions: Tensor) -> Tensor:
-        """Compute the logits."""
-        vectors, bias = self.head(at_positions(self._vectors(inputs), positions))  # (B, M, E), (V,)
+        """Compute the logits of the tokens at `positions`."""
+        vectors, bias = self.head(at_positions(self._hidden_states(inputs), positions))  # (B, M, E), (V,)
         return self.backbone.token_logits(vectors, bias)
 
-    def _vectors(self, inputs: Features) -> Tensor:
+    def _hidden_states(self, inputs: Features) -> Tensor:
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         return type(self.backbone).compute_hidden_states(self._parts_by_name(), inputs, mask)[-1]  # (B, T, H / 4)
 
@@ -89,7 +89,7 @@ class Generator(ConfiguredLayer):
         return {**self.parts, "embeddings": self.backbone.embeddings}
 
     def compute_output_spec(self, inputs: Features, positions: Tensor) -> keras.KerasTensor:
-        """Return the spec of float32 logits."""
+        """Return the spec of the logits, float32 (B, M, V)."""
         return keras.KerasTensor((*positions.shape, self.config.vocabulary_size), "float32")
 
     def make_backbone(self) -> Backbone:
@@ -105,18 +105,18 @@ class Generator(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ReplacedTokens(ConfiguredLayer):
-    """A layer that fills masks with tokens of a `Generator`, and scores each token by whether it was replaced.
+    """A layer that fills masks with tokens of a `Generator`, and predicts for each token whether it was replaced.
 
-    It is one layer, since a layer that is in a graph and again in another layer of it becomes two layers when Keras
-    copies or loads the graph.
+    Generator and discriminator are in one layer, since a layer that is in a graph and again in another layer of that
+    graph becomes two layers when Keras copies or loads the graph.
 
     Args:
-        generator: whose backbone is the discriminator (Clark et al., 2020).
+        generator: `Generator` whose backbone is the discriminator (Clark et al., 2020).
 
-    Call arguments: `inputs`, those of the backbone with masks; `positions` int (B, M), where the generator predicts
-    tokens, padded with 0; `draws` float (B, M), see `sample`. Returns a dict: `masked_lm`, the generator's logits,
-    float32 (B, M, V); `corrupted_ids` int32 (B, T), with its tokens; `replaced_tokens` float32 (B, T), the logits that
-    a token is not the original one.
+    Call arguments: `inputs`, the backbone's inputs with masks; `positions` int (B, M), the positions that the generator
+    predicts, padded with 0; `draws` float (B, M), see `sample`. Returns a dict: `masked_lm`, the generator's logits,
+    float32 (B, M, V); `corrupted_ids` int32 (B, T), the ids with its tokens; `replaced_tokens` float32 (B, T), the
+    logits that a token is not the original one.
     """
 
     def __init__(self, generator: Generator, **kwargs: Any) -> None:
@@ -128,14 +128,14 @@ class ReplacedTokens(ConfiguredLayer):
         self.head = ReplacedTokenHead(config.activation, config.initializer_range, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape, draws_shape: Shape) -> None:
-        """Create the weights."""
-        if not self.generator.built:  # as Keras leaves a layer that it makes from its configuration
+        """Create the weights of the generator and of the discriminator's head."""
+        if not self.generator.built:  # Keras does not build a layer that it makes from its configuration
             self.generator.build(inputs_shape, positions_shape)
         self.head.build((*inputs_shape["token_ids"], self.backbone.config.hidden_dim))
         self.built = True
 
     def call(self, inputs: Features, positions: Tensor, draws: Tensor) -> Features:
-        """Compute the logits and the tokens."""
+        """Compute the logits of generator and discriminator, and the corrupted token ids."""
         logits = self.generator(inputs, positions)  # (B, M, V)
         tokens = sample(ops.stop_gradient(logits), draws)  # (B, M)
         ids = fill(inputs["token_ids"], positions, tokens)  # (B, T)
@@ -143,7 +143,7 @@ class ReplacedTokens(ConfiguredLayer):
         return {"masked_lm": logits, "replaced_tokens": self.head(vectors), "corrupted_ids": ids}
 
     def compute_output_spec(self, inputs: Features, positions: Tensor, draws: Tensor) -> dict[str, keras.KerasTensor]:
-        """Return the specs of logits in float32, and of ids."""
+        """Return the specs of the logits, float32, and of the corrupted token ids, int32."""
         shape = inputs["token_ids"].shape
         return {
             "masked_lm": self.generator.compute_output_spec(inputs, positions),
@@ -153,24 +153,25 @@ class ReplacedTokens(ConfiguredLayer):
 
 
 def sample(logits: Tensor, draws: Tensor) -> Tensor:
-    """Return tokens, int32 (B, M), by their probabilities.
+    """Sample tokens, int32 (B, M), by their probabilities.
 
-    The uniform numbers come from outside, so that a batch has the same result on every backend and number of devices.
+    The uniform random numbers are arguments, so that a batch has the same result on every backend and number of
+    devices.
 
     Args:
         logits: float32 (B, M, V).
-        draws: float (B, M), uniform in [0, 1): a token is the first at which the sum of the probabilities, in the order
-            of the ids, is above the number. Negative ones take the most probable token.
+        draws: float (B, M), uniform in [0, 1). The sampled token is the first at which the cumulative probability, in
+            the order of the ids, exceeds the number. A negative number selects the most probable token.
     """
-    reached = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
-    below = ops.sum(ops.cast(reached <= draws[..., None], "int32"), axis=-1)  # (B, M)
-    drawn = ops.minimum(below, logits.shape[-1] - 1)  # the last sum may be rounded to less than 1
-    return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), drawn)
+    cumulative = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
+    count_below = ops.sum(ops.cast(cumulative <= draws[..., None], "int32"), axis=-1)  # (B, M)
+    sampled = ops.minimum(count_below, logits.shape[-1] - 1)  # the last sum may be rounded to less than 1
+    return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), sampled)
 
 
 def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-    """Return ids (B, T) with tokens (B, M) at positions (B, M), of which 0 stands for none."""
-    here = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
-    here = here & (positions[..., None] > 0)
-    there = ops.max(ops.where(here, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1, initial=0)  # (B, T)
-    return ops.where(ops.any(here, axis=1), there, ids)
+    """Replace the ids (B, T) at `positions` (B, M) by `tokens` (B, M), ignoring positions of 0."""
+    is_target = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
+    is_target = is_target & (positions[..., None] > 0)
+    new_ids = ops.max(ops.where(is_target, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1, initial=0)  # (B, T)
+    return ops.where(ops.any(is_target, axis=1), new_ids, ids)

@@ -1,4 +1,7 @@
-"""`lmzoo.text` as TensorFlow ops. In `lmzoo.text` only these modules import TensorFlow at the top."""
+"""Tokenizers and preprocessors as TensorFlow ops, for exported models.
+
+In `lmzoo.text` only these modules import TensorFlow at the top.
+"""
 
 from lmzoo.text.graphs import (  # noqa: F401 - they register themselves
     bpe,

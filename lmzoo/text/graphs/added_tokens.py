@@ -1,4 +1,4 @@
-"""Tokenizers whose texts are cut at added tokens, as TensorFlow ops."""
+"""Tokenizers as TensorFlow ops that split texts at added tokens."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
-_CUT = b"\xff"  # a byte that UTF-8 does not have
+_CUT = b"\xff"  # a byte that does not occur in UTF-8
 _WHITESPACE = [ord(character) for character in WHITE_SPACE]
 
 
-class _Found(NamedTuple):
-    """Tokens in the c characters of all texts.
+class _Matches(NamedTuple):
+    """Matches of k added tokens in the c characters of all texts.
 
     Attributes:
-        id: int32 (k,).
-        begin: int64 (k,), the first character of each, and of the whitespace before it that belongs to it.
-        end: int64 (k,), the character after each, and after the whitespace that belongs to it.
-        own: int64 (k, 2), the same without whitespace.
-        span: int64 (k, 2), the offsets of each.
+        id: int32 (k,), id of the token.
+        begin: int64 (k,), first character of the match, including whitespace that belongs to the token.
+        end: int64 (k,), end of the match, including whitespace that belongs to the token.
+        own: int64 (k, 2), begin and end of the match without whitespace.
+        span: int64 (k, 2), offsets of the token.
     """
 
     id: tf.Tensor
@@ -39,14 +39,14 @@ class _Found(NamedTuple):
 
 
 class _Parts(NamedTuple):
-    """The p parts of n texts, which end where an added token begins, or where the text ends.
+    """The p parts of n texts; a part ends where an added token begins, or at the end of the text.
 
     Attributes:
         row: int64 (p,), index of the text.
-        begin: int32 (p,), the character of the text at which the part begins.
-        texts: `tf.string` (p,).
+        begin: int32 (p,), index in the text of the part's first character.
+        texts: `tf.string` (p,), text of the part.
         id: int32 (p,), id of the token behind the part, or -1.
-        span: int32 (p, 2), the offsets of that token.
+        span: int32 (p, 2), offsets of that token.
     """
 
     row: tf.Tensor
@@ -57,14 +57,15 @@ class _Parts(NamedTuple):
 
 
 class CutTextsGraph(tf.Module):
-    """A tokenizer as TensorFlow ops, see `lmzoo.text.graphs.graph_tokenizer`: its texts are cut at added tokens.
+    """Base class of tokenizers as TensorFlow ops that split texts at added tokens.
 
-    A subclass tokenizes what is between them: `plain_ids` and `plain_spans`.
+    See `lmzoo.text.graphs.graph_tokenizer`. A subclass tokenizes the text between the tokens: `plain_ids` and
+    `plain_spans`.
 
     Args:
-        tokenizer: the tokenizer.
-        trims: whether the offsets of a token leave out the whitespace that belongs to it.
-        normalize_token: returns a token as it is found in normalized texts.
+        tokenizer: `lmzoo.text.Tokenizer`.
+        trims: bool, whether the offsets of a token exclude the whitespace that belongs to it.
+        normalize_token: callable that returns the form of a token in normalized texts.
     """
 
     def __init__(self, tokenizer: Tokenizer, trims: bool = False, normalize_token: Callable[[str], str] = str) -> None:
@@ -79,13 +80,13 @@ class CutTextsGraph(tf.Module):
         self._normalized = _FindTokens(normalized, contents, ids) if normalized else None
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Normalize texts, to find tokens in them.
+        """Normalize texts before tokens are matched in them.
 
         Args:
-            codes: int32 (n, None), the code points of the texts.
+            codes: int32 (n, None), code points of the texts.
 
         Returns:
-            Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32.
+            Normalized code points, int32 (n, None), and for each of their flat values the index of its origin, int32.
         """
         return codes, tf.range(tf.size(codes.values))
 
@@ -95,19 +96,24 @@ class CutTextsGraph(tf.Module):
 
     @abstractmethod
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the same ids, and the characters that they came from, int32 (n, None, 2)."""
+        """Return the ids of `plain_ids` and their spans, int32 (n, None, 2)."""
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the offsets of whole texts from those of their parts, both int32 (n, None, 2); `ids` are (n, None)."""
+        """Adjust the offsets of whole texts, which were joined from their parts.
+
+        Args:
+            ids: int32 (n, None), token ids.
+            spans: int32 (n, None, 2), offsets of the tokens.
+        """
         return spans
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        """Return the token ids, int32 (n, None), of texts, `tf.string` (n,)."""
         parts = self._parts(texts)
         return _join(parts, self.plain_ids(parts.texts), parts.id, tf.size(texts, tf.int64))
 
     def with_offsets(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids, int32 (n, None), and the characters that they came from, int32 (n, None, 2)."""
+        """Return the token ids, int32 (n, None), of texts and their offsets, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
         begin = tf.gather(parts.begin, rows_of(spans))[:, None]
@@ -117,111 +123,118 @@ class CutTextsGraph(tf.Module):
         return ids, self.finish_spans(ids, _join(parts, spans, parts.span, rows))
 
     def _parts(self, texts: tf.Tensor) -> _Parts:
+        """Split texts at added tokens."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         codes = tf.strings.unicode_decode(texts, "UTF-8")  # (n, None)
-        found = _nothing() if self._exact is None else self._exact(texts, codes)
+        matches = _no_matches() if self._exact is None else self._exact(texts, codes)
         if self._normalized is not None:
-            found = self._find_normalized(self._normalized, codes, found)
-        return self._cut(codes, found)
+            matches = self._find_normalized(self._normalized, codes, matches)
+        return self._cut(codes, matches)
 
-    def _find_normalized(self, find: _FindTokens, codes: tf.RaggedTensor, found: _Found) -> _Found:
-        """Add the tokens that are in the normalized parts between those that were found."""
-        places = _places(codes, found)  # (p, None)
-        normalized, source = self.normalize(places.with_values(tf.gather(codes.values, places.values)))
-        more = find(tf.strings.unicode_encode(normalized, "UTF-8"), normalized)
-        # Where characters come from, with one more at both ends. A normalizer puts spaces beside a character that come
-        # from it: if one belongs to a token, the character does not.
-        source = tf.pad(tf.gather(places.values, source), [[1, 1]], constant_values=-1)  # (c + 2,)
-        first, last = tf.gather(source, more.begin + 1), tf.gather(source, more.end)  # (k,)
-        begin = tf.where((more.begin < more.own[:, 0]) & (tf.gather(source, more.begin) == first), first + 1, first)
-        end = tf.where((more.end > more.own[:, 1]) & (tf.gather(source, more.end + 1) == last), last, last + 1)
-        own = tf.stack([tf.gather(source, more.own[:, 0] + 1), tf.gather(source, more.own[:, 1]) + 1], axis=1)
-        # The offsets are those of the library, which count the character as well.
-        more = _Found(more.id, begin, end, own, tf.stack([first, last + 1], axis=1))
-        both = [tf.concat(values, axis=0) for values in zip(found, more, strict=True)]
-        # Of a character that is normalized to several, each may be a token: these stay in their order.
-        order = tf.argsort(both[1], stable=True)
-        return _Found(*(tf.gather(values, order) for values in both))
+    def _find_normalized(self, find: _FindTokens, codes: tf.RaggedTensor, earlier: _Matches) -> _Matches:
+        """Add the tokens that match in the normalized text between the matches so far."""
+        indices = _part_indices(codes, earlier)  # (p, None)
+        normalized, source = self.normalize(indices.with_values(tf.gather(codes.values, indices.values)))
+        matches = find(tf.strings.unicode_encode(normalized, "UTF-8"), normalized)
+        # Origins of characters, padded at both ends. A normalizer may put spaces beside a character, which have it as
+        # their origin: if such a space belongs to a token, the character does not.
+        source = tf.pad(tf.gather(indices.values, source), [[1, 1]], constant_values=-1)  # (c + 2,)
+        first = tf.gather(source, matches.begin + 1)  # (k,)
+        last = tf.gather(source, matches.end)  # (k,)
+        begin = tf.where(
+            (matches.begin < matches.own[:, 0]) & (tf.gather(source, matches.begin) == first), first + 1, first
+        )
+        end = tf.where((matches.end > matches.own[:, 1]) & (tf.gather(source, matches.end + 1) == last), last, last + 1)
+        own = tf.stack([tf.gather(source, matches.own[:, 0] + 1), tf.gather(source, matches.own[:, 1]) + 1], axis=1)
+        # Offsets follow the library, which includes the character.
+        matches = _Matches(matches.id, begin, end, own, tf.stack([first, last + 1], axis=1))
+        columns = [tf.concat(values, axis=0) for values in zip(earlier, matches, strict=True)]
+        # If a character is normalized to several, each may be a token; a stable sort keeps their order.
+        order = tf.argsort(columns[1], stable=True)
+        return _Matches(*(tf.gather(values, order) for values in columns))
 
-    def _cut(self, codes: tf.RaggedTensor, found: _Found) -> _Parts:
-        places = _places(codes, found)  # (p, None)
-        texts = tf.strings.unicode_encode(places.with_values(tf.gather(codes.values, places.values)), "UTF-8")
-        tokens = _in_rows(codes, found, found.id)  # (n, None)
+    def _cut(self, codes: tf.RaggedTensor, matches: _Matches) -> _Parts:
+        """Split the code points of texts at matches."""
+        indices = _part_indices(codes, matches)  # (p, None)
+        texts = tf.strings.unicode_encode(indices.with_values(tf.gather(codes.values, indices.values)), "UTF-8")
+        tokens = _group_by_text(codes, matches, matches.id)  # (n, None)
         ids = tf.concat([tokens, tf.fill([codes.nrows(), 1], -1)], axis=1)
         row = rows_of(ids)
         row_start = tf.gather(codes.row_starts(), row)  # (p,)
-        starts, _ = _edges(codes, found)
-        offsets = tokens.with_values(found.own if self._trims else found.span)  # (n, None, 2)
+        starts, _ = _part_edges(codes, matches)
+        offsets = tokens.with_values(matches.own if self._trims else matches.span)  # (n, None, 2)
         span = tf.concat([offsets, tf.zeros([codes.nrows(), 1, 2], tf.int64)], axis=1).values - row_start[:, None]
         return _Parts(row, tf.cast(starts.values - row_start, tf.int32), texts, ids.values, tf.cast(span, tf.int32))
 
 
 class _FindTokens(tf.Module):
-    """A search for tokens, all of which are normalized or none.
+    """A search for tokens, either all normalized or none.
 
     Args:
-        tokens: the tokens.
-        contents: how they are written in the texts.
-        ids: token -> id.
+        tokens: list of `AddedToken` to match.
+        contents: list of strings, the forms of the tokens in the texts.
+        ids: dict from tokens to ids.
     """
 
     def __init__(self, tokens: Sequence[AddedToken], contents: Sequence[str], ids: dict[str, int]) -> None:
         super().__init__()
         longest_first = sorted(range(len(tokens)), key=lambda index: -len(contents[index]))
-        self._pattern = "(" + "|".join(_escaped(contents[index]) for index in longest_first) + ")"
+        self._pattern = "(" + "|".join(_escape(contents[index]) for index in longest_first) + ")"
         self._numbers = lookup_table({contents[index]: index for index in reversed(longest_first)}, tf.string, -1)
         self._ids = np.array([ids[token.content] for token in tokens], "int32")  # (k,)
         self._single, self._left, self._right = np.array(
             [[token.single_word for token in tokens], [token.lstrip for token in tokens], [t.rstrip for t in tokens]]
         )  # (k,), bool
 
-    def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Found:
-        """Find the tokens in texts, `tf.string` (n,), whose code points are int32 (n, None)."""
-        cut = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
-        parts = tf.strings.split(cut, _CUT)  # (n, None)
+    def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Matches:
+        """Match the tokens in texts, `tf.string` (n,), with the code points `codes`, int32 (n, None)."""
+        marked_texts = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
+        parts = tf.strings.split(marked_texts, _CUT)  # (n, None)
         end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
         begin = end - tf.strings.length(parts.values, "UTF8_CHAR")
-        number = self._numbers.lookup(parts.values)  # (q,)
-        hit = number >= 0
-        number, begin, end, row = (tf.boolean_mask(x, hit) for x in (number, begin, end, rows_of(parts)))
-        begin, end = tf.cast(begin, tf.int64), tf.cast(end, tf.int64)  # (k,)
-        first, limit = tf.gather(codes.row_starts(), row), tf.gather(codes.row_limits(), row)
+        index = self._numbers.lookup(parts.values)  # (q,)
+        is_token = index >= 0
+        index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, rows_of(parts)))
+        begin = tf.cast(begin, tf.int64)  # (k,)
+        end = tf.cast(end, tf.int64)  # (k,)
+        first = tf.gather(codes.row_starts(), row)  # (k,)
+        limit = tf.gather(codes.row_limits(), row)  # (k,)
         if self._single.any():
-            beside = self._is_word(codes, begin - 1, begin > first) | self._is_word(codes, end, end < limit)
-            kept = ~(beside & tf.gather(self._single, number))
-            number, begin, end, first, limit = (tf.boolean_mask(x, kept) for x in (number, begin, end, first, limit))
+            touches_word = self._is_word(codes, begin - 1, begin > first) | self._is_word(codes, end, end < limit)
+            is_valid = ~(touches_word & tf.gather(self._single, index))
+            index, begin, end, first, limit = (tf.boolean_mask(x, is_valid) for x in (index, begin, end, first, limit))
         own = tf.stack([begin, end], axis=1)
         if self._left.any() or self._right.any():
-            begin, end = self._strip(codes, number, begin, end, first, limit)
-        return _Found(tf.gather(self._ids, number), begin, end, own, tf.stack([begin, end], axis=1))
+            begin, end = self._strip(codes, index, begin, end, first, limit)
+        return _Matches(tf.gather(self._ids, index), begin, end, own, tf.stack([begin, end], axis=1))
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
-        """Return whether a word character is at `place`, int64 (k,), and `place` is `inside` its text, bool (k,)."""
+        """Return whether `place`, int64 (k,), is `inside` its text, bool (k,), and holds a word character."""
         starts, kinds = word_characters()
         code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
         return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
 
     def _strip(
-        self, codes: tf.RaggedTensor, number: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
+        self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
         """Move `begin` and `end`, int64 (k,), over whitespace within the text, from `first` to `limit`."""
-        solid = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
-        end = tf.where(tf.gather(self._right, number), tf.minimum(first_from(solid, end), limit), end)
-        before = tf.maximum(last_up_to(solid, begin - 1) + 1, first)
-        before = tf.maximum(before, shift(end, 1, 0))
-        return tf.where(tf.gather(self._left, number), before, begin), end
+        is_solid = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
+        end = tf.where(tf.gather(self._right, index), tf.minimum(first_from(is_solid, end), limit), end)
+        stripped_begin = tf.maximum(last_up_to(is_solid, begin - 1) + 1, first)
+        stripped_begin = tf.maximum(stripped_begin, shift(end, 1, 0))
+        return tf.where(tf.gather(self._left, index), stripped_begin, begin), end
 
 
 @functools.lru_cache(maxsize=1)
 def word_characters() -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters beside which a token with `single_word` is not found. Takes a second or two.
+    """Return the characters that prevent a match of a `single_word` token next to them; this takes a second or two.
 
     They are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
 
     Returns:
-        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and bool (R,), whether these
-        are characters of words.
+        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and bool (R,), whether the run
+        consists of word characters.
     """
     from tokenizers import Tokenizer, models
 
@@ -231,49 +244,52 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
     codes = codes[codes != ord("\n")]
     rows = np.stack(np.broadcast_arrays(codes, ord("\n"), ord("-")), axis=1)
     encoding = backend.encode(to_text(rows.reshape(-1)), add_special_tokens=False)
-    found = np.array([start for id, (start, _) in zip(encoding.ids, encoding.offsets, strict=True) if id], "int64")
+    match_starts = np.array(
+        [start for id, (start, _) in zip(encoding.ids, encoding.offsets, strict=True) if id], "int64"
+    )
     is_word = np.ones(len(codes), bool)
-    is_word[found // 3] = False
-    first = np.diff(is_word, prepend=~is_word[:1]) != 0
-    return codes[first].astype("int32"), is_word[first]
+    is_word[match_starts // 3] = False
+    is_run_start = np.diff(is_word, prepend=~is_word[:1]) != 0
+    return codes[is_run_start].astype("int32"), is_word[is_run_start]
 
 
-def _in_rows(codes: tf.RaggedTensor, found: _Found, values: tf.Tensor) -> tf.RaggedTensor:
-    """Return values of tokens, (k, ...), by text: (n, None, ...)."""
-    row = tf.gather(rows_of(codes), found.begin)
+def _group_by_text(codes: tf.RaggedTensor, matches: _Matches, values: tf.Tensor) -> tf.RaggedTensor:
+    """Group values of matches, (k, ...), by text: (n, None, ...)."""
+    row = tf.gather(rows_of(codes), matches.begin)
     return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False)
 
 
-def _edges(codes: tf.RaggedTensor, found: _Found) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Return where the parts between tokens begin and end in the c characters of all texts, two int64 (n, None)."""
-    starts = tf.concat([codes.row_starts()[:, None], _in_rows(codes, found, found.end)], axis=1)
-    ends = tf.concat([_in_rows(codes, found, found.begin), codes.row_limits()[:, None]], axis=1)
+def _part_edges(codes: tf.RaggedTensor, matches: _Matches) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
+    """Return the starts and ends of the parts between matches, as indices of the c characters: two int64 (n, None)."""
+    starts = tf.concat([codes.row_starts()[:, None], _group_by_text(codes, matches, matches.end)], axis=1)
+    ends = tf.concat([_group_by_text(codes, matches, matches.begin), codes.row_limits()[:, None]], axis=1)
     return starts, ends
 
 
-def _places(codes: tf.RaggedTensor, found: _Found) -> tf.RaggedTensor:
-    """Return the indices of the characters of all parts, int64 (p, None)."""
-    starts, ends = _edges(codes, found)
+def _part_indices(codes: tf.RaggedTensor, matches: _Matches) -> tf.RaggedTensor:
+    """Return the indices of the characters of each part: int64 (p, None)."""
+    starts, ends = _part_edges(codes, matches)
     return tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))
 
 
-def _join(parts: _Parts, plain: tf.RaggedTensor, of_tokens: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
-    """Return the values of texts from those of their parts, (p, None, ...), and of the tokens after these, (p, ...)."""
-    values = tf.concat([plain, at_most_one(of_tokens, parts.id >= 0)], axis=1)  # (p, None, ...)
+def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
+    """Join the values of parts, (p, None, ...), and of the tokens after them, (p, ...), into values of texts."""
+    values = tf.concat([plain, at_most_one(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
 
 
 def at_most_one(values: tf.Tensor, given: tf.Tensor) -> tf.RaggedTensor:
-    """Return rows (n, None, ...), of one of `values`, (n, ...), where `given`, bool (n,), is true, else of none."""
+    """Return ragged rows (n, None, ...): `values[i]` where `given`, bool (n,), is true, else an empty row."""
     return tf.RaggedTensor.from_row_lengths(tf.boolean_mask(values, given), tf.cast(given, tf.int64), validate=False)
 
 
-def _nothing() -> _Found:
-    place = tf.zeros((0,), tf.int64)
+def _no_matches() -> _Matches:
+    """Return an empty set of matches."""
+    indices = tf.zeros((0,), tf.int64)
     spans = tf.zeros((0, 2), tf.int64)
-    return _Found(tf.zeros((0,), tf.int32), place, place, spans, spans)
+    return _Matches(tf.zeros((0,), tf.int32), indices, indices, spans, spans)
 
 
-def _escaped(token: str) -> str:
-    """Return a pattern of RE2 for a token."""
+def _escape(token: str) -> str:
+    """Return an RE2 pattern that matches a token literally."""
     return "".join(c if c.isalnum() or ord(c) > 127 else f"\\x{ord(c):02x}" for c in token)

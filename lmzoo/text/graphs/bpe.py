@@ -18,13 +18,13 @@ from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
 from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
 from lmzoo.text.tokenizers.token_lists import ids_of
 
-# Kinds of characters. OUTSIDE are the edges of texts, which are in no word.
+# Kinds of characters. OUTSIDE marks the edges of texts, which belong to no word.
 OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the kinds of characters that GPT-2's word splitter distinguishes, for all code points, in half a second.
+    r"""Return the kinds of all code points that GPT-2's word splitter distinguishes; this takes half a second.
 
     They are measured by running the tokenizer's own splitter on every code point, so that they always follow its
     version of Unicode.
@@ -43,28 +43,28 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     ```
     """
     codes = code_points()
-    starts = codes[_split(codes)]  # (P,), runs of one kind each
-    # A letter joins the letter before it, a number the number behind it, another character the mark behind it.
-    probe = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
-    begins = _split(np.stack(probe, axis=1).reshape(-1)).reshape(-1, 5)
-    kinds = np.select([~begins[:, 1], ~begins[:, 2], ~begins[:, 4]], [LETTER, NUMBER, OTHER], WHITESPACE)
-    first = np.diff(kinds, prepend=-1) != 0
-    return starts[first].astype("int32"), kinds[first].astype("int32")
+    starts = codes[_word_starts(codes)]  # (P,), runs of one kind each
+    # A letter joins the previous letter; a number joins the next number, and other characters the next mark.
+    columns = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
+    begins_word = _word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
+    kinds = np.select([~begins_word[:, 1], ~begins_word[:, 2], ~begins_word[:, 4]], [LETTER, NUMBER, OTHER], WHITESPACE)
+    is_run_start = np.diff(kinds, prepend=-1) != 0
+    return starts[is_run_start].astype("int32"), kinds[is_run_start].astype("int32")
 
 
-def _split(codes: np.ndarray) -> np.ndarray:
-    """Bool, shaped like `codes`: where the splitter begins a word, if spaces did not join the word after them."""
+def _word_starts(codes: np.ndarray) -> np.ndarray:
+    """Return whether the splitter begins a word at each code point, if spaces did not join the next word: bool (c,)."""
     from tokenizers import pre_tokenizers
 
     text = to_text(np.where(codes == ord(" "), ord("\n"), codes))
     words = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str(text)
-    begins = np.zeros(len(codes), bool)
-    begins[[start for _, (start, _) in words]] = True
-    return begins
+    is_start = np.zeros(len(codes), bool)
+    is_start[[start for _, (start, _) in words]] = True
+    return is_start
 
 
 class BytePairGraph(CutTextsGraph):
-    """See `lmzoo.text.graphs.graph_tokenizer`. Needs only TensorFlow's own ops."""
+    """Byte-level BPE as TensorFlow ops, for `graph_tokenizer`; it needs only TensorFlow's own ops."""
 
     def __init__(self, tokenizer: BytePairTokenizer, **settings: Any) -> None:
         super().__init__(tokenizer, trims=True, **settings)
@@ -74,67 +74,73 @@ class BytePairGraph(CutTextsGraph):
         self._adds_space = tokenizer.add_prefix_space
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
-        data = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]
-        spaces = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in data]
-        self._bytes = np.array(spaces, "int64").T  # (3, V): bytes of a token, spaces at its start, at its end
+        texts = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]
+        counts = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in texts]
+        self._byte_counts = np.array(counts, "int64").T  # (3, V): bytes, leading spaces and trailing spaces
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._tokens(self.words(texts))
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, place = self._words(texts)
+        words, letters, index = self._words(texts)
         ids = self._tokens(words)
-        size = tf.gather(self._bytes[0], ids.values)  # (p,)
-        after = ends_in_bytes(letters)  # (l,)
-        to_byte = tf.cumsum(size)  # (p,), in all words; tokens consist of their bytes
-        begin = tf.gather(place, tf.searchsorted(after, to_byte - size, side="right"))
-        end = tf.gather(place, tf.searchsorted(after, to_byte - 1, side="right")) + 1
+        size = tf.gather(self._byte_counts[0], ids.values)  # (p,)
+        letter_ends = ends_in_bytes(letters)  # (l,)
+        token_ends = tf.cumsum(size)  # (p,), in bytes of all words
+        begin = tf.gather(index, tf.searchsorted(letter_ends, token_ends - size, side="right"))
+        end = tf.gather(index, tf.searchsorted(letter_ends, token_ends - 1, side="right")) + 1
         return ids, ids.with_values(tf.stack([begin, end], axis=1))
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return the spans without the spaces at the ends of tokens, as `tokenizers` trims them."""
-        _, leading, trailing = (tf.cast(tf.gather(table, ids.values), tf.int32) for table in self._bytes)  # each (p,)
+        """Exclude the spaces at the ends of tokens from their spans, like `tokenizers`."""
+        # Each (p,).
+        _, leading, trailing = (tf.cast(tf.gather(table, ids.values), tf.int32) for table in self._byte_counts)
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         if self._adds_space:
-            leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library takes it for the added one
+            leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library treats it as the added space
         begin = tf.minimum(begin + leading, end)
         end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
         if self._adds_space:
             is_first = indices_in_rows(ids) == 0
-            begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)  # likewise the space before a mask
+            # The library treats the space before a mask like the added one.
+            begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)
         return spans.with_values(tf.stack([begin, end], axis=1))
 
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words of texts, `tf.string` (n,), which are then split into tokens: `tf.string` (n, None)."""
+        """Return the words that are then split into tokens, `tf.string` (n, None), of texts, `tf.string` (n,)."""
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
-        """See `words`; also the characters of all words, int32 (l,), and their indices in their texts, int32 (l,)."""
+        """Return the words of texts with their characters.
+
+        Returns:
+            Words, `tf.string` (n, None), their characters, int32 (l,), and the index of each in its text, int32 (l,).
+        """
         rows = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         rows = tf.concat([tf.fill([rows.nrows(), 1], EDGE), rows], axis=1)  # (n, None), an edge in front of each text
-        place = indices_in_rows(rows) - 1  # (c,)
+        index = indices_in_rows(rows) - 1  # (c,)
         codes = rows.values  # (c,)
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
         kinds = tf.where(codes == EDGE, OUTSIDE, kinds)
         row = rows_of(rows)  # (c,)
         if self._adds_space:
-            codes, kinds, place, row = _with_spaces(codes, kinds, place, row)
+            codes, kinds, index, row = _with_spaces(codes, kinds, index, row)
         begins = _word_begins(codes, kinds)
-        inside = kinds != OUTSIDE
-        words, letters = join_letters(codes, row, begins, inside, rows.nrows())
-        return words, letters.values, tf.boolean_mask(place, inside)
+        in_word = kinds != OUTSIDE
+        words, letters = join_letters(codes, row, begins, in_word, rows.nrows())
+        return words, letters.values, tf.boolean_mask(index, in_word)
 
     # === Tokens ===
 
     def _tokens(self, words: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return ids, int32 (n, None), of words, `tf.string` (n, None)."""
+        """Return the token ids, int32 (n, None), of words, `tf.string` (n, None)."""
         unique, index = tf.unique(words.values)  # (u,), (w,)
         return words.with_values(tf.gather(self._tokens_of_words(unique), index)).merge_dims(1, 2)
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Return ids, int32 (u, None), of words, `tf.string` (u,)."""
+        """Return the token ids, int32 (u, None), of words, `tf.string` (u,)."""
         data = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
         word = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
         ids = tf.gather(self._byte_ids, tf.cast(data, tf.int32))
@@ -143,35 +149,37 @@ class BytePairGraph(CutTextsGraph):
 
 
 def _with_spaces(codes: tf.Tensor, kinds: tf.Tensor, *others: tf.Tensor) -> list[tf.Tensor]:
-    """Put a space in front of each text that begins with something else; all arguments are (c,).
+    """Put a space in front of each text that begins with another character; all arguments are (c,).
 
-    The space is at the place of the character behind it, and in its text: these are `others`.
+    `others` are further values of characters, such as their indices; the space gets the values of the next character.
     """
-    lacks = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
-    source = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks, tf.int32))  # (d,)
-    added = shift(source, -1, -1) == source  # (d,)
-    codes = tf.where(added, ord(" "), tf.gather(codes, source))
-    kinds = tf.where(added, WHITESPACE, tf.gather(kinds, source))
+    lacks_space = (kinds != OUTSIDE) & (shift(kinds, 1, OUTSIDE) == OUTSIDE) & (codes != ord(" "))  # (c,)
+    source = repeat(tf.range(tf.size(codes)), 1 + tf.cast(lacks_space, tf.int32))  # (d,)
+    is_added = shift(source, -1, -1) == source  # (d,)
+    codes = tf.where(is_added, ord(" "), tf.gather(codes, source))
+    kinds = tf.where(is_added, WHITESPACE, tf.gather(kinds, source))
     return [codes, kinds, *(tf.gather(values, source) for values in others)]
 
 
 def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
-    r"""Where words begin, bool (c,), by the rules of GPT-2.
+    r"""Return whether a word begins at each character, by the rules of GPT-2: bool (c,).
 
     Words are `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`, whichever matches first.
     """
-    before, after = shift(kinds, 1, OUTSIDE), shift(kinds, -1, OUTSIDE)
+    previous_kinds = shift(kinds, 1, OUTSIDE)
+    next_kinds = shift(kinds, -1, OUTSIDE)
     # The last whitespace character before a word is separate, and if it is a space, it belongs to the word.
-    spaces = (kinds == WHITESPACE) & ((before != WHITESPACE) | (after > WHITESPACE))
-    begins = (kinds > WHITESPACE) & (kinds != before) & (shift(codes, 1, EDGE) != ord(" "))
-    # A contraction is a word if a word begins with its apostrophe; what follows begins another word.
-    second, third = shift(codes, -1, EDGE), shift(codes, -2, EDGE)
+    space_begins = (kinds == WHITESPACE) & ((previous_kinds != WHITESPACE) | (next_kinds > WHITESPACE))
+    begins = (kinds > WHITESPACE) & (kinds != previous_kinds) & (shift(codes, 1, EDGE) != ord(" "))
+    # A contraction is a word if a word begins with its apostrophe; the next character begins another word.
+    second = shift(codes, -1, EDGE)
+    third = shift(codes, -2, EDGE)
     apostrophe = begins & (codes == ord("'"))
-    short = apostrophe & tf.reduce_any([second == ord(letter) for letter in "stmd"], axis=0)
+    two_characters = apostrophe & tf.reduce_any([second == ord(letter) for letter in "stmd"], axis=0)
     pairs = [(second == ord(a)) & (third == ord(b)) for a, b in ("re", "ve", "ll")]
-    long = apostrophe & tf.reduce_any(pairs, axis=0)
-    begins &= ~shift(short | long, 1, False)
-    return spaces | begins | shift(short, 2, False) | shift(long, 3, False)
+    three_characters = apostrophe & tf.reduce_any(pairs, axis=0)
+    begins &= ~shift(two_characters | three_characters, 1, False)
+    return space_begins | begins | shift(two_characters, 2, False) | shift(three_characters, 3, False)
 
 
 class NormalizedBytePairGraph(BytePairGraph):

@@ -13,7 +13,7 @@ from lmzoo.text.tokenizers.token_lists import ids_of
 
 
 class CharacterPairGraph(CleanWordsGraph):
-    """See `lmzoo.text.graphs.graph_tokenizer`."""
+    """Byte-pair encoding of characters as TensorFlow ops, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
         super().__init__(tokenizer, longest=2**31 - 1, lowercase=True, strip_accents=None, split_on_cjk=True)
@@ -30,15 +30,15 @@ class CharacterPairGraph(CleanWordsGraph):
         return self._tokens(words, letters)
 
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        words, letters, places = self._words(texts)
+        words, letters, spans = self._words(texts)
         ids = self._tokens(words, letters)
         length = tf.gather(self._lengths, ids.values)  # (p,), in letters
-        after = tf.cumsum(length)
-        span = tf.stack([tf.gather(places[:, 0], after - length), tf.gather(places[:, 1], after - 1)], axis=1)  # (p, 2)
+        ends = tf.cumsum(length)
+        span = tf.stack([tf.gather(spans[:, 0], ends - length), tf.gather(spans[:, 1], ends - 1)], axis=1)  # (p, 2)
         return ids, ids.with_values(span)
 
     def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Return ids, int32 (n, None), of words, `tf.string` (n, None), with their letters, int32 (m, None)."""
+        """Return the ids, int32 (n, None), of words, `tf.string` (n, None), from their letters, int32 (m, None)."""
         last = tf.scatter_nd(
             (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
         )  # (l,), 1 at the last letter of each word

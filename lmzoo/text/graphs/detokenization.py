@@ -1,4 +1,4 @@
-"""From tokens to text in a TensorFlow graph, as in Python."""
+"""Detokenization as TensorFlow ops, with the same texts as in Python."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from lmzoo.text.tokenizers.word_level import WordTokenizer
 
 @functools.singledispatch
 def graph_detokenizer(tokenizer: Tokenizer) -> tf.Module:
-    """`tokenizer.detokenize` as TensorFlow ops.
+    """Return `tokenizer.detokenize` as TensorFlow ops.
 
     Returns:
         A module: call it on a `tf.RaggedTensor` of int32 ids, (n, None), for texts, `tf.string` (n,).
 
     Raises:
-        TypeError: for a tokenizer that has no such module. They are registered by
+        TypeError: If no module is registered for the tokenizer's class. Register one with
             `graph_detokenizer.register(tokenizer_class, graph_class)`.
 
     Example:
@@ -45,11 +45,11 @@ def graph_detokenizer(tokenizer: Tokenizer) -> tf.Module:
 
 
 class JoinedText(tf.Module):
-    """The texts of tokens, one after the other; what is not UTF-8 becomes U+FFFD.
+    """Detokenization by joining the texts of tokens; invalid UTF-8 becomes U+FFFD.
 
     Args:
-        texts: the text of each of V tokens, as UTF-8.
-        trims: whether to leave out spaces at the ends.
+        texts: UTF-8 texts of the V tokens.
+        trims: bool, whether to strip spaces at the ends of the result.
     """
 
     def __init__(self, texts: Iterable[bytes], trims: bool = True) -> None:
@@ -58,7 +58,7 @@ class JoinedText(tf.Module):
         self._trims = trims
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return texts, `tf.string` (n,), of int32 (n, None)."""
+        """Return the texts, `tf.string` (n,), of int32 ids (n, None)."""
         joined = tf.strings.reduce_join(ids.with_values(tf.gather(self._texts, ids.values)), axis=1)  # (n,)
         joined = tf.strings.unicode_transcode(joined, "UTF-8", "UTF-8", errors="replace")
         return tf.strings.regex_replace(joined, "^ +| +$", "") if self._trims else joined
@@ -81,7 +81,7 @@ def _(tokenizer: MarianTokenizer | SentencePieceTokenizer) -> tf.Module:
 
 @graph_detokenizer.register(WordTokenizer)
 class WordText(tf.Module):
-    """Words with spaces between them, without padding."""
+    """Detokenization by joining words with spaces, without padding."""
 
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()
@@ -89,6 +89,6 @@ class WordText(tf.Module):
         self._words = [tokenizer.id_to_token(i).encode() for i in range(tokenizer.vocabulary_size)]  # (V,)
 
     def __call__(self, ids: tf.RaggedTensor) -> tf.Tensor:
-        """Return texts, `tf.string` (n,), of int32 (n, None)."""
+        """Return the texts, `tf.string` (n,), of int32 ids (n, None)."""
         ids = tf.ragged.boolean_mask(ids, ids >= self._first)
         return tf.strings.reduce_join(ids.with_values(tf.gather(self._words, ids.values)), axis=1, separator=" ")

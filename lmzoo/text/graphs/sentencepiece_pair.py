@@ -12,7 +12,7 @@ from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
 
 
 class MarianGraph(CutTextsGraph):
-    """See `lmzoo.text.graphs.graph_tokenizer`; it tells no offsets."""
+    """Marian's tokenizer as TensorFlow ops, for `graph_tokenizer`; it does not compute offsets."""
 
     def __init__(self, tokenizer: MarianTokenizer) -> None:
         super().__init__(tokenizer)
@@ -23,14 +23,14 @@ class MarianGraph(CutTextsGraph):
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.model, out_type=tf.string)
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return ids, int32 (n, None), of texts, `tf.string` (n,)."""
+        """Return the token ids, int32 (n, None), of texts, `tf.string` (n,)."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
-        rest = tf.strings.regex_replace(texts, self._code, "")
-        length = tf.strings.length(texts) - tf.strings.length(rest)  # (n,)
+        texts_without_code = tf.strings.regex_replace(texts, self._code, "")
+        length = tf.strings.length(texts) - tf.strings.length(texts_without_code)  # (n,)
         code = tf.strings.substr(texts, tf.zeros_like(length), length)
         language = self._languages.lookup(code)  # (n,)
-        found = super().__call__(tf.where(language >= 0, rest, texts))
-        return tf.concat([at_most_one(language, language >= 0), found], axis=1)
+        ids = super().__call__(tf.where(language >= 0, texts_without_code, texts))
+        return tf.concat([at_most_one(language, language >= 0), ids], axis=1)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         pieces = self._pieces.tokenize(texts)  # (p, None)

@@ -1,4 +1,4 @@
-"""Tokenization in a TensorFlow graph, with the same ids as in Python."""
+"""Registry of tokenizers as TensorFlow ops, with the same ids as in Python."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 @functools.singledispatch
 def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
-    """Return a tokenizer as TensorFlow ops: its ids equal those of `tokenizer.tokenize` for every string.
+    """Return a tokenizer as TensorFlow ops, with the same ids as `tokenizer.tokenize` for every string.
 
     Returns:
         A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly
         and in a `tf.function`; the vocabulary becomes part of a SavedModel.
 
     Raises:
-        TypeError: unless the tokenizer is one of `lmzoo.text`, or its class has been registered by
+        TypeError: If the tokenizer is not from `lmzoo.text` and its class is not registered. Register it with
             `graph_tokenizer.register(tokenizer_class, graph_class)`.
 
     Example:

@@ -1,4 +1,4 @@
-"""`lmzoo.text.windows` as TensorFlow ops."""
+"""Windows over long contexts as TensorFlow ops, equal to `lmzoo.text.windows`."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from lmzoo.text.preprocessor import Preprocessor
 
 
 class Windows(NamedTuple):
-    """The counterpart of `lmzoo.text.EncodedWindows`: w windows of n examples, N tokens of all contexts.
+    """The counterpart of `lmzoo.text.EncodedWindows` in graphs: w windows of n examples, N tokens in all contexts.
 
     Attributes:
-        features: the features of packed sequences, each (w, t), or (w, t, W).
+        features: dict of features of the packed sequences, each (w, t), or (w, t, W).
         lengths: int64 (w,), tokens of each sequence.
-        example: int64 (w,), the example that each window belongs to, rising.
+        example: int64 (w,), index of the example that each window belongs to, rising.
         second: int64 (w,), index within the sequence of the window's first token.
-        begin: int64 (w,), index of this token among those of all contexts.
+        begin: int64 (w,), index of this token among the tokens of all contexts.
         max_context: bool (w, None), whether each token of a window has the most context in this window.
-        spans: int32 (N, 2), the characters of its context that each token came from.
+        spans: int32 (N, 2), offsets of each token in its context.
         truncated: bool (n,), whether the question was truncated.
     """
 
@@ -37,14 +37,20 @@ class Windows(NamedTuple):
 class WindowGraph(PackingGraph):
     """`lmzoo.text.windows.encode_windows` as TensorFlow ops.
 
+    Args:
+        preprocessor: `lmzoo.text.Preprocessor`.
+        doc_stride: int, number of tokens between the beginnings of windows.
+        max_question_length: int, maximum number of tokens of a question.
+
     Raises:
-        ValueError: if the longest question leaves no room for a context.
+        ValueError: If the longest question leaves no room for a context.
     """
 
     def __init__(self, preprocessor: Preprocessor, doc_stride: int, max_question_length: int) -> None:
         super().__init__(preprocessor)
         self._room = self._sequence_length - self._packing.overhead(True)
-        self._stride, self._longest = doc_stride, max_question_length
+        self._stride = doc_stride
+        self._longest = max_question_length
         if self._room <= max_question_length:
             raise ValueError(
                 f"Questions of {max_question_length} tokens (`max_question_length`) leave no room for their context in "
@@ -52,35 +58,38 @@ class WindowGraph(PackingGraph):
             )
 
     def __call__(self, questions: tf.Tensor, contexts: tf.Tensor) -> Windows:
-        """Return windows of contexts next to their questions; both are `tf.string` (n,)."""
-        asked = self._tokenizer(questions)  # (n, None), or (n, None, W)
-        read, spans = self._tokenizer.with_offsets(contexts)
-        length, total = asked.row_lengths(), read.row_lengths()  # (n,)
-        kept = tf.minimum(length, self._longest)
-        room = self._room - kept
+        """Return windows of contexts next to their questions, both `tf.string` (n,)."""
+        question_tokens = self._tokenizer(questions)  # (n, None), or (n, None, W)
+        context_tokens, spans = self._tokenizer.with_offsets(contexts)
+        length = question_tokens.row_lengths()  # (n,)
+        total = context_tokens.row_lengths()  # (n,)
+        kept_length = tf.minimum(length, self._longest)
+        room = self._room - kept_length
         stride = tf.minimum(room, self._stride)
-        number = 1 + tf.maximum(-((room - total) // stride), 0)  # (n,), windows of each
-        example = tf.repeat(tf.range(tf.size(number, tf.int64)), number)  # (w,)
-        index = tf.range(tf.size(example, tf.int64)) - tf.gather(tf.cumsum(number, exclusive=True), example)
+        window_counts = 1 + tf.maximum(-((room - total) // stride), 0)  # (n,), windows of each example
+        example = tf.repeat(tf.range(tf.size(window_counts, tf.int64)), window_counts)  # (w,)
+        index = tf.range(tf.size(example, tf.int64)) - tf.gather(tf.cumsum(window_counts, exclusive=True), example)
         begin = index * tf.gather(stride, example)
         count = tf.minimum(tf.gather(room, example), tf.gather(total, example) - begin)
-        begin += tf.gather(read.row_starts(), example)
+        begin += tf.gather(context_tokens.row_starts(), example)
         token = tf.ragged.range(begin, begin + count)  # (w, None)
         start, between, end = self._special(example)
-        question = tf.gather(head(asked, kept), example)
-        rows = tf.concat([start, question, between, tf.gather(read.values, token), end], axis=1)
-        second = tf.gather(kept, example) + start.shape[1] + between.shape[1]
-        most = _max_context(token, tf.shape(read.values, tf.int64)[0])
+        question = tf.gather(head(question_tokens, kept_length), example)
+        rows = tf.concat([start, question, between, tf.gather(context_tokens.values, token), end], axis=1)
+        second = tf.gather(kept_length, example) + start.shape[1] + between.shape[1]
+        has_most_context = _max_context(token, tf.shape(context_tokens.values, tf.int64)[0])
         features = self._features(rows, second)
-        return Windows(features, rows.row_lengths(), example, second, begin, most, spans.values, kept < length)
+        return Windows(
+            features, rows.row_lengths(), example, second, begin, has_most_context, spans.values, kept_length < length
+        )
 
 
 def _max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
-    """See `lmzoo.text.EncodedWindows.max_context`; bool (w, None)."""
+    """Return for each token of each window whether this window gives it the most context: bool (w, None)."""
     window = token.value_rowids()  # (C,)
     count = tf.gather(token.row_lengths(), window)
-    left = token.values - tf.gather(token.values, tf.gather(token.row_starts(), window))
-    score = tf.cast(tf.minimum(left, count - 1 - left), tf.float64) + 0.01 * tf.cast(count, tf.float64)
+    left_context = token.values - tf.gather(token.values, tf.gather(token.row_starts(), window))
+    score = tf.cast(tf.minimum(left_context, count - 1 - left_context), tf.float64) + 0.01 * tf.cast(count, tf.float64)
     best = tf.gather(tf.math.unsorted_segment_max(score, token.values, size), token.values) == score
     first = tf.math.unsorted_segment_min(tf.where(best, window, token.nrows()), token.values, size)
     return token.with_values(tf.gather(first, token.values) == window)

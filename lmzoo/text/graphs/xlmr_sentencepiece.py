@@ -14,11 +14,11 @@ from lmzoo.text.tokenizers.precompiled_rules import CONTROL, EXTEND, MOST_BYTES,
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.xlmr_sentencepiece import XlmRobertaTokenizer
 
-_PAIRS = EDGE + 1  # the first of the numbers that stand for pairs of characters
+_FIRST_PAIR_CODE = EDGE + 1  # first of the numbers that represent pairs of characters
 
 
 class XlmRobertaGraph(SentencePieceGraph):
-    """See `lmzoo.text.graphs.graph_tokenizer`."""
+    """XLM-RoBERTa's SentencePiece as TensorFlow ops, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: XlmRobertaTokenizer) -> None:
         super().__init__(tokenizer)
@@ -27,40 +27,46 @@ class XlmRobertaGraph(SentencePieceGraph):
         numbers = [(ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pairs)]
         keys, values = zip(*sorted(numbers or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
-        self._pair_numbers = np.array(values, "int32") + _PAIRS  # (p,)
+        self._pair_numbers = np.array(values, "int32") + _FIRST_PAIR_CODE  # (p,)
         self._starts, self._kinds = character_kinds()
 
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         assert isinstance(tokenizer, XlmRobertaTokenizer)
-        yield from ((ord(source), after) for source, after in tokenizer.rules.singles.items() if source != after)
-        yield from enumerate(tokenizer.rules.pairs.values(), _PAIRS)
+        yield from (
+            (ord(source), replacement)
+            for source, replacement in tokenizer.rules.singles.items()
+            if source != replacement
+        )
+        yield from enumerate(tokenizer.rules.pairs.values(), _FIRST_PAIR_CODE)
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Replace characters and, as a whole, short clusters; see `PrecompiledRules`."""
         begins = self._begins(codes, part)  # (c,)
         cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
-        short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
-        several = begins & ~shift(begins, -1, True) & short  # (c,)
+        is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
+        begins_short_cluster = begins & ~shift(begins, -1, True) & is_short  # (c,)
         pair = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
         is_single, _ = find(self._sources, codes)
         is_pair, index = find(self._pair_keys, pair)
-        codes = tf.where(several & is_pair & ~is_single, tf.gather(self._pair_numbers, index), codes)
-        replaces = several & (is_single | is_pair)  # (c,)
-        dropped = tf.gather(tf.boolean_mask(replaces, begins), cluster) & ~begins  # (c,)
+        codes = tf.where(begins_short_cluster & is_pair & ~is_single, tf.gather(self._pair_numbers, index), codes)
+        is_replaced_cluster = begins_short_cluster & (is_single | is_pair)  # (c,)
+        is_dropped = tf.gather(tf.boolean_mask(is_replaced_cluster, begins), cluster) & ~begins  # (c,)
         last = tf.math.segment_max(tf.range(tf.size(codes)), cluster)  # (clusters,)
-        kept = tf.where(~dropped)[:, 0]
-        codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~dropped))
-        # The characters of a result come from those of the cluster, one by one; the last one has the others, too.
-        origin = tf.cast(tf.gather(kept, source), tf.int32)  # (d,)
-        limit = tf.where(tf.gather(replaces, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
+        kept_indices = tf.where(~is_dropped)[:, 0]
+        codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
+        # The characters of a result come from the cluster's, one by one; the last one gets the rest.
+        origin = tf.cast(tf.gather(kept_indices, source), tf.int32)  # (d,)
+        limit = tf.where(tf.gather(is_replaced_cluster, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
         return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)
 
     def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
-        """Return where grapheme clusters begin, bool (c,), exactly for those of at most `MOST_BYTES`."""
+        """Return whether a grapheme cluster begins at each character, exact up to `MOST_BYTES`: bool (c,)."""
         kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
-        before = shift(kinds, 1, PLAIN)
-        follows = (kinds == EXTEND) & (before != CONTROL) | (before == PREPEND) & (kinds != CONTROL)
-        return ~follows | (shift(part, 1, -1) != part)
+        previous_kinds = shift(kinds, 1, PLAIN)
+        continues_cluster = (kinds == EXTEND) & (previous_kinds != CONTROL) | (previous_kinds == PREPEND) & (
+            kinds != CONTROL
+        )
+        return ~continues_cluster | (shift(part, 1, -1) != part)
 
 
 graph_tokenizer.register(XlmRobertaTokenizer, XlmRobertaGraph)

@@ -1,1 +1,1 @@
-"""Tokenizers, one per file: they turn strings into ids."""
+"""Tokenizers, one per module, which turn strings into ids."""

@@ -1,4 +1,4 @@
-"""Tokens that are found in texts before these are split into words."""
+"""Added tokens, which are matched in a text before it is split into words."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class AddedToken:
-    r"""A token that is found in texts before these are split into words, as in Hugging Face's `tokenizers`.
+    r"""A token that is matched in a text before it is split into words, as in Hugging Face's `tokenizers`.
 
-    Of several tokens that begin at the same character, the longest is found.
+    Of several tokens that begin at the same character, the longest matches.
 
     Args:
-        content: the token.
-        lstrip: whether the token includes the whitespace before it.
-        rstrip: whether the token includes the whitespace after it.
-        single_word: whether the token is found only where neither a letter, a digit nor "_" is next to it.
-        normalized: whether the token is normalized, and then found in the normalized text: for example in any case, if
-            the tokenizer lowercases.
-        special: whether the token is special: it is never masked, and is not part of a text that is decoded.
+        content: str, the token.
+        lstrip: bool, whether the token includes the whitespace before it.
+        rstrip: bool, whether the token includes the whitespace after it.
+        single_word: bool, whether the token matches only where neither a letter, a digit nor "_" is next to it.
+        normalized: bool, whether the token is normalized and then matched in the normalized text: for example in any
+            case, if the tokenizer lowercases.
+        special: bool, whether the token is special: it is never masked, and not part of decoded text.
 
     Raises:
-        ValueError: if `content` is empty or not a string, or a flag is neither true nor false.
+        ValueError: If `content` is empty or not a string, or a flag is not a bool.
 
     Example:
 
@@ -55,43 +55,44 @@ class AddedToken:
                 raise ValueError(f"`{name}` of the token {self.content!r} must be True or False, got {value!r:.60}.")
 
     def to_library(self) -> tokenizers.AddedToken:
-        """Return the token as an object of `tokenizers`."""
+        """Return the token as a `tokenizers.AddedToken`."""
         # Imported here so that `import lmzoo` stays as light as Keras.
-        from tokenizers import AddedToken as TheirToken
+        from tokenizers import AddedToken as LibraryToken
 
-        return TheirToken(**asdict(self))
+        return LibraryToken(**asdict(self))
 
 
 def special_token(content: str, lstrip: bool = False) -> AddedToken:
-    """Return a special token that is found as it is written."""
+    """Create a special token that is matched literally."""
     return AddedToken(content, lstrip=lstrip, normalized=False, special=True)
 
 
 def read_added_tokens(
     tokens: Iterable[str | AddedToken | Mapping[str, Any]], special: bool = False
 ) -> list[AddedToken]:
-    """Return each token once, the last one of equal contents, in the order of the first ones.
+    """Convert entries to tokens; of entries with equal contents, the last one replaces the first one in its place.
 
     Args:
-        tokens: tokens, strings, or the fields of tokens as a configuration has them.
-        special: whether strings are special tokens.
+        tokens: list of tokens, strings, or dicts of the fields of tokens, as in a configuration.
+        special: bool, whether strings are special tokens.
 
     Raises:
-        ValueError: for an entry that is no token.
+        ValueError: If an entry is not a token.
     """
     if isinstance(tokens, str):
         raise ValueError(f"Tokens must be a list, got {tokens!r:.60}.")
     by_content: dict[str, AddedToken] = {}
     for token in tokens:
         if isinstance(token, Mapping):
-            token = _of_fields(token)
+            token = _from_fields(token)
         elif not isinstance(token, AddedToken):
             token = AddedToken(token, normalized=not special, special=special)
         by_content[token.content] = token
     return list(by_content.values())
 
 
-def _of_fields(fields: Mapping[str, Any]) -> AddedToken:
+def _from_fields(fields: Mapping[str, Any]) -> AddedToken:
+    """Create a token from a dict of its fields."""
     try:
         return AddedToken(**fields)
     except TypeError:
@@ -99,7 +100,13 @@ def _of_fields(fields: Mapping[str, Any]) -> AddedToken:
 
 
 class TextPart(NamedTuple):
-    """A part of a text, `text[start:end]`: an added token with this id, or what is between two if `id` is None."""
+    """A part `text[start:end]` of a text: an added token, or the text between two of them.
+
+    Attributes:
+        id: int, id of the added token, or None for text.
+        start: int, offset of the first character.
+        end: int, offset after the last character.
+    """
 
     id: int | None
     start: int
@@ -107,12 +114,12 @@ class TextPart(NamedTuple):
 
 
 class TextCutter:
-    """A search for added tokens in texts, for tokenizers that do not run on a `tokenizers.Tokenizer`.
+    """A splitter of texts at added tokens, for tokenizers that do not run on a `tokenizers.Tokenizer`.
 
     Args:
-        tokens: the tokens to find.
-        ids: token -> id.
-        normalizer: normalizes texts and tokens, to find the tokens that are normalized.
+        tokens: list of `AddedToken` to match.
+        ids: dict from tokens to ids.
+        normalizer: `tokenizers.normalizers.Normalizer` for texts and for tokens with `normalized`.
 
     Example:
 
@@ -144,12 +151,13 @@ class TextCutter:
         return [self._parts(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
 
     def _parts(self, text: str, encoding: tokenizers.Encoding) -> list[TextPart]:
+        """Return the parts of one text from its encoding by the library."""
         parts: list[TextPart] = []
         end = 0
-        for number, span in zip(encoding.ids, encoding.offsets, strict=True):
-            if number:
+        for library_id, span in zip(encoding.ids, encoding.offsets, strict=True):
+            if library_id:
                 if end < span[0]:
                     parts.append(TextPart(None, end, span[0]))
-                parts.append(TextPart(self._ids[number], *span))
+                parts.append(TextPart(self._ids[library_id], *span))
                 end = span[1]
         return [*parts, TextPart(None, end, len(text))] if end < len(text) else parts

@@ -22,17 +22,18 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers.normalizers import Normalizer
 
-VOCABULARY_FILE, MERGES_FILE = "vocabulary.json", "merges.txt"
+VOCABULARY_FILE = "vocabulary.json"
+MERGES_FILE = "merges.txt"
 _HEADER = "#version: 0.2"  # the first line of published files
-# GPT-2's alphabet: a printable Latin-1 byte is written as itself, the others, in order, as the characters from U+0100.
+# GPT-2's alphabet: a printable Latin-1 byte is its own character; all other bytes, in order, are U+0100 and following.
 _PRINTABLE = {*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)}
-_OTHERS = [byte for byte in range(256) if byte not in _PRINTABLE]
-BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _OTHERS.index(byte)) for byte in range(256))
+_UNPRINTABLE = [byte for byte in range(256) if byte not in _PRINTABLE]
+BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _UNPRINTABLE.index(byte)) for byte in range(256))
 _BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
 _SPACE = BYTE_TOKENS[0x20]  # "Ġ"
 _BETWEEN_WORDS = re.compile(r"(?<=\S)(?= \S)")  # each space between words belongs to the second one
-_NEVER = BYTE_TOKENS[0xFF]  # a byte that does not occur in UTF-8
-# The only special token of GPT-2, and of the other language models from left to right.
+_UNUSED_BYTE = BYTE_TOKENS[0xFF]  # does not occur in UTF-8
+# The only special token of GPT-2 and other left-to-right language models.
 END_OF_TEXT = "<|endoftext|>"
 ONLY_END_OF_TEXT = SpecialTokens(
     start_token=END_OF_TEXT, end_token=END_OF_TEXT, unk_token=END_OF_TEXT, pad_token=None, mask_token=None
@@ -40,13 +41,13 @@ ONLY_END_OF_TEXT = SpecialTokens(
 
 
 class MergesTokenizer(RustTokenizer):
-    """The base class of tokenizers that join pairs of tokens; a subclass makes the `tokenizers.Tokenizer` that does it.
+    """Base class of tokenizers that merge pairs of tokens; a subclass creates the `tokenizers.Tokenizer`.
 
     Args:
-        vocabulary: token -> id, or tokens in order of their ids, "" for an id without a token; None to read them with
-            `load_assets`.
-        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
-        **special: special tokens that differ from those of the class.
+        vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
+            them with `load_assets`.
+        merges: pairs of tokens to merge, most important first: "a b" or ("a", "b").
+        **special: special tokens that differ from the class's defaults, see `lmzoo.text.SpecialTokens`.
     """
 
     has_gaps = True
@@ -74,36 +75,38 @@ class MergesTokenizer(RustTokenizer):
 
     @abstractmethod
     def _make_backend(self) -> tokenizers.Tokenizer:
-        """Return what splits text, from the vocabulary and `_pairs`."""
+        """Create the `tokenizers.Tokenizer` that splits text, from the vocabulary and `_pairs`."""
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BytePairTokenizer(MergesTokenizer):
-    """Byte-level byte-pair encoding (Radford et al., 2019), as RoBERTa uses it (Liu et al., 2019).
+    """Byte-level byte-pair encoding (Radford et al., 2019) in RoBERTa's form (Liu et al., 2019).
 
-    The ids are those of Hugging Face's RoBERTa tokenizers, but for a literal `<pad>`: a model counts positions without
-    padding, and so it is text, not the token. A token is written in the alphabet of GPT-2, one printable
-    character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. The other
-    special tokens are recognized in text and never split; `<mask>` absorbs the whitespace before it.
+    The ids are the same as in Hugging Face's RoBERTa tokenizers, except for a literal `<pad>`: it is text rather than
+    the padding token, since a model counts positions without padding. A token is written in the alphabet of GPT-2, one
+    printable character for each byte: "Ġworld" is " world", and "Ã©" is "é". No space is put in front of a text. All
+    special tokens except `<pad>` are recognized in text and never split; `<mask>` absorbs the whitespace before it.
 
-    With `add_prefix_space` each part of a text between special tokens begins with a space: one is put there if the part
-    has none. `detokenize` keeps it. The offsets are those of Hugging Face's tokenizers here too, which count the added
-    space as the first character of the part: behind a special token, that character is not in the span of its token.
+    With `add_prefix_space`, each part of a text between special tokens begins with a space, which is added if it is
+    missing. `detokenize` does not remove it. Offsets are then also the same as in Hugging Face's tokenizers, which
+    count the added space as the first character of the part: behind a special token, that character is not in the span
+    of its token.
 
-    Offsets are those of Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
+    Offsets follow Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
     "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each
     covers it.
 
     Args:
-        vocabulary: token -> id, or tokens in order of their ids, "" for an id without a token; None to read them with
-            `load_assets`.
-        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
-        add_prefix_space: whether to put a space in front of a text, so that its first word is as any other word.
+        vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
+            them with `load_assets`.
+        merges: pairs of tokens to merge, most important first: "a b" or ("a", "b").
+        add_prefix_space: bool, whether to put a space in front of a text, so that its first word is like any other
+            word.
         **special: special tokens that differ from RoBERTa's, see `lmzoo.text.SpecialTokens`; GPT-2 has only
             `<|endoftext|>`.
 
     Raises:
-        ValueError: if the vocabulary lacks a special token or one of the 256 byte tokens, or repeats a token, or if a
+        ValueError: If the vocabulary lacks a special token or one of the 256 byte tokens, or repeats a token, or if a
             merge is malformed or names a token that the vocabulary lacks.
 
     Example:
@@ -116,11 +119,15 @@ class BytePairTokenizer(MergesTokenizer):
     ```
     """
 
-    start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+    start_token = "<s>"
+    pad_token = "<pad>"
+    end_token = "</s>"
+    unk_token = "<unk>"
+    mask_token = "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     space_of_words = " "
 
-    _whole: Collection[str] = ()  # tokens that are not written in the alphabet of bytes
+    _literal_tokens: Collection[str] = ()  # tokens that are not written in the alphabet of bytes
 
     def __init__(
         self,
@@ -150,37 +157,36 @@ class BytePairTokenizer(MergesTokenizer):
         if (normalizer := self.normalizer()) is not None:
             backend.normalizer = normalizer
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=self.add_prefix_space)
-        # It only trims offsets.
+        # The post-processor only trims offsets.
         backend.post_processor = processors.ByteLevel(add_prefix_space=self.add_prefix_space, trim_offsets=True)
         return backend
 
-    def _found_by_default(self, token: str) -> AddedToken | None:
+    def _default_added_token(self, token: str) -> AddedToken | None:
         roles = [role for role in self.roles if getattr(self, role) == token]
         if roles == ["pad_token"] and token not in self.other_tokens:
-            return None  # it only pads
+            return None  # a token that only pads is text where it is written
         return special_token(token, lstrip=token == self.mask_token)
 
     def _set_text_tokens(self) -> None:
         super()._set_text_tokens()
-        self._whole = {*self.special_tokens, *self._tokens[self._base_size :]}
+        self._literal_tokens = {*self.special_tokens, *self._tokens[self._base_size :]}
 
     def _crosses_words(self, token: AddedToken) -> bool:
         return token.rstrip or super()._crosses_words(token)
 
-    def _words_of(self, text: str) -> list[str]:
+    def _cacheable_parts(self, text: str) -> list[str]:
         if "\0" not in text and text.split(" ") == text.split():
-            return text.replace(" ", "\0 ").split("\0")  # as below, several times as fast
+            return text.replace(" ", "\0 ").split("\0")  # the same parts as below, several times faster
         return _BETWEEN_WORDS.split(text)
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`.
+        """Create a tokenizer of `size` tokens that include `words` with a space in front, such as "Ġfilm" for " film".
 
-        Words are tokens with a space in front: " film" is "Ġfilm". If `size` is too small for all words, as many as
-        possible are tokens.
+        If `size` is too small for all words, it includes as many as possible.
 
         Raises:
-            ValueError: if `size` leaves no room for the special tokens and the bytes.
+            ValueError: If `size` leaves no room for the special tokens and the bytes.
         """
         tokens = cls(**special).special_tokens
         room = size - len(tokens) - len(BYTE_TOKENS)
@@ -202,24 +208,24 @@ class BytePairTokenizer(MergesTokenizer):
 
     @property
     def merges(self) -> list[str]:
-        """Pairs of tokens to join, "a b", most important first."""
+        """Pairs of tokens to merge, "a b", most important first."""
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; bytes that are not a whole character become U+FFFD."""
+        """Return the text of a token; bytes that are not a whole character become U+FFFD."""
         return self.bytes_of(token).decode(errors="replace")
 
     def _detokenize(self, ids: Sequence[int]) -> str:
-        """Return the text of a sequence of ids: exactly what was tokenized, but for whitespace before `<mask>`."""
+        """Return the exact text of a sequence of ids, except for whitespace before `<mask>`."""
         return b"".join(self.bytes_of(self._tokens[i]) for i in ids).decode(errors="replace")
 
     def bytes_of(self, token: str) -> bytes:
-        """Return the UTF-8 that a token stands for."""
-        return token.encode() if token in self._whole else as_bytes(token)
+        """Return the UTF-8 bytes of a token."""
+        return token.encode() if token in self._literal_tokens else as_bytes(token)
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`.
+        """Return for each token whether it begins a word rather than continues one: bool (V,).
 
         A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. The first
         word of a text is not recognized, nor is a punctuation mark after a letter, which counts as part of its word.
@@ -232,7 +238,7 @@ class BytePairTokenizer(MergesTokenizer):
         write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote, or published files with these names, with or without the `#version` line."""
+        """Load the files that `save_assets` writes; published files may have a `#version` line."""
         vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
@@ -241,10 +247,15 @@ class BytePairTokenizer(MergesTokenizer):
 
 
 def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], first_line: int) -> list[tuple[str, str]]:
-    """Return pairs of tokens, checked.
+    """Check merges and return them as pairs of tokens.
+
+    Args:
+        merges: "a b" or ("a", "b") for each pair.
+        ids: tokens of the vocabulary.
+        first_line: int, line number of the first merge, for messages.
 
     Raises:
-        ValueError: naming the line of a merge that is malformed, or needs a token that `ids` lacks.
+        ValueError: If a merge is malformed, or needs a token that `ids` lacks; the message names the line.
     """
     pairs = []
     for line, merge in enumerate(merges, first_line):
@@ -259,21 +270,21 @@ def read_merges(merges: Iterable[str | Sequence[str]], ids: Collection[str], fir
 
 
 def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str]) -> None:
-    """Write `vocabulary.json` and `merges.txt`."""
+    """Write `vocabulary.json` and `merges.txt` into `directory`."""
     vocabulary = json.dumps(ids, ensure_ascii=False)
     (directory / VOCABULARY_FILE).write_text(vocabulary, encoding="utf-8", newline="\n")
     write_lines(directory / MERGES_FILE, (_HEADER, *merges))
 
 
 def lines_of_merges(file: Path) -> tuple[list[str], int]:
-    """Return the lines of a `merges.txt` without that of the version, and the number of the first of them."""
+    """Return the lines of a `merges.txt` after the `#version` line, and the line number of the first one."""
     lines = read_lines(file)
     header = len(lines) > 0 and lines[0].startswith("#version:")
     return lines[header:], 1 + header
 
 
 def as_bytes(token: str) -> bytes:
-    """Return the bytes that a token stands for; one outside the alphabet, such as a special token, is itself."""
+    """Return the bytes of a token; a token outside the alphabet, such as a special token, is encoded as UTF-8."""
     if all(character in _BYTES for character in token):
         return bytes(_BYTES[character] for character in token)
     return token.encode()
@@ -281,5 +292,5 @@ def as_bytes(token: str) -> bytes:
 
 def _unused_tokens() -> Iterator[str]:
     """Yield tokens that cannot occur in text, each one byte longer than an earlier one."""
-    for earlier in itertools.chain([_NEVER], _unused_tokens()):
+    for earlier in itertools.chain([_UNUSED_BYTE], _unused_tokens()):
         yield from (earlier + byte for byte in BYTE_TOKENS)

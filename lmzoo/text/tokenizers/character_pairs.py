@@ -24,16 +24,17 @@ _FILLER = "\u00a4"  # a character that toy vocabularies do not need
 class CharacterPairTokenizer(MergesTokenizer):
     """Byte-pair encoding of the characters of words (Sennrich et al., 2016; Radford et al., 2018).
 
-    The ids are those of Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lower-cased and split as by BERT, without
-    accents. The last token of a word ends in `</w>`. A character that the vocabulary lacks is the unknown token.
+    The ids are the same as in Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lowercased, stripped of accents and
+    split by BERT's rules. The last token of a word ends in `</w>`. A character that the vocabulary lacks is the unknown
+    token.
 
     Args:
-        vocabulary: token -> id, or tokens in order of their ids; None to read them with `load_assets`.
-        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
+        vocabulary: dict from tokens to ids, or tokens in order of their ids; None to read them with `load_assets`.
+        merges: pairs of tokens to merge, most important first: "a b" or ("a", "b").
         **special: special tokens that differ from GPT's, which has only `<unk>`: see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if the vocabulary lacks a special token, repeats a token or omits an id, or if a merge is malformed
+        ValueError: If the vocabulary lacks a special token, repeats a token or omits an id, or if a merge is malformed
             or names a token that the vocabulary lacks.
 
     Example:
@@ -65,40 +66,40 @@ class CharacterPairTokenizer(MergesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`.
+        """Create a tokenizer of `size` tokens that include all of `words`, for tests and toy models.
 
         Raises:
-            ValueError: if `size` leaves no room for the words.
+            ValueError: If `size` leaves no room for the words.
         """
         letters = sorted({letter for word in words for letter in word})
         tokens = [*cls(**special).special_tokens, *letters, *(letter + END_OF_WORD for letter in letters)]
         merges: dict[str, tuple[str, str]] = {}
         for word in words:  # every merge adds one letter in front
             for begin in range(len(word) - 2, -1, -1):
-                rest = word[begin + 1 :] + END_OF_WORD
-                merges[word[begin] + rest] = (word[begin], rest)
+                suffix = word[begin + 1 :] + END_OF_WORD
+                merges[word[begin] + suffix] = (word[begin], suffix)
         needed = len(tokens) + len(merges)
         if size < needed:
             raise ValueError(f"`size` is {size}, but the words and their letters need {needed}.")
-        fillers = (_FILLER * count for count in range(2, 2 + size - needed))  # tokens that no merge makes
+        fillers = (_FILLER * count for count in range(2, 2 + size - needed))  # tokens that no merge produces
         return cls([*tokens, *merges, *fillers], merges.values(), **special)
 
     @property
     def merges(self) -> list[str]:
-        """Pairs of tokens to join, "a b", most important first."""
+        """Pairs of tokens to merge, "a b", most important first."""
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; the tokens say where words end, not where they begin."""
+        """Return the text of a token, without a space: tokens mark the end of words, not their beginning."""
         return token.removesuffix(END_OF_WORD)
 
     def _detokenize(self, ids: Sequence[int]) -> str:
-        """Return the text of a sequence of ids, with a space after each word but the last."""
+        """Return the text of a sequence of ids, with spaces between words."""
         return "".join(spaced(self._tokens[i]) for i in ids).strip(" ")
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: true for every token, since they do not say."""
+        """Return true for every token, bool (V,), since tokens do not mark the beginning of words."""
         return np.ones(self.vocabulary_size, bool)
 
     def save_assets(self, directory: str | Path) -> None:
@@ -107,11 +108,11 @@ class CharacterPairTokenizer(MergesTokenizer):
         write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote."""
+        """Load the vocabulary and the merges from the files that `save_assets` writes."""
         vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
 
 def spaced(token: str) -> str:
-    """Return the text of a token, with a space after it if a word ends."""
+    """Return the text of a token, with a space after it if it ends a word."""
     return token.removesuffix(END_OF_WORD) + " " * token.endswith(END_OF_WORD)

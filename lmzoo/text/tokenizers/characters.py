@@ -1,4 +1,4 @@
-"""Words as characters, the input of ELMo."""
+"""The character-level tokenizer of ELMo."""
 
 from __future__ import annotations
 
@@ -15,17 +15,22 @@ from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token
 from lmzoo.text.tokenizers.word_level import SENTENCE_END, SENTENCE_START, WordLevelTokenizer
 
-# Symbols of a word: 1 to 256 are the bytes of UTF-8, 0 is padding, where there is no word.
-FIRST_BYTE, START_OF_SENTENCE, END_OF_SENTENCE, START_OF_WORD, END_OF_WORD, NO_BYTE = 1, 257, 258, 259, 260, 261
+# Symbols of a word: 1 to 256 are UTF-8 bytes; 0 pads a sequence where there is no word.
+FIRST_BYTE = 1
+START_OF_SENTENCE = 257
+END_OF_SENTENCE = 258
+START_OF_WORD = 259
+END_OF_WORD = 260
+NO_BYTE = 261
 NUM_SYMBOLS = 262
 MARKERS = {SENTENCE_START: START_OF_SENTENCE, SENTENCE_END: END_OF_SENTENCE}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterTokenizer(WordLevelTokenizer):
-    """A tokenizer of words into characters, which are the bytes of UTF-8 (Peters et al., 2018).
+    """A tokenizer of words into UTF-8 bytes, ELMo's characters (Peters et al., 2018).
 
-    There is no vocabulary: in place of ids there are the words themselves, and `as_array` returns the symbols of each:
+    There is no vocabulary: the words themselves take the place of ids, and `as_array` returns the symbols of each:
     start of word, up to `max_characters - 2` bytes, end of word, and padding. The words `<S>` and `</S>` mark the
     ends of sentences; raw text never contains them, since it is split around "<".
 
@@ -33,7 +38,7 @@ class CharacterTokenizer(WordLevelTokenizer):
         max_characters: int, symbols per word, W; longer words are truncated.
 
     Raises:
-        ValueError: if there is no room for a byte.
+        ValueError: If `max_characters` leaves no room for a byte.
 
     Example:
 
@@ -53,12 +58,12 @@ class CharacterTokenizer(WordLevelTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; every word is known, and there are always 262 symbols."""
+        """Create a tokenizer; it needs neither `words` nor `size`, since it represents any word by 262 symbols."""
         return cls()
 
     @property
     def vocabulary(self) -> list[str]:
-        """Empty: any word can be represented."""
+        """Empty list: any word can be represented."""
         return []
 
     @property
@@ -67,43 +72,45 @@ class CharacterTokenizer(WordLevelTokenizer):
         return NUM_SYMBOLS
 
     def token_to_id(self, token: Token) -> Token:
-        """Return the word itself."""
+        """Return `token` unchanged: words take the place of ids."""
         return token
 
     def id_to_token(self, id: Token) -> str:
-        """Return the word itself."""
+        """Return `id` unchanged: words take the place of ids."""
         return id
 
     def _lookup(self) -> Callable[[str], str]:
         return str
 
     def word_starts(self) -> np.ndarray:
-        """Not available.
+        """Raise an error: there is no vocabulary.
 
         Raises:
-            ValueError: always, since there is no vocabulary.
+            ValueError: Always.
         """
         raise ValueError("A CharacterTokenizer has no vocabulary: each of its tokens is a word.")
 
     def as_array(self, tokens: Iterable[str], count: int) -> np.ndarray:
-        """Return symbols of `count` words: int32 (count, W).
+        """Return the symbols of `count` words: int32 (count, W).
 
         Lone surrogates, which UTF-8 cannot encode, are dropped.
         """
-        places: dict[str, int] = {}
-        index = np.fromiter((places.setdefault(word, len(places)) for word in tokens), "int64", count)  # (count,)
+        index_by_word: dict[str, int] = {}
+        index = np.fromiter(
+            (index_by_word.setdefault(word, len(index_by_word)) for word in tokens), "int64", count
+        )  # (count,)
         room = self.max_characters - 2
-        data = [word.encode("utf-8", "ignore")[:room] for word in places]  # of the n distinct words
-        flat = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(room, b"\0") for word in data), "uint8")
-        symbols = flat.reshape(-1, self.max_characters).astype("int32") + FIRST_BYTE  # (n, W)
-        end = np.array([len(word) + 1 for word in data], "int64")[:, None]  # (n, 1)
-        place = np.arange(self.max_characters)  # (W,)
-        symbols[place > end] = NO_BYTE
-        symbols[place == end] = END_OF_WORD
+        encoded_words = [word.encode("utf-8", "ignore")[:room] for word in index_by_word]  # n distinct words
+        raw_bytes = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(room, b"\0") for word in encoded_words), "uint8")
+        symbols = raw_bytes.reshape(-1, self.max_characters).astype("int32") + FIRST_BYTE  # (n, W)
+        end = np.array([len(word) + 1 for word in encoded_words], "int64")[:, None]  # (n, 1)
+        position = np.arange(self.max_characters)  # (W,)
+        symbols[position > end] = NO_BYTE
+        symbols[position == end] = END_OF_WORD
         symbols[:, 0] = START_OF_WORD
         for marker, symbol in MARKERS.items():
-            if marker in places:
-                symbols[places[marker], 1:] = [symbol, END_OF_WORD, *[NO_BYTE] * (self.max_characters - 3)]
+            if marker in index_by_word:
+                symbols[index_by_word[marker], 1:] = [symbol, END_OF_WORD, *[NO_BYTE] * (self.max_characters - 3)]
         return symbols[index]
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
@@ -111,18 +118,18 @@ class CharacterTokenizer(WordLevelTokenizer):
         return {"character_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write nothing: there is no vocabulary."""
+        """Do nothing, since there is no vocabulary."""
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read nothing."""
+        """Do nothing, since there is no vocabulary."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments."""
+        """Return the constructor arguments."""
         return {"max_characters": self.max_characters}
 
 
 def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -> np.ndarray:
-    """Return characters of sentences that are split into words, like AllenNLP's function of this name.
+    """Return the character symbols of tokenized sentences, like AllenNLP's function of this name.
 
     Args:
         sentences: B lists of words.
@@ -132,7 +139,7 @@ def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -
         int32 (B, T, W), where T is the number of words in the longest sentence; 0 at padding.
 
     Raises:
-        TypeError: naming the sentence that is not a list, or the word that is not a string.
+        TypeError: If a sentence is not a list or a word is not a string; the message names its position.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""Pausing Python's garbage collector."""
+"""Pausing of Python's garbage collector."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def paused_collection() -> Iterator[None]:
-    """Pause Python's garbage collector while many objects are made, none of which is garbage.
+    """Pause Python's garbage collector during a block that creates many long-lived objects.
 
-    It would search every object of the process again and again. No thread leaves the collector off: the one that turns
-    it off turns it on.
+    The collector would search every object of the process again and again. With several threads it is never left off:
+    the thread that turned it off turns it on again.
     """
     enabled = gc.isenabled()
     gc.disable()

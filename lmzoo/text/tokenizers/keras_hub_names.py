@@ -1,4 +1,4 @@
-"""The names by which KerasHub's users know what a tokenizer does."""
+"""Attributes and methods of tokenizers under the names that KerasHub uses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmzoo.text.validate_text import single_text
 
 
 class KerasHubTokenizerNames:
-    """The part of `lmzoo.text.Tokenizer` that has the names of KerasHub's tokenizers."""
+    """Mixin that gives `lmzoo.text.Tokenizer` the names of KerasHub's tokenizers."""
 
     if TYPE_CHECKING:
         unk_token: str | None
@@ -29,7 +29,7 @@ class KerasHubTokenizerNames:
         def token_to_id(self, token: str | None) -> Any: ...
 
     def __call__(self, texts: Any) -> Any:
-        """Return the ids of one text, or of several; see `tokenize`.
+        """Return the token ids of one text, or of several.
 
         Args:
             texts: one string, or n strings. In functions of `tf.data`, a `tf.string` tensor of shape () or (n,).
@@ -43,12 +43,12 @@ class KerasHubTokenizerNames:
         return self.tokenize(texts) if text is None else self.tokenize([text])[0]
 
     def get_vocabulary(self) -> list[str]:
-        """Return the tokens in order of their ids: `vocabulary`."""
+        """Return all tokens in order of their ids, like `vocabulary`."""
         return self.vocabulary
 
     @property
     def pad_token_id(self) -> int:
-        """Id of the padding token, or 0 if there is none: `pad_id`."""
+        """Id of the padding token, or 0 if there is none; same as `pad_id`."""
         return self.pad_id
 
     @property
@@ -72,20 +72,21 @@ class KerasHubTokenizerNames:
         return self._id_of(self.mask_token)
 
     def _id_of(self, token: str | None) -> Any:
+        """Return the id of a token, or None for None."""
         return None if token is None else self.token_to_id(token)
 
     @classmethod
     def from_preset(cls, preset: str | Path, family: str | None = None) -> Self:
         """Load the tokenizer of a preset or checkpoint.
 
-        `Tokenizer` takes any kind, another class only its own.
+        `Tokenizer` loads any class, a subclass only its own.
 
         Args:
-            preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            family: name of the family, such as "bert", for a checkpoint that does not tell it.
+            preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
+            family: str, name of the family, such as "bert", for a checkpoint that does not name it.
 
         Raises:
-            ValueError: for an unknown preset, an altered or missing file, or a tokenizer of another class.
+            ValueError: If the preset is unknown, a file is altered or missing, or the tokenizer has another class.
 
         Example:
 
@@ -99,25 +100,25 @@ class KerasHubTokenizerNames:
         return PRESET_STORAGE["load_tokenizer"](preset, cls, family)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Write the tokenizer as a preset, or into the preset of a model, which stays as it is.
+        """Write the tokenizer as a preset, or into an existing preset without changing its model.
 
         Args:
-            directory: the directory to write. A failure leaves an existing one untouched.
-            overwrite: whether an existing directory may be changed.
+            directory: str or path, the directory to write. A failure leaves an existing one untouched.
+            overwrite: bool, whether an existing directory may be changed.
 
         Raises:
-            FileExistsError: if the directory may not be changed, or holds something else than a preset.
-            ValueError: if the directory holds a preprocessor, or the class is not registered with Keras.
+            FileExistsError: If the directory must not be changed, or does not hold a preset.
+            ValueError: If the directory holds a preprocessor, or the class is not registered with Keras.
         """
         PRESET_STORAGE["save"](self, directory, overwrite)
 
 
 class ClsAndSepNames(KerasHubTokenizerNames):
-    """The names of the start and end tokens in KerasHub's tokenizers of BERT, DistilBERT and ALBERT."""
+    """Mixin with the names of start and end tokens in KerasHub's BERT, DistilBERT and ALBERT tokenizers."""
 
     @property
     def cls_token(self) -> str | None:
-        """The token at the beginning of a sequence: `start_token`."""
+        """Token at the beginning of a sequence; same as `start_token`."""
         return self.start_token
 
     @property
@@ -127,7 +128,7 @@ class ClsAndSepNames(KerasHubTokenizerNames):
 
     @property
     def sep_token(self) -> str | None:
-        """The token at the end of a text: `end_token`."""
+        """Token at the end of a text; same as `end_token`."""
         return self.end_token
 
     @property

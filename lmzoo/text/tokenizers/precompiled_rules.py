@@ -1,4 +1,4 @@
-"""A SentencePiece model's own rules for cleaning a text, as Hugging Face's `tokenizers` apply them.
+"""A SentencePiece model's own rules for cleaning a text, in the form that Hugging Face's `tokenizers` apply.
 
 They are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most five
 bytes begins with the source of a rule, its result replaces the whole cluster; otherwise each character is replaced.
@@ -19,17 +19,17 @@ from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, every
 if TYPE_CHECKING:
     from tokenizers import normalizers
 
-MOST_BYTES = 5  # of a cluster that is replaced as a whole
-# Kinds of characters: the others, those that continue a cluster, that end one, and that the next one belongs to.
+MOST_BYTES = 5  # in a cluster that is replaced as a whole
+# Kinds of characters: plain ones; ones that continue a cluster, that end one, and that include the next character.
 PLAIN, EXTEND, CONTROL, PREPEND = range(4)
 _SPACES = re.compile(f"[{''.join(WHITE_SPACE)}]+")
 
 
 class PrecompiledRules:
-    r"""The rules of a model.
+    r"""The cleaning rules of a SentencePiece model.
 
     Args:
-        charsmap: The model's `precompiled_charsmap`; empty if it has no rules.
+        charsmap: bytes, the model's `precompiled_charsmap`; empty if it has no rules.
 
     Example:
 
@@ -45,6 +45,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def _normalizer(self) -> normalizers.Precompiled | None:
+        """The rules as a normalizer of `tokenizers`, or None if there are none."""
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import normalizers
 
@@ -52,6 +53,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def _rules(self) -> dict[str, str]:
+        """Replacements by their sources."""
         from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
         if not self._charsmap:
@@ -64,38 +66,42 @@ class PrecompiledRules:
 
     @functools.cached_property
     def singles(self) -> Mapping[str, str]:
-        """The characters that change, with what replaces each; white space becomes a space."""
+        """Replacement of each character that changes; whitespace becomes a space."""
         spaces = dict.fromkeys(WHITE_SPACE, " ")
-        found = spaces | {source: result for source, result in self._rules.items() if len(source) == 1}
-        return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in found.items()}
+        results = spaces | {source: result for source, result in self._rules.items() if len(source) == 1}
+        return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in results.items()}
 
     @functools.cached_property
     def sources(self) -> Collection[str]:
-        """The characters that have a rule."""
+        """Characters that have a rule."""
         return {source for source in self._rules if len(source) == 1}
 
     @functools.cached_property
     def pairs(self) -> Mapping[str, str]:
-        """The pairs of characters that change together if they are in a cluster of at most `MOST_BYTES`."""
+        """Replacement of each pair of characters that change together in a cluster of at most `MOST_BYTES`."""
         sources = [s for s in self._rules if len(s) == 2 and len(s.encode()) <= MOST_BYTES and s[0] not in self._rules]
         return {source: self._rules[source] for source in sources}
 
     def clean(self, text: str) -> str:
-        """Return a text with the rules applied and white space squeezed."""
+        """Apply the rules to a text and squeeze its whitespace."""
         if self._normalizer is not None:
             text = self._normalizer.normalize_str(text)
         return _SPACES.sub(" ", text).strip(" ")
 
     def align(self, text: str, begin: int = 0) -> Aligned:
         """Clean a text and return it with offsets, counted from `begin`."""
-        after = [self.singles.get(character, character) for character in text]
-        for match in _clusters().finditer(text):
-            cluster, size = match[0], len(match[0])
+        replacements = [self.singles.get(character, character) for character in text]
+        for match in _cluster_pattern().finditer(text):
+            cluster = match[0]
+            size = len(cluster)
             result = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
             if result is not None and len(cluster.encode()) <= MOST_BYTES:
-                # Its characters replace those of the cluster, one by one; the last one gets the others, too.
-                after[match.start() : match.end()] = [*(result[i : i + 1] for i in range(size - 1)), result[size - 1 :]]
-        return squeeze(after, np.ones(len(text), "int64"), begin)
+                # Its characters replace the cluster's one by one; the last one gets the rest.
+                replacements[match.start() : match.end()] = [
+                    *(result[i : i + 1] for i in range(size - 1)),
+                    result[size - 1 :],
+                ]
+        return squeeze(replacements, np.ones(len(text), "int64"), begin)
 
 
 precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
@@ -103,7 +109,7 @@ precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the kinds of characters that grapheme clusters consist of, for all code points. Takes two seconds.
+    """Return the roles of all code points in grapheme clusters; this takes two seconds.
 
     They are measured by running the library's own rules on every code point, so that they always follow its version of
     Unicode.
@@ -126,15 +132,16 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     kinds = np.zeros(0x110000, "int32")
 
     def results(before: str, behind: str) -> list[str]:
-        """Return what the rules make of each character between two others."""
+        """Apply the rules to each character between two strings."""
         text = "\n".join(f"{before}{code}{behind}" for code in codes)
         return normalizer.normalize_str(text).split("\n")
 
     # A character that continues a cluster vanishes with it, or makes it too long to be replaced.
-    short, long = results("½", ""), results("A\u0300", "")
-    for code, of_short, of_long in zip(codes, short, long, strict=True):
+    short_results = results("½", "")
+    long_results = results("A\u0300", "")
+    for code, short_result, long_result in zip(codes, short_results, long_results, strict=True):
         fits = len(code.encode()) + 2 <= MOST_BYTES
-        if (of_short if fits else of_long) != ("x" if fits else "B") + code:
+        if (short_result if fits else long_result) != ("x" if fits else "B") + code:
             kinds[ord(code)] = EXTEND
     for code, result in zip(codes, results("", "A\u0300"), strict=True):
         if not result.endswith("B"):
@@ -148,14 +155,16 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=1)
-def _clusters() -> re.Pattern[str]:
-    """Return a pattern of clusters of several characters."""
+def _cluster_pattern() -> re.Pattern[str]:
+    """Return a pattern that matches clusters of several characters."""
     starts, kinds = character_kinds()
     ends = np.append(starts[1:], 0x110000) - 1
     runs = list(zip(kinds.tolist(), starts.tolist(), ends.tolist(), strict=True))
 
-    def of(wanted: int) -> str:
-        return "".join(f"{re.escape(chr(a))}-{re.escape(chr(b))}" for kind, a, b in runs if kind == wanted)
+    def ranges_of(kind: int) -> str:
+        return "".join(f"{re.escape(chr(a))}-{re.escape(chr(b))}" for run_kind, a, b in runs if run_kind == kind)
 
-    extend, prepend, others = of(EXTEND), of(PREPEND), f"[^{of(CONTROL)}{of(PREPEND)}]"
-    return re.compile(f"[{prepend}]+{others}[{extend}]*|{others}[{extend}]+")
+    extend = ranges_of(EXTEND)
+    prepend = ranges_of(PREPEND)
+    base = f"[^{ranges_of(CONTROL)}{ranges_of(PREPEND)}]"
+    return re.compile(f"[{prepend}]+{base}[{extend}]*|{base}[{extend}]+")

@@ -1,4 +1,4 @@
-"""The base class of tokenizers that run on Hugging Face's `tokenizers`, which is written in Rust."""
+"""Base class of tokenizers that run on Hugging Face's `tokenizers`, which is written in Rust."""
 
 from __future__ import annotations
 
@@ -19,47 +19,49 @@ from lmzoo.text.validate_text import clean_texts
 if TYPE_CHECKING:
     import tokenizers
 
-_FEW_THREADS = 4  # words are looked up in one thread; more threads than these tokenize long texts sooner
-_SHORT = 1 << 16  # characters of texts that are not long
+_MAX_CACHED_THREADS = 4  # one thread looks up cached words; more threads than these tokenize long texts faster
+_LONG_TEXTS_CHARACTERS = 1 << 16  # texts with as many characters in total are long
 
 
-def _encode(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+def _encode_batch(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
+    """Return the token ids of each text, without special tokens around them."""
     return [encoding.ids for encoding in backend.encode_batch_fast(texts, add_special_tokens=False)]
 
 
-def _threads() -> int:
+def _count_threads() -> int:
     """Return the number of threads that `tokenizers` uses."""
     limit = os.environ.get("RAYON_NUM_THREADS", "")
     return int(limit) if limit.isdecimal() and int(limit) else os.cpu_count() or 1
 
 
 class RustTokenizer(Tokenizer):
-    """A tokenizer that runs on a `tokenizers.Tokenizer`, which the subclass makes and passes to `_set_backend`."""
+    """Base class of tokenizers that run on a `tokenizers.Tokenizer`, which subclasses pass to `_set_backend`."""
 
     takes_added_tokens = True
     _backend: tokenizers.Tokenizer
 
     def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
+        """Set the `tokenizers.Tokenizer`, and prepare the search for `text_tokens`."""
         self._backend = backend
         self._set_text_tokens()
 
     def _set_text_tokens(self) -> None:
         tokens = sorted(self.text_tokens, key=lambda token: self._ids[token.content])
         self._backend.add_tokens([token.to_library() for token in tokens])
-        self._word_ids = WordIds(partial(_encode, self._backend))
-        self._has_words = not any(map(self._crosses_words, tokens))
+        self._word_ids = WordIds(partial(_encode_batch, self._backend))
+        self._can_cache = not any(map(self._crosses_words, tokens))
 
     def _crosses_words(self, token: AddedToken) -> bool:
-        """Return whether a token may be found across the end of a word."""
+        """Return whether a token may match across the end of a word."""
         normalizer = self._backend.normalizer if token.normalized else None
         content = token.content if normalizer is None else normalizer.normalize_str(token.content)
         return any(map(str.isspace, content))
 
     @property
     def backend(self) -> tokenizers.Tokenizer:
-        """The `tokenizers.Tokenizer` that does the work.
+        """The `tokenizers.Tokenizer` that tokenizes.
 
-        Do not change it, since the ids of words are kept. Change a copy: `Tokenizer.from_str(backend.to_str())`.
+        Do not change it, since the ids of words are cached. Change a copy: `Tokenizer.from_str(backend.to_str())`.
         """
         self._require_vocabulary()
         return self._backend
@@ -67,17 +69,22 @@ class RustTokenizer(Tokenizer):
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
         cleaned = clean_texts(texts)
-        if self._has_words and (_threads() <= _FEW_THREADS or sum(map(len, cleaned)) < _SHORT):
-            return self._word_ids.of(map(self._words_of, cleaned))
-        return _encode(self._backend, cleaned)
+        if self._can_cache and (
+            _count_threads() <= _MAX_CACHED_THREADS or sum(map(len, cleaned)) < _LONG_TEXTS_CHARACTERS
+        ):
+            return self._word_ids.of(map(self._cacheable_parts, cleaned))
+        return _encode_batch(self._backend, cleaned)
 
-    def _words_of(self, text: str) -> list[str]:
-        """Split a text where the ids of its parts, joined, are its own if no special token holds whitespace."""
+    def _cacheable_parts(self, text: str) -> list[str]:
+        """Split a text into parts whose ids, concatenated, are the ids of the text.
+
+        This holds if no special token contains whitespace.
+        """
         return text.split(" ")
 
     @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """See `Tokenizer.tokenize_with_offsets`.
+        """Return the tokens of each text with their offsets in it; see `Tokenizer.tokenize_with_offsets`.
 
         Example:
 

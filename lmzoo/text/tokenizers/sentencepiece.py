@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
 
 MODEL_FILE = "vocabulary.spm"
-_MODEL_FILES = (MODEL_FILE, "spiece.model")  # the names that KerasHub and Hugging Face use
+_MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's and Hugging Face's names
 SPACE = "▁"  # stands for a space in tokens
 
 
@@ -32,18 +32,18 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     """ALBERT's unigram SentencePiece (Kudo, 2018; Lan et al., 2020).
 
     Whitespace is squeezed, PTB quotes (two backticks or two apostrophes) become '"' as in Hugging Face's code (but not
-    in Google's), then accents are stripped and letters lower-cased, character by character. The special tokens are
+    in Google's), then accents are stripped and letters lowercased, character by character. The special tokens are
     recognized in text and never split. A comma after a digit is a token of its own: even if the model has "9,", the
     text "9,200" begins with "9" and ",", as in Google's code (transformers 5 keeps "9,").
 
     Args:
-        model: the path or the bytes of a SentencePiece model; None to read it with `load_assets`.
-        lowercase: whether to lower-case text.
-        keep_accents: whether to skip compatibility decomposition and the stripping of combining marks.
+        model: bytes or path of a SentencePiece model; None to read it with `load_assets`.
+        lowercase: bool, whether to lowercase text.
+        keep_accents: bool, whether to skip compatibility decomposition and the stripping of combining marks.
         **special: special tokens that differ from ALBERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if `model` is not a complete SentencePiece model or lacks a special token.
+        ValueError: If `model` is not a complete SentencePiece model or lacks a special token.
 
     Example:
 
@@ -55,11 +55,19 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     ```
     """
 
-    pad_token, unk_token, start_token, end_token, mask_token = "<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]"
+    pad_token = "<pad>"
+    unk_token = "<unk>"
+    start_token = "[CLS]"
+    end_token = "[SEP]"
+    mask_token = "[MASK]"
     vocabulary_argument = "model"
     needs_unknown = True
     takes_added_tokens = True
-    splits_commas: ClassVar[bool] = True  # from digits
+    splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a token of its own
+    replaces_quotes: ClassVar[bool] = True  # whether PTB quotes become '"'
+    # Whether a character that the model's rules turn into several ones belongs to the token with the last of these, as
+    # in TensorFlow's ops, and to other tokens only if they begin with it.
+    last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
     def __init__(
@@ -78,12 +86,12 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             self._set_model(model, "`model`")
 
     def _set_model(self, model: bytes, name: str) -> None:
-        """Set the model to these bytes, which messages call `name`."""
+        """Set the model from its bytes; `name` names it in error messages."""
         from sentencepiece import SentencePieceProcessor
 
         try:
             proto = read_model(model)
-            # The file's parts come in this order. If it was cut between two of them, it can still be parsed.
+            # A file that was cut between two of these parts, which come in this order, can still be parsed.
             if not (proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")):
                 raise ValueError("it ends too early.")
             splitting_model = self._splitting_model(model)
@@ -94,7 +102,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             self._set_tokens([piece.piece for piece in proto.pieces])
         except ValueError as error:
             raise ValueError(f"{name} belongs to another family's tokenizer. {error}") from None
-        self._model, self._split_by, self._backend = model, splitting_model, backend
+        self._model = model
+        self._splitting_bytes = splitting_model
+        self._backend = backend
         self._set_text_tokens()
         self._parts = {
             i: self._split_comma(token)
@@ -109,7 +119,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     @property
     def normalizer(self) -> Normalizer:
-        """The steps of Hugging Face's tokenizer before it looks for tokens that are normalized."""
+        """Steps of Hugging Face's tokenizer before it matches tokens that are normalized."""
         from tokenizers import normalizers
 
         self._require_vocabulary()
@@ -117,29 +127,29 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return normalizers.Sequence([*self._steps(), *([normalizers.Precompiled(charsmap)] if charsmap else [])])
 
     def _steps(self) -> list[Normalizer]:
-        """Return the steps of `normalizer` that come before the model's own rules."""
+        """Return the steps of `normalizer` before the model's own rules."""
         from tokenizers import normalizers
 
-        quotes = [normalizers.Replace(quote, '"') for quote in QUOTES]
+        quotes = [normalizers.Replace(quote, '"') for quote in QUOTES if self.replaces_quotes]
         return [*quotes, character_map(self.lowercase, self.keep_accents).steps]
 
     def _splitting_model(self, model: bytes) -> bytes:
-        """Return the model that splits cleaned texts."""
+        """Return the SentencePiece model that splits cleaned texts, from the stored model."""
         return model
 
     def _clean(self, text: str) -> str:
-        """Return a text without special tokens as the model splits it."""
-        return clean(text, character_map(self.lowercase, self.keep_accents))
+        """Clean a text without special tokens, so that the model can split it."""
+        return clean(text, character_map(self.lowercase, self.keep_accents), self.replaces_quotes)
 
     def _align(self, text: str, begin: int) -> Aligned:
         """Clean a text and return it with offsets, counted from `begin`."""
-        return align(text, character_map(self.lowercase, self.keep_accents), begin)
+        return align(text, character_map(self.lowercase, self.keep_accents), begin, self.replaces_quotes)
 
     def _split_comma(self, token: str) -> list[str]:
-        """Return the tokens that replace one like "9,"."""
+        """Return the tokens that replace a token like "9,"."""
         parts = self._backend.encode(token[:-1].replace(SPACE, ""), out_type=str)
         if not token.startswith(SPACE):
-            parts[0] = parts[0].removeprefix(SPACE)  # the library puts one in front of every text
+            parts[0] = parts[0].removeprefix(SPACE)  # the library puts a space in front of every text
         return [part for part in parts if part] + [","]
 
     @property
@@ -150,54 +160,55 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     @property
     def model(self) -> bytes:
-        """The SentencePiece model, as its file holds it."""
+        """Content of the SentencePiece model file."""
         self._require_vocabulary()
         return self._model
 
     @property
     def splits(self) -> dict[int, list[int]]:
-        """The ids of tokens that end in a digit and a comma, each with the ids that replace it."""
+        """Replacement ids of each token that ends in a digit and a comma, by its id."""
         self._require_vocabulary()
         return self._splits
 
     @property
     def split_tokens(self) -> dict[int, list[str]]:
-        """As `splits`, but each id with the tokens that replace it."""
+        """Replacement tokens of each token that ends in a digit and a comma, by its id."""
         self._require_vocabulary()
         return self._parts
 
     @property
     def splitting_model(self) -> bytes:
-        """The SentencePiece model that splits cleaned text."""
+        """Content of the SentencePiece model that splits cleaned text."""
         self._require_vocabulary()
-        return self._split_by
+        return self._splitting_bytes
 
     def blanks(self) -> list[str]:
         """Return the characters that the model's own cleaning turns into spaces or removes."""
         characters = every_character()
-        after = self.backend.normalize(characters)
-        return [c for c, text in zip(characters, after, strict=True) if not text.strip(SPACE)]
+        cleaned = self.backend.normalize(characters)
+        return [c for c, text in zip(characters, cleaned, strict=True) if not text.strip(SPACE)]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; words are tokens with a space in front.
+        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
 
         Raises:
-            ValueError: if `size` is too small.
+            ValueError: If `size` is too small.
         """
-        blank = cls(**special)
-        pieces = [*blank.special_tokens, *(SPACE + word for word in words), SPACE]
+        defaults = cls(**special)
+        pieces = [*defaults.special_tokens, *(SPACE + word for word in words), SPACE]
         if size < len(pieces):
             raise ValueError(f"{len(words)} words need a `size` of at least {len(pieces)}, got {size}.")
-        # The trainer cannot be made to learn exactly these tokens, but a model is easily written by hand.
+        # The trainer cannot be made to learn exactly these tokens, so the model is written by hand.
         proto = model_proto()()
         for index, piece in enumerate([*pieces, *(f"{SPACE}filler{i}" for i in range(size - len(pieces)))]):
-            kind = 2 if piece == blank.unk_token else 3 if index < len(blank.special_tokens) else 1  # unknown, control
+            # SentencePiece's types of tokens: 1 is normal, 2 unknown, 3 control.
+            kind = 2 if piece == defaults.unk_token else 3 if index < len(defaults.special_tokens) else 1
             proto.pieces.add(piece=piece, score=-1.0 if kind == 1 else 0.0, type=kind)
         proto.trainer_spec.model_type = 1  # unigram
         proto.trainer_spec.vocab_size = size
-        proto.trainer_spec.pad_id = -1 if blank.pad_token is None else pieces.index(blank.pad_token)
-        proto.trainer_spec.unk_id = pieces.index(str(blank.unk_token))
+        proto.trainer_spec.pad_id = -1 if defaults.pad_token is None else pieces.index(defaults.pad_token)
+        proto.trainer_spec.unk_id = pieces.index(str(defaults.unk_token))
         proto.trainer_spec.bos_id = proto.trainer_spec.eos_id = -1
         proto.normalizer_spec.name = "identity"
         return cls(proto.SerializeToString(deterministic=True), **special)
@@ -208,13 +219,13 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._require_vocabulary()
         texts = clean_texts(texts)
         cuts = self._cutter.cut(texts)
-        plain = [
+        plain_texts = [
             self._clean(text[part.start : part.end])
             for text, parts in zip(texts, cuts, strict=True)
             for part in parts
             if part.id is None
         ]
-        encoded = iter(self._backend.encode(plain, out_type=int))
+        encoded = iter(self._backend.encode(plain_texts, out_type=int))
         result = []
         for parts in cuts:
             ids: list[int] = []
@@ -227,7 +238,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """See `Tokenizer.tokenize_with_offsets`.
+        """Return the tokens of each text with their offsets in it; see `Tokenizer.tokenize_with_offsets`.
 
         The space that a token begins with is not part of its span. A token that is only a space has an empty span,
         which starts and ends where the next token begins.
@@ -241,14 +252,15 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         tokenizer.tokenize_with_offsets(["Un café"])[0][1]  # TokenSpan(id=6, token='▁cafe', start=3, end=7)
         ```
         """
-        found, spans = self.tokenize_with_spans(texts)
+        id_lists, spans = self.tokenize_with_spans(texts)
         starts, ends = map(iter, spans.T.tolist())
         # `map` stops where the ids of a text end, before it takes an offset of the next one.
-        return [list(map(TokenSpan, ids, map(self._tokens.__getitem__, ids), starts, ends)) for ids in found]
+        return [list(map(TokenSpan, ids, map(self._tokens.__getitem__, ids), starts, ends)) for ids in id_lists]
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
         self._require_vocabulary()
-        found, spans = [], [np.zeros((0, 2), "int64")]
+        id_lists = []
+        spans = [np.zeros((0, 2), "int64")]
         texts = clean_texts(texts)
         for text, parts in zip(texts, self._cutter.cut(texts), strict=True):
             ids: list[int] = []
@@ -257,14 +269,14 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
                     ids.append(part.id)
                     spans.append(np.array([[part.start, part.end]]))
                 else:
-                    more, places = self._plain_spans(self._align(text[part.start : part.end], part.start))
-                    ids += more
-                    spans.append(places)
-            found.append(ids)
-        return found, np.concatenate(spans)
+                    part_ids, part_spans = self._plain_spans(self._align(text[part.start : part.end], part.start))
+                    ids += part_ids
+                    spans.append(part_spans)
+            id_lists.append(ids)
+        return id_lists, np.concatenate(spans)
 
     def _plain_spans(self, aligned: Aligned) -> tuple[list[int], np.ndarray]:
-        """Return the t ids of a text without special tokens, and int64 (t, 2), their spans."""
+        """Return the ids (t,) of a text without special tokens, and their spans, int64 (t, 2)."""
         ids = self._backend.encode(aligned.text, out_type=int)
         surfaces = self._backend.encode(aligned.text, out_type=str)
         if not ids:
@@ -274,19 +286,23 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
                 part for i, surface in zip(ids, surfaces, strict=True) for part in self._parts.get(i, [surface])
             ]
             ids = [j for i in ids for j in self._splits.get(i, [i])]
-        # Token k is what the library splits from `begins[k]` to `ends[k]`, without the space that it begins with.
+        # Token k, without its leading space, goes from `begins[k]` to `ends[k]` in the text that the library splits.
         ends = np.fromiter(itertools.accumulate(map(len, surfaces)), "int64", len(ids))  # (t,)
-        visible = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
-        begins = ends - np.fromiter(visible, "int64", len(ids))  # (t,)
-        # The library also cleans text: character i of what it splits comes from `origin[i]` and what follows, up to the
-        # next origin that is another one; several may come from the same one.
+        visible_lengths = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
+        begins = ends - np.fromiter(visible_lengths, "int64", len(ids))  # (t,)
+        # The library also cleans text: character i of the split text comes from `origin[i]` and the following
+        # characters, up to the next different origin. Several characters may have the same origin.
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
-        last = np.maximum(begins, ends - 1)  # (t,); of a space alone, the character behind it
-        after = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
+        last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character behind it
+        next_origin = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
+        limit = origin[next_origin]  # (t,)
+        if self.last_part_counts:
+            is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
+            limit = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), limit)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
-        filled = (begins < ends) | (not self.empty_spaces)
-        spans[:, 1] = np.where(filled, aligned.ends[origin[after] - 1], spans[:, 0])
+        is_filled = (begins < ends) | (not self.empty_spaces)
+        spans[:, 1] = np.where(is_filled, aligned.ends[limit - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===
@@ -295,7 +311,10 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: all tokens but those of the letters a to z alone, as for ALBERT's masking."""
+        """Return for each token whether it begins a word rather than continues one: bool (V,).
+
+        As in ALBERT's masking, only tokens of nothing but the letters a to z continue a word.
+        """
         return np.array([re.fullmatch("[A-Za-z]+", token) is None for token in self._tokens])
 
     # === Files ===
@@ -305,11 +324,11 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         (Path(directory) / MODEL_FILE).write_bytes(self.model)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read `vocabulary.spm` or, if there is none, `spiece.model`.
+        """Load `vocabulary.spm` or, if it does not exist, `spiece.model`.
 
         Raises:
-            FileNotFoundError: if neither is there.
-            ValueError: as for the constructor.
+            FileNotFoundError: If neither file exists.
+            ValueError: If the file is not a complete SentencePiece model or lacks a special token.
         """
         paths = [Path(directory) / name for name in _MODEL_FILES]
         path = next((path for path in paths if path.exists()), None)
@@ -322,12 +341,12 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
 
 def model_proto() -> Any:
-    """Return the class of SentencePiece's models."""
+    """Return the protobuf class of SentencePiece models."""
     from sentencepiece import sentencepiece_model_pb2
 
     return sentencepiece_model_pb2.ModelProto
 
 
 def read_model(model: bytes) -> Any:
-    """Return the parts of a SentencePiece model."""
+    """Parse a SentencePiece model."""
     return model_proto().FromString(model)

@@ -1,4 +1,4 @@
-"""Marian's pair of SentencePiece models, one for each language, with one vocabulary."""
+"""Marian's tokenizer: a SentencePiece model per language and a shared vocabulary."""
 
 from __future__ import annotations
 
@@ -20,26 +20,28 @@ from lmzoo.text.validate_text import clean_texts
 if TYPE_CHECKING:
     from sentencepiece import SentencePieceProcessor
 
-SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE = "source.spm", "target.spm", "vocab.json"
-LANGUAGE = re.compile(r">>[^<>\s]+<<")  # at the beginning of a source: the language to translate it to
+SOURCE_FILE = "source.spm"
+TARGET_FILE = "target.spm"
+VOCABULARY_FILE = "vocab.json"
+LANGUAGE = re.compile(r">>[^<>\s]+<<")  # target language code, at the beginning of a source
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MarianTokenizer(Tokenizer):
-    """A SentencePiece model for sources and another for targets, with one vocabulary.
+    """A SentencePiece model for sources and another for targets, with a shared vocabulary.
 
     A source may begin with the code of a target language, such as `>>fra<<`, if the vocabulary has it. Special tokens
     are recognized in text.
 
     Args:
-        source: the source's model: its bytes or the path of its file.
-        target: the target's model; that of the source by default.
+        source: bytes or path of the source model.
+        target: bytes or path of the target model; the source model by default.
         vocabulary: all tokens in order of their ids, or a dict from tokens to ids.
-        **special: special tokens that differ from `<pad>`, `<unk>` and `</s>`.
+        **special: special tokens that differ from `<pad>`, `<unk>` and `</s>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: for files that are not complete SentencePiece models; for a vocabulary without special tokens, with
-            repeated ones, or whose ids are not 0 to V - 1.
+        ValueError: If a file is not a complete SentencePiece model, or the vocabulary lacks a special token, repeats a
+            token, or has ids other than 0 to V - 1.
 
     Example:
 
@@ -71,12 +73,13 @@ class MarianTokenizer(Tokenizer):
     def _set_files(
         self, source: bytes | str | Path, target: bytes | str | Path, vocabulary: Sequence[str] | Mapping[str, int]
     ) -> None:
+        """Set the models and the vocabulary."""
         if isinstance(vocabulary, Mapping):
             vocabulary = in_order(vocabulary)
         self._set_tokens(vocabulary)
         self._models = _content(source), _content(target)
         self._backends = tuple(
-            _backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
+            _make_backend(content, "`source`" if content is self._models[0] else "`target`") for content in self._models
         )
         self._side = 0
         longest_first = sorted(self.special_tokens, key=len, reverse=True)
@@ -85,11 +88,11 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def target_side(self) -> MarianTokenizer:
-        """The tokenizer of targets, with the same vocabulary."""
+        """Tokenizer of targets, with the same vocabulary."""
         self._require_vocabulary()
-        other = copy.copy(self)
-        other._side = 1
-        return other
+        tokenizer = copy.copy(self)
+        tokenizer._side = 1
+        return tokenizer
 
     @property
     def backend(self) -> SentencePieceProcessor:
@@ -99,31 +102,34 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def models(self) -> tuple[bytes, bytes]:
-        """The SentencePiece models of source and target, as their files hold them."""
+        """Contents of the source and target model files."""
         self._require_vocabulary()
         return self._models
 
     @property
     def model(self) -> bytes:
-        """The SentencePiece model that splits text."""
+        """Content of the SentencePiece model that splits text."""
         return self.models[self._side]
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; words are tokens with a space in front, codes of languages are not."""
-        blank = cls(**special)
+        """Create a tokenizer of `size` tokens that include `words`, for tests and toy models.
+
+        Language codes become tokens without a leading space, other words tokens with one.
+        """
+        defaults = cls(**special)
         codes = [word for word in words if LANGUAGE.fullmatch(word)]
-        roles: Any = {role: getattr(blank, role) for role in blank.roles}
-        others = [word for word in words if word not in codes]
-        model = SentencePieceTokenizer.of_words(others, size - len(codes), **roles)
+        roles: Any = {role: getattr(defaults, role) for role in defaults.roles}
+        plain_words = [word for word in words if word not in codes]
+        model = SentencePieceTokenizer.of_words(plain_words, size - len(codes), **roles)
         count = len(model.special_tokens)
         vocabulary = [*model.vocabulary[:count], *codes, *model.vocabulary[count:]]
         return cls(model.model, None, vocabulary, **special)
 
     @classmethod
     def of_model(cls, model: bytes, **special: Unpack[SpecialTokens]) -> Self:
-        """Return a tokenizer of one SentencePiece model for both languages, with a padding token if it has none."""
-        backend = _backend(model, "`model`")
+        """Create a tokenizer of one SentencePiece model for both languages, adding a padding token if needed."""
+        backend = _make_backend(model, "`model`")
         vocabulary = [backend.id_to_piece(id) for id in range(backend.get_piece_size())]
         pad = str(cls(**special).pad_token)
         return cls(model, None, vocabulary if pad in vocabulary else [*vocabulary, pad], **special)
@@ -132,50 +138,57 @@ class MarianTokenizer(Tokenizer):
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
-        unknown, found = self._ids[self.unk_token], []
-        split = [self._split(text) for text in clean_texts(texts)]
-        encoded = iter(self.backend.encode([part for parts in split for part in parts[::2]], out_type=str))
-        for parts in split:
+        unknown = self._ids[self.unk_token]
+        id_lists = []
+        parts_by_text = [self._split(text) for text in clean_texts(texts)]
+        encoded = iter(self.backend.encode([part for parts in parts_by_text for part in parts[::2]], out_type=str))
+        for parts in parts_by_text:
             ids: list[int] = []
             for index, part in enumerate(parts):
                 ids += [self._ids[part]] if index % 2 else [self._ids.get(token, unknown) for token in next(encoded)]
-            found.append(ids)
-        return found
+            id_lists.append(ids)
+        return id_lists
 
     def _split(self, text: str) -> list[str]:
-        """Return plain text at the even indices, tokens that are not split at the odd ones."""
+        """Split a text into plain parts, at even indices, and tokens that are never split, at odd indices."""
         code = LANGUAGE.match(text)
         if code and code[0] in self._ids:
             return ["", code[0], *self._special.split(text[code.end() :])]
         return self._special.split(text)
 
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """See `Tokenizer.tokenize_with_offsets`; the space that a token begins with is not part of its span."""
+        """Return the tokens of each text with their offsets in it, without the space that a token begins with.
+
+        See `Tokenizer.tokenize_with_offsets`.
+        """
         self._require_vocabulary()
-        unknown, result = self._ids[self.unk_token], []
+        unknown = self._ids[self.unk_token]
+        result = []
         for text in clean_texts(texts):
-            begin, spans = 0, []
+            begin = 0
+            spans = []
             for index, part in enumerate(self._split(text)):
                 if index % 2:
                     spans.append(TokenSpan(self._ids[part], part, begin, begin + len(part)))
                 elif pieces := self.backend.encode(part, out_type=str):
                     ids = [self._ids.get(piece, unknown) for piece in pieces]
-                    places = self._places(part, pieces)
+                    offsets = self._offsets(part, pieces)
                     spans += [
                         TokenSpan(i, self._tokens[i], begin + a, begin + b)
-                        for i, (a, b) in zip(ids, places, strict=True)
+                        for i, (a, b) in zip(ids, offsets, strict=True)
                     ]
                 begin += len(part)
             result.append(spans)
         return result
 
-    def _places(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Yield the characters of a text that pieces came from, without spaces."""
-        origin = np.array(self.backend.normalize(text, with_offsets=True)[1])  # of each character that is split
+    def _offsets(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
+        """Yield the start and end in a text of each of its tokens, without leading spaces."""
+        # Origin of each character of the split text.
+        origin = np.array(self.backend.normalize(text, with_offsets=True)[1])
         ends = np.cumsum([*map(len, pieces)])  # (t,)
         begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]
-        after = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)
-        stops = np.where(begins < ends, origin[after], origin[begins])
+        next_origin = np.minimum(origin.searchsorted(origin[ends - 1], side="right"), len(origin) - 1)
+        stops = np.where(begins < ends, origin[next_origin], origin[begins])
         for start, stop in zip(origin[begins].tolist(), stops.tolist(), strict=True):
             yield start, start + len(text[start:stop].rstrip())
 
@@ -185,7 +198,10 @@ class MarianTokenizer(Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: tokens with a space in front, and special tokens."""
+        """Return for each token whether it begins a word rather than continues one: bool (V,).
+
+        Tokens with a leading space, and special tokens, begin a word.
+        """
         special = {*self.special_tokens, *self.languages}
         return np.array([token.startswith(SPACE) or token in special for token in self._tokens])
 
@@ -199,21 +215,27 @@ class MarianTokenizer(Tokenizer):
         (Path(directory) / VOCABULARY_FILE).write_text(text, encoding="utf-8")
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote.
+        """Load the models and the vocabulary from the files that `save_assets` writes.
 
         Raises:
-            FileNotFoundError: if a file is missing.
-            ValueError: as for the constructor.
+            FileNotFoundError: If a file is missing.
+            ValueError: If a file is damaged, or the vocabulary does not suit the class.
         """
         source, target, vocabulary = (Path(directory) / name for name in (SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE))
         self._set_files(source, target, in_order(read_ids(vocabulary)))
 
 
 def _content(model: bytes | str | Path) -> bytes:
+    """Return the bytes of a model, reading its file if `model` is a path."""
     return model if isinstance(model, bytes) else Path(model).read_bytes()
 
 
-def _backend(model: bytes, name: str) -> SentencePieceProcessor:
+def _make_backend(model: bytes, name: str) -> SentencePieceProcessor:
+    """Create the processor of a SentencePiece model; `name` names the model in messages.
+
+    Raises:
+        ValueError: If the bytes are not a SentencePiece model.
+    """
     from sentencepiece import SentencePieceProcessor
 
     try:

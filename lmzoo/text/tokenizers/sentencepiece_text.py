@@ -1,4 +1,4 @@
-"""How ALBERT cleans a text before SentencePiece splits it."""
+"""ALBERT's cleaning of a text before SentencePiece splits it."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-QUOTES = ("``", "''")  # a double quote in PTB-style text
-_QUOTES = re.compile("|".join(QUOTES))
-_SEPARATOR = "\x01"  # not changed
+QUOTES = ("``", "''")  # double quotes in PTB-style text
+_QUOTE_PATTERN = re.compile("|".join(QUOTES))
+_SEPARATOR = "\x01"  # a character that no step changes
 WHITE_SPACE = [c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f"]  # Unicode's property
 # The characters that may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
-_SPANS = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
+_CODE_POINT_RANGES = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
 
 class CharacterMap(dict[int, str]):
-    """A map from code points to the text that replaces them; filled as `str.translate` looks them up.
+    """Map from code points to the text that replaces them, filled when `str.translate` looks them up.
 
-    The steps are Hugging Face's: compatibility decomposition and the removal of combining marks unless accents are
-    kept, then lower-casing. Whitespace becomes a space. Characters can be mapped one by one: decomposition reorders
-    only combining marks, which are removed.
+    The steps are Hugging Face's: compatibility decomposition and the removal of combining marks (both skipped if
+    accents are kept), then lowercasing. Whitespace becomes a space. Characters can be mapped one by one: decomposition
+    reorders only combining marks, which are removed.
 
     Attributes:
-        steps: the steps as a normalizer of `tokenizers`.
+        steps: the steps as a `tokenizers.normalizers.Normalizer`.
     """
 
     def __init__(self, lowercase: bool, keep_accents: bool) -> None:
@@ -36,23 +36,24 @@ class CharacterMap(dict[int, str]):
         self.steps = normalizers.Sequence([*steps, *([normalizers.Lowercase()] if lowercase else [])])
 
     def __missing__(self, code: int) -> str:
-        self[code] = _spaces(self.steps.normalize_str(chr(code)))
+        self[code] = _replace_whitespace(self.steps.normalize_str(chr(code)))
         return self[code]
 
     def changes(self) -> dict[int, str]:
-        """Return the code points of all characters that change, with the text that replaces them."""
+        """Return a dict from the code points of all characters that change to their replacements."""
         codes = [c for c in every_character() if c != _SEPARATOR]
-        after = self.steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
-        mapped = zip(codes, map(_spaces, after), strict=True)
+        replacements = self.steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
+        mapped = zip(codes, map(_replace_whitespace, replacements), strict=True)
         return {ord(code): text for code, text in mapped if text != code}
 
 
 def every_character() -> list[str]:
-    """Return all Unicode characters that may change."""
-    return [chr(code) for span in _SPANS for code in range(*span)]
+    """Return all Unicode characters that cleaning may change."""
+    return [chr(code) for bounds in _CODE_POINT_RANGES for code in range(*bounds)]
 
 
-def _spaces(text: str) -> str:
+def _replace_whitespace(text: str) -> str:
+    """Replace each whitespace character by a space."""
     return "".join(" " if c.isspace() else c for c in text)
 
 
@@ -60,12 +61,12 @@ character_map = functools.lru_cache(maxsize=8)(CharacterMap)
 
 
 class Aligned(NamedTuple):
-    """A cleaned text and the characters of the original that its characters come from.
+    """A cleaned text, and the offsets of its characters in the original.
 
     Attributes:
-        text: the cleaned text of c characters.
-        starts: int64 (c + 1,), where the origin of each character starts, and the end of the original.
-        ends: int64 (c,), where the origin of each character ends.
+        text: str, the cleaned text of c characters.
+        starts: int64 (c + 1,), start of each character's origin, and the end of the original.
+        ends: int64 (c,), end of each character's origin.
     """
 
     text: str
@@ -73,8 +74,8 @@ class Aligned(NamedTuple):
     ends: np.ndarray
 
 
-def clean(text: str, characters: CharacterMap) -> str:
-    """Return the text with PTB quotes replaced, every character mapped and whitespace squeezed.
+def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
+    """Map every character of a text, squeeze whitespace and, with `quotes`, replace PTB quotes.
 
     Example:
 
@@ -84,33 +85,35 @@ def clean(text: str, characters: CharacterMap) -> str:
     clean("  A ``naïve''  ﬁlm", character_map(lowercase=True, keep_accents=False))  # 'a "naive" film'
     ```
     """
-    for quote in QUOTES:
+    for quote in QUOTES if quotes else ():
         text = text.replace(quote, '"')
     return " ".join(text.translate(characters).split())
 
 
-def align(text: str, characters: CharacterMap, begin: int = 0) -> Aligned:
-    """As `clean`, with offsets, counted from `begin`."""
-    after = list(map(characters.__getitem__, map(ord, text)))
-    width = np.ones(len(text), "int64")  # characters of the original that `after[i]` replaces
-    for match in _QUOTES.finditer(text):
-        after[match.start() : match.end()] = '"', ""
-        width[match.start()] = 2
-    return squeeze(after, width, begin)
+def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = True) -> Aligned:
+    """Clean a text like `clean`, and return it with offsets, counted from `begin`."""
+    replacements = list(map(characters.__getitem__, map(ord, text)))
+    widths = np.ones(len(text), "int64")  # number of original characters that `replacements[i]` replaces
+    for match in _QUOTE_PATTERN.finditer(text) if quotes else ():
+        replacements[match.start() : match.end()] = '"', ""
+        widths[match.start()] = 2
+    return squeeze(replacements, widths, begin)
 
 
 def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
-    """Join what replaces the characters of a text, without extra spaces.
+    """Join the replacements of the characters of a text, without extra spaces.
 
     Args:
-        after: The text that replaces each of c characters; "" if it is removed, or replaced by the one before.
-        width: int64 (c,), the characters that each of `after` replaces.
-        begin: Offset of the first character.
+        after: strings that replace the c characters; "" if a character is removed, or replaced by the previous one.
+        width: int64 (c,), number of original characters that each string replaces.
+        begin: int, offset of the first character.
     """
     source = np.repeat(np.arange(len(after)), list(map(len, after)))  # (c,)
     codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (c,)
-    space = codes == ord(" ")
-    kept = ~space | ~np.concatenate([[True], space[:-1]])[: len(space)]
-    source, cleaned = source[kept], codes[kept].tobytes().decode("utf-32-le").rstrip(" ")
-    starts, ends = begin + source, begin + source + width[source]
+    is_space = codes == ord(" ")
+    is_kept = ~is_space | ~np.concatenate([[True], is_space[:-1]])[: len(is_space)]
+    source = source[is_kept]
+    cleaned = codes[is_kept].tobytes().decode("utf-32-le").rstrip(" ")
+    starts = begin + source
+    ends = begin + source + width[source]
     return Aligned(cleaned, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned)])

@@ -1,4 +1,4 @@
-"""Vocabularies as lists of tokens, and the files that hold them."""
+"""Vocabularies as lists of tokens, and their files."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _GAP = re.compile(r"\[no token \d+\]")
 
 
 def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
-    """Return the tokens of a token -> id mapping in the order of their ids.
+    """Return the tokens of a mapping from tokens to ids, in order of their ids.
 
     Args:
-        ids: the mapping.
-        has_gaps: whether ids may be left out, up to half of them; they have the token "".
+        ids: dict from tokens to ids.
+        has_gaps: bool, whether ids may be missing, up to half of them; their token is "".
 
     Raises:
-        ValueError: if `ids` is not such a mapping, two tokens share an id, or an id is left out.
+        ValueError: If `ids` is not such a mapping, two tokens share an id, or an id is missing.
     """
-    numbers = ids.values() if isinstance(ids, Mapping) else (None,)  # files may hold anything
+    numbers = ids.values() if isinstance(ids, Mapping) else (None,)  # the value may come from any file
     if not all(is_integer(i) for i in numbers):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
@@ -33,20 +33,21 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     if has_gaps:
         return _with_gaps(ids, tokens)
-    for place, token in enumerate(tokens):
-        found, last = ids[token], len(ids) - 1
-        if found != place:
-            gap = f" and no token has {place}" if found > place else ""
-            raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {found}{gap}.")
+    last = len(ids) - 1
+    for expected, token in enumerate(tokens):
+        id = ids[token]
+        if id != expected:
+            gap = f" and no token has {expected}" if id > expected else ""
+            raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {id}{gap}.")
     return tokens
 
 
 def read_ids(file: Path) -> dict[str, int]:
-    """Return the ids of tokens that a JSON file holds, for `in_order`.
+    """Return the mapping from tokens to ids in a JSON file, for `in_order`.
 
     Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: naming the file, if it holds anything else.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file holds anything else; the message names it.
     """
     try:
         ids = json.loads(file.read_bytes())
@@ -58,39 +59,43 @@ def read_ids(file: Path) -> dict[str, int]:
 
 
 def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
-    """List the tokens by id, with "" for each id that is left out; `tokens` are in the order of their ids."""
+    """Return a list of tokens by id, with "" for each missing id; `tokens` are the keys of `ids` in order of their ids.
+
+    Raises:
+        ValueError: If an id is negative, or more than half of the ids are missing.
+    """
     last = 2 * len(ids) - 1
-    if wrong := next((token for token in tokens if not 0 <= ids[token] <= last), None):
+    if invalid := next((token for token in tokens if not 0 <= ids[token] <= last), None):
         raise ValueError(
-            f"{wrong!r} has the id {ids[wrong]}, but {len(ids)} tokens must have ids from 0 to {last}: no more than "
-            "half of them may be left out."
+            f"{invalid!r} has the id {ids[invalid]}, but {len(ids)} tokens must have ids from 0 to {last}: no more "
+            "than half of them may be left out."
         )
-    listed = [""] * (ids[tokens[-1]] + 1 if tokens else 0)
+    tokens_by_id = [""] * (ids[tokens[-1]] + 1 if tokens else 0)
     for token, id in ids.items():
-        listed[id] = token
-    return listed
+        tokens_by_id[id] = token
+    return tokens_by_id
 
 
 def ids_of(tokens: Iterable[str]) -> dict[str, int]:
-    """Return a token -> id mapping for tokens in the order of their ids, without those that are ""."""
+    """Return the mapping from tokens to ids for tokens in order of their ids, without empty tokens."""
     return {token: id for id, token in enumerate(tokens) if token}
 
 
 def entries_of(tokens: Iterable[str]) -> dict[str, int]:
-    """Return a token -> id mapping with an entry for each id, as `tokenizers` needs it to number what is added.
+    """Return a mapping from tokens to ids with an entry for each id, as `tokenizers` needs it to number added tokens.
 
-    The entry of an id without a token has spaces in it, and so is no part of a word.
+    An id without a token gets an entry that contains spaces, and therefore never matches a part of a word.
     """
     return {token or f"[no token {id}]": id for id, token in enumerate(tokens)}
 
 
 def tokens_of_entries(entries: Iterable[str]) -> list[str]:
-    """Return the tokens whose `entries_of` these are."""
+    """Return the tokens of the entries that `entries_of` returned."""
     return ["" if _GAP.fullmatch(entry) else entry for entry in entries]
 
 
 def to_list(ids: Any) -> list[Any]:
-    """Return ids, or rows of ids, as a list; they may be an array or a tensor of any library."""
+    """Convert ids, or rows of ids, from an array or tensor of any library to a list."""
     if isinstance(ids, list):
         return ids
     if hasattr(ids, "numpy"):
@@ -102,7 +107,7 @@ def check_is_vocabulary(tokens: object) -> None:
     """Check that a vocabulary is a list of strings.
 
     Raises:
-        TypeError: if it is not, naming the first entry that is not a string.
+        TypeError: If it is not; the message names the first entry that is not a string.
     """
     if isinstance(tokens, (str, bytes)) or not isinstance(tokens, Iterable):
         raise TypeError(f"`vocabulary` must be a list of tokens, got {tokens!r:.60}.")
@@ -112,19 +117,19 @@ def check_is_vocabulary(tokens: object) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    r"""Return the lines of a vocabulary file, whose line ends are LF or CRLF.
+    r"""Return the lines of a vocabulary file with LF or CRLF line ends.
 
-    It is split at "\n" only: a token may hold other characters that `str.splitlines` takes for line ends.
+    It is split at "\n" only: a token may contain other characters that `str.splitlines` treats as line ends.
     """
     text = read_utf8(path)
     return [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")] if text else []
 
 
 def read_utf8(path: Path) -> str:
-    """Return the text of a file.
+    """Return the text of a UTF-8 file.
 
     Raises:
-        ValueError: naming the file, if it is not UTF-8.
+        ValueError: If the file is not UTF-8; the message names it.
     """
     try:
         return path.read_bytes().decode("utf-8")
@@ -136,5 +141,5 @@ def read_utf8(path: Path) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines so that `read_lines` reads them."""
+    """Write lines to a UTF-8 file, for `read_lines`."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

@@ -1,4 +1,4 @@
-"""The base class of all tokenizers."""
+"""Base class of the tokenizers, with their token spans and special tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lmzoo.text.tokenizers.keras_hub_names import KerasHubTokenizerNames
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, to_list
 from lmzoo.text.validate_text import is_column
 
-# A token as `tokenize` returns it: its id, or the word itself if there is no vocabulary (`CharacterTokenizer`).
+# A token in the result of `tokenize`: an id, or a word if there is no vocabulary (`CharacterTokenizer`).
 Token: TypeAlias = Any
 
 
 class TokenSpan(NamedTuple):
-    """A token with the characters that it came from: `text[start:end]`.
+    """A token and its offsets: it comes from `text[start:end]`.
 
     Example: see `BytePairTokenizer`.
     """
@@ -34,12 +34,17 @@ class TokenSpan(NamedTuple):
 
 
 class SpecialTokens(TypedDict, total=False):
-    """The special tokens of a tokenizer that differ from those of its class; None if it has no such token.
+    """The special tokens in which a tokenizer differs from its class; None removes one.
 
-    `pad_token` is padding, `unk_token` stands for what the vocabulary lacks, `start_token` and `end_token` for the
-    beginning of a sequence and the end of a text, `mask_token` for a token to predict. `other_tokens` are not split
-    either. `added_tokens` say how tokens are found in texts (see `lmzoo.text.AddedToken`); those that the vocabulary
-    lacks come after it.
+    The arguments are the strings of the tokens:
+
+    * `pad_token` is padding.
+    * `unk_token` replaces whatever the vocabulary lacks.
+    * `start_token` and `end_token` mark the beginning of a sequence and the end of a text.
+    * `mask_token` hides a token to predict.
+    * `other_tokens` are never split either.
+    * `added_tokens` set how tokens are matched in texts (see `lmzoo.text.AddedToken`). Those that the vocabulary lacks
+      get the ids after it.
 
     Example:
 
@@ -64,16 +69,16 @@ class SpecialTokens(TypedDict, total=False):
 
 
 class Tokenizer(KerasHubTokenizerNames, ABC):
-    """The base class of tokenizers, which turn strings into tokens and back.
+    """Base class of tokenizers, which turn strings into tokens and back.
 
-    A subclass names its default special tokens. Its constructor accepts what `get_config` returns, calls
-    `_set_special_tokens` with the special tokens that it was given, and `_set_tokens` if it was given a vocabulary;
-    otherwise `load_assets` calls the latter.
+    A subclass names its default special tokens. Its constructor accepts the result of `get_config`. It passes the
+    special tokens to `_set_special_tokens`, and the vocabulary, if there is one, to `_set_tokens`. Otherwise
+    `load_assets` calls `_set_tokens`.
 
     Attributes:
-        special_tokens: the tokens that are recognized in text and never split, in the order of `roles`, which is their
-            order in new vocabularies.
-        added_tokens: tokens that were added, or are found in texts in another way than by default.
+        special_tokens: tuple of strings, tokens that are recognized in text and never split. They are in the order of
+            `roles`, which is also their order in new vocabularies.
+        added_tokens: tuple of `AddedToken`, tokens that were added or that are not matched in the default way.
 
     Example: see `WordPieceTokenizer`.
     """
@@ -87,12 +92,12 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     added_tokens: tuple[AddedToken, ...] = ()
     special_tokens: tuple[str, ...] = ()
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
-    vocabulary_argument: ClassVar[str] = "vocabulary"  # of the constructor
+    vocabulary_argument: ClassVar[str] = "vocabulary"  # name of the constructor's argument
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     has_gaps: ClassVar[bool] = False  # whether "" in a vocabulary is an id without a token
     takes_added_tokens: ClassVar[bool] = False
     takes_words: ClassVar[bool] = False  # whether a text may also be a list of words
-    space_of_words: ClassVar[str] = ""  # put before a word that is tokenized on its own
+    space_of_words: ClassVar[str] = ""  # prefix of a word that is tokenized separately
 
     _tokens: Sequence[str] = ()
     _base_size = 0
@@ -100,14 +105,14 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "special_tokens" not in vars(cls):
-            cls.special_tokens = _listed(cls)
+            cls.special_tokens = _all_special_tokens(cls)
 
     def _set_special_tokens(self, tokens: SpecialTokens) -> None:
-        """Set the special tokens that differ from those of the class.
+        """Set the special tokens that differ from the class's defaults.
 
         Raises:
-            TypeError: for an unknown argument.
-            ValueError: for a token that is not a string; if a required unknown token is missing.
+            TypeError: If an argument is unknown.
+            ValueError: If a token is not a string, or a required unknown token is missing.
         """
         if unknown := tokens.keys() - {*self.roles, "other_tokens", "added_tokens"}:
             raise TypeError(f"A {type(self).__name__} takes no argument `{min(unknown)}`.")
@@ -123,30 +128,31 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             self._check_takes_added_tokens()
         if self.needs_unknown and self.unk_token is None:
             raise ValueError(f"A {type(self).__name__} needs an `unk_token`.")
-        self.special_tokens = _listed(self)
+        self.special_tokens = _all_special_tokens(self)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """Store the vocabulary.
+        """Store the vocabulary, and give added tokens that it lacks the next ids.
 
         Raises:
-            ValueError: if a special token is missing or an entry is repeated.
+            ValueError: If a special token is missing or an entry is repeated.
         """
         check_is_vocabulary(tokens)
-        numbered = [(index, token) for index, token in enumerate(tokens) if token or not self.has_gaps]
-        ids = {token: index for index, token in numbered}
-        appended = [token.content for token in self.added_tokens if token.content not in ids]
-        if len(ids) != len(numbered):
-            repeated = next(token for index, token in numbered if ids[token] != index)
+        indexed_tokens = [(index, token) for index, token in enumerate(tokens) if token or not self.has_gaps]
+        ids = {token: index for index, token in indexed_tokens}
+        new_tokens = [token.content for token in self.added_tokens if token.content not in ids]
+        if len(ids) != len(indexed_tokens):
+            repeated = next(token for index, token in indexed_tokens if ids[token] != index)
             raise ValueError(f"The vocabulary holds {repeated!r} twice.")
-        ids |= {token: index for index, token in enumerate(appended, len(tokens))}
+        ids |= {token: index for index, token in enumerate(new_tokens, len(tokens))}
         missing = [token for token in self.special_tokens if token not in ids]
         if missing:
             raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing)}.")
         self._ids = ids
-        self._tokens = [*tokens, *appended]
+        self._tokens = [*tokens, *new_tokens]
         self._base_size = len(tokens)
 
     def _require_vocabulary(self) -> None:
+        """Raise a ValueError if there is no vocabulary yet."""
         if not self._tokens:
             argument = self.vocabulary_argument
             raise ValueError(f"The tokenizer has no vocabulary yet: pass `{argument}` or call `load_assets`.")
@@ -154,33 +160,33 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     @classmethod
     @abstractmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Return a tokenizer with `size` tokens, each of `words` among them, for tests and toy models."""
+        """Create a tokenizer of `size` tokens that include all of `words`, for tests and toy models."""
 
     @property
     def vocabulary(self) -> list[str]:
-        """Tokens in order of their ids, with those that were added."""
+        """All tokens in order of their ids, including added tokens."""
         self._require_vocabulary()
         return list(self._tokens)
 
     @property
     def base_vocabulary(self) -> list[str]:
-        """The vocabulary without tokens that were added to it: those into which words are split."""
+        """The tokens into which words are split: the vocabulary without added tokens."""
         self._require_vocabulary()
         return list(self._tokens[: self._base_size])
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of tokens."""
+        """Number of tokens, including added tokens."""
         return len(self._tokens)
 
     @property
     def pad_id(self) -> int:
-        """Id of the padding token; 0 if there is none, since padding is masked whatever its id."""
+        """Id of the padding token, or 0 if there is none: padding is masked anyway."""
         return 0 if self.pad_token is None else self.token_to_id(self.pad_token)
 
     @property
     def target_side(self) -> Tokenizer:
-        """The tokenizer of the target that a model writes from a source; by default the same."""
+        """Tokenizer of the texts that a model writes; by default this one, which also reads the sources."""
         return self
 
     @property
@@ -188,16 +194,16 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Id of the mask token.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: If there is no mask token.
         """
         self.check_has_mask()
         return self.token_to_id(self.mask_token)
 
     def check_has_mask(self) -> None:
-        """Check that there is a mask token, which tasks that fill masks need.
+        """Check that there is a mask token, which masked language modeling needs.
 
         Raises:
-            ValueError: if there is none.
+            ValueError: If there is no mask token.
         """
         if self.mask_token is None:
             raise ValueError(f"This {type(self).__name__} has no mask token: it can neither mask nor fill masks.")
@@ -206,7 +212,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Return the id of a token.
 
         Raises:
-            ValueError: if the vocabulary lacks it.
+            ValueError: If the vocabulary lacks the token.
         """
         self._require_vocabulary()
         if token not in self._ids:
@@ -214,15 +220,16 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return self._ids[token]
 
     def id_to_token(self, id: int) -> str:
-        """Return the token of an id.
+        """Return the token with an id.
 
         Raises:
-            ValueError: if no token has it.
+            ValueError: If no token has the id.
         """
         self._check_id(id)
         return self._tokens[id]
 
     def _check_id(self, id: object) -> None:
+        """Raise a ValueError if `id` is not the id of a token."""
         self._require_vocabulary()
         last = self.vocabulary_size - 1
         require(is_integer(id, 0, last), "id", f"an integer from 0 to {last}", id)
@@ -231,45 +238,46 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @property
     def text_tokens(self) -> tuple[AddedToken, ...]:
-        """The tokens that are found in texts before these are split into words."""
-        special = filter(None, map(self._found_by_default, self.special_tokens))
+        """The special and added tokens that are matched in a text before it is split into words."""
+        special = filter(None, map(self._default_added_token, self.special_tokens))
         return tuple({token.content: token for token in (*special, *self.added_tokens)}.values())
 
-    def _found_by_default(self, token: str) -> AddedToken | None:
-        """Return how a special token is found in texts, or None if it is text there."""
+    def _default_added_token(self, token: str) -> AddedToken | None:
+        """Return a special token with its default matching flags, or None if it is plain text."""
         return special_token(token)
 
     def add_tokens(self, tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
-        """Add tokens, as `add_tokens` of transformers does; or change how tokens are found in texts.
+        """Add tokens like transformers' `add_tokens`, or change how existing tokens are matched in texts.
 
-        New tokens get the ids after the vocabulary's. If a model has no embeddings for them,
-        `Backbone.resize_token_embeddings` makes them.
+        New tokens get the ids after the vocabulary. If a model has no embeddings for them, create these with
+        `Backbone.resize_token_embeddings`.
 
         Args:
-            tokens: tokens, or strings for tokens without flags (see `lmzoo.text.AddedToken`).
-            special_tokens: whether strings are special tokens, which are found as they are written and never masked.
+            tokens: list of `lmzoo.text.AddedToken`, or of strings for tokens without flags.
+            special_tokens: bool, whether the strings are special tokens, which are matched literally and never masked.
 
         Returns:
-            How many of the tokens are new.
+            The number of new tokens.
 
         Raises:
-            ValueError: for an entry that is no token; if this kind of tokenizer takes no tokens.
+            ValueError: If an entry is not a token, or this kind of tokenizer takes no added tokens.
         """
         self._check_takes_added_tokens()
         base = self.base_vocabulary
         size = self.vocabulary_size
         self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *read_added_tokens(tokens, special_tokens)]))
-        self.special_tokens = _listed(self)
+        self.special_tokens = _all_special_tokens(self)
         self._set_tokens(base)
         self._set_text_tokens()
         return self.vocabulary_size - size
 
     def _check_takes_added_tokens(self) -> None:
+        """Raise a ValueError if this kind of tokenizer takes no added tokens."""
         if not self.takes_added_tokens:
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 
     def _set_text_tokens(self) -> None:
-        """Prepare finding `text_tokens` in texts, for tokenizers that take added tokens."""
+        """Prepare the search for `text_tokens`, in tokenizers that take added tokens."""
         raise NotImplementedError
 
     # === Text to tokens ===
@@ -279,15 +287,15 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Return the token ids of each text, without special tokens around them.
 
         Args:
-            texts: a list of strings; see `lmzoo.text.validate_text.clean_texts` for what else is accepted.
+            texts: n strings; `lmzoo.text.validate_text.clean_texts` lists the other accepted types.
 
         Returns:
-            One list of ids per text; empty for an empty text.
+            One list of ids per text, empty for an empty text.
         """
 
     @abstractmethod
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
-        """Return tokens of each text with the characters of the original text that they came from.
+        """Return the tokens of each text with their offsets in it.
 
         Returns:
             One list of `TokenSpan(id, token, start, end)` per text. Offsets count characters (code points) of the
@@ -295,40 +303,44 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[Token]], np.ndarray]:
-        """As `tokenize_with_offsets`, but faster: no object is made for each token.
+        """Return token ids and offsets as lists and an array, which is faster than one `TokenSpan` per token.
 
         Returns:
-            One list of ids per text, and int64 (total, 2), the start and end of all tokens of all texts.
+            One list of ids per text, and int64 (total, 2), the start and end of every token, text after text.
         """
-        found = self.tokenize_with_offsets(texts)
-        offsets = [span[2:] for spans in found for span in spans]
-        return [[span.id for span in spans] for spans in found], np.array(offsets, "int64").reshape(-1, 2)
+        spans_by_text = self.tokenize_with_offsets(texts)
+        offsets = [span[2:] for spans in spans_by_text for span in spans]
+        return [[span.id for span in spans] for spans in spans_by_text], np.array(offsets, "int64").reshape(-1, 2)
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """Return the token ids of each word as it is tokenized after a space; every word has at least one.
+        """Return the token ids of each word, tokenized as it would be after a space.
 
         Returns:
-            One list of ids per word; the unknown token for a word that normalization removes.
+            One non-empty list of ids per word: the unknown token for a word that normalization removes.
         """
-        unique, space = list(dict.fromkeys(words)), self.space_of_words
-        found = self.tokenize([space + word for word in unique])
-        ids = {word: tokens or [self.token_to_id(self.unk_token)] for word, tokens in zip(unique, found, strict=True)}
+        unique = list(dict.fromkeys(words))
+        space = self.space_of_words
+        token_lists = self.tokenize([space + word for word in unique])
+        ids = {
+            word: tokens or [self.token_to_id(self.unk_token)] for word, tokens in zip(unique, token_lists, strict=True)
+        }
         return [ids[word] for word in words]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
-        """As `tokenize_words`, with the characters of its word that each token came from."""
-        unique, space = list(dict.fromkeys(words)), self.space_of_words
-        found = self.tokenize_with_offsets([space + word for word in unique])
+        """Return the token spans of each word, tokenized as it would be after a space; offsets count from its start."""
+        unique = list(dict.fromkeys(words))
+        space = self.space_of_words
+        span_lists = self.tokenize_with_offsets([space + word for word in unique])
         spans_of = {
             word: [s._replace(start=max(s.start - len(space), 0), end=s.end - len(space)) for s in spans]
             or [TokenSpan(self.token_to_id(self.unk_token), str(self.unk_token), 0, len(word))]
-            for word, spans in zip(unique, found, strict=True)
+            for word, spans in zip(unique, span_lists, strict=True)
         }
         return [spans_of[word] for word in words]
 
     @abstractmethod
     def text_of(self, token: str) -> str:
-        """Return the text that a token stands for, with a space in front if the token says that it begins a word."""
+        """Return the text of a token, with a leading space if the token marks the beginning of a word."""
 
     @overload
     def detokenize(self, ids: Iterable[int]) -> str: ...
@@ -336,42 +348,42 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def detokenize(self, ids: Iterable[Iterable[int]]) -> list[str]: ...
 
     def detokenize(self, ids: Iterable[Any]) -> str | list[str]:
-        """Return the text of a sequence of ids, or a list with the text of each of several sequences."""
-        rows = to_list(ids)
-        if rows and is_column(rows[0]):
-            return [self._detokenize(to_list(row)) for row in rows]
-        return self._detokenize(rows)
+        """Return the text of one sequence of ids, or a list with the text of each of several sequences."""
+        items = to_list(ids)
+        if items and is_column(items[0]):
+            return [self._detokenize(to_list(sequence)) for sequence in items]
+        return self._detokenize(items)
 
     def _detokenize(self, ids: Sequence[Token]) -> str:
-        """Return the text of a sequence of ids."""
+        """Return the text of one sequence of ids."""
         return "".join(self.text_of(self._tokens[i]) for i in ids).strip()
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Return bool (V,): whether a token begins a word rather than continues one."""
+        """Return for each token whether it begins a word rather than continues one: bool (V,)."""
 
     # === Features of packed sequences ===
 
     def as_array(self, tokens: Iterable[Token], count: int) -> np.ndarray:
-        """Return `count` tokens of `tokenize` in the form that models take: int32 (count,)."""
+        """Return `count` tokens from `tokenize` as the array that models take: int32 (count,)."""
         return np.fromiter(tokens, "int32", count=count)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
-        """Return the backbone's inputs but for `segment_ids`, from padded ids (b, t) and their mask."""
+        """Return the backbone's inputs, except for `segment_ids`, from padded ids (b, t) and their mask."""
         return {"token_ids": ids, "padding_mask": mask}
 
     # === Files ===
 
     @abstractmethod
     def save_assets(self, directory: str | Path) -> None:
-        """Write the vocabulary's files into `directory`."""
+        """Write the vocabulary files into `directory`."""
 
     @abstractmethod
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote."""
+        """Load the vocabulary from the files that `save_assets` writes."""
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor's arguments that differ from the class, without what `save_assets` writes."""
+        """Return the constructor arguments that differ from the class defaults, without the vocabulary."""
         names = (*self.roles, "other_tokens")
         config = {name: getattr(self, name) for name in names if getattr(self, name) != getattr(type(self), name)}
         if self.added_tokens:
@@ -380,12 +392,12 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build a tokenizer without a vocabulary."""
+        """Create a tokenizer from `get_config`, without a vocabulary."""
         return cls(**config)
 
 
-def _listed(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
-    """Return all special tokens, each once."""
+def _all_special_tokens(tokenizer: Tokenizer | type[Tokenizer]) -> tuple[str, ...]:
+    """Return the special tokens of a tokenizer or its class, without duplicates."""
     added = (token.content for token in tokenizer.added_tokens if token.special)
     tokens = (*(getattr(tokenizer, role) for role in tokenizer.roles), *tokenizer.other_tokens, *added)
     return tuple(dict.fromkeys(token for token in tokens if token is not None))

@@ -1,4 +1,4 @@
-"""Keeps the ids of words that were tokenized before: most words of a text are repeated, and are only looked up then."""
+"""Cache of the token ids of words, since most words of a text are repeated."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 from lmzoo.text.tokenizers.garbage_collection import paused_collection
 
-_MOST = 1 << 22  # characters and ids of words that are kept, about 40 MB
-_EACH = 16  # what a word itself counts
+_MAX_SIZE = 1 << 22  # total characters and ids of the cached words, about 40 MB
+_SIZE_PER_WORD = 16  # overhead of a word, in the same unit
 
 
 class WordIds:
-    """The token ids of words, computed when a word is met for the first time.
+    """Cache of the token ids of words, which are computed on first use.
 
-    Threads may share it. All words are forgotten when they have become too many, and copies begin without any.
+    Threads may share it. It is emptied when it exceeds its maximum size, and copies begin empty.
 
     Args:
-        encode: returns the token ids of each of several words.
+        encode: callable that returns the token ids of each word of a list.
 
     Example:
 
@@ -32,7 +32,7 @@ class WordIds:
 
     def __init__(self, encode: Callable[[list[str]], Iterable[Iterable[int]]]) -> None:
         self._encode = encode
-        self._known: dict[str, tuple[int, ...]] = {}
+        self._cache: dict[str, tuple[int, ...]] = {}
         self._size = 0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -40,12 +40,14 @@ class WordIds:
 
     @paused_collection()
     def of(self, texts: Iterable[Sequence[str]]) -> list[list[int]]:
-        """Return the joined ids of each text, which is split into words."""
-        texts, known = list(texts), self._known  # another thread may replace it
-        if new := list(set().union(*texts).difference(known)):
-            ids = [tuple(found) for found in self._encode(new)]
-            known.update(zip(new, ids, strict=True))
-            self._size += _EACH * len(new) + sum(map(len, new)) + sum(map(len, ids))
-            if self._size > _MOST:
-                self._known, self._size = {}, 0
-        return [list(itertools.chain.from_iterable(map(known.__getitem__, words))) for words in texts]
+        """Return the concatenated token ids of each text, given as a sequence of words."""
+        texts = list(texts)
+        cache = self._cache  # another thread may replace it
+        if uncached := list(set().union(*texts).difference(cache)):
+            ids = [tuple(word_ids) for word_ids in self._encode(uncached)]
+            cache.update(zip(uncached, ids, strict=True))
+            self._size += _SIZE_PER_WORD * len(uncached) + sum(map(len, uncached)) + sum(map(len, ids))
+            if self._size > _MAX_SIZE:
+                self._cache = {}
+                self._size = 0
+        return [list(itertools.chain.from_iterable(map(cache.__getitem__, words))) for words in texts]

@@ -1,4 +1,4 @@
-"""Words as tokens: the base class of ELMo's tokenizers, and the one that has a vocabulary."""
+"""Word-level tokenizers: ELMo's base class and the tokenizers with a word vocabulary."""
 
 from __future__ import annotations
 
@@ -18,45 +18,49 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Token, Tokenizer, Tok
 from lmzoo.text.validate_text import clean_columns
 from lmzoo.text.word_splitting import place_words, words_of
 
-SENTENCE_START, SENTENCE_END, UNKNOWN = "<S>", "</S>", "<UNK>"
+SENTENCE_START = "<S>"
+SENTENCE_END = "</S>"
+UNKNOWN = "<UNK>"
 VOCABULARY_FILE = "vocabulary.txt"
 NO_ENTRY = "!!!MAXTERMID"  # a line of published vocabularies that is not a word
 
 
 class WordLevelTokenizer(Tokenizer):
-    """A tokenizer whose tokens are words; a text is a string, or a list of the words that it was split into."""
+    """Base class of tokenizers whose tokens are words; a text is a string or a list of words."""
 
     takes_words = True
 
     def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Token]]:
-        """Return tokens of each text, as `token_to_id` returns them.
+        """Return the tokens of each text in the form of `token_to_id`.
 
         A text is a string, which `lmzoo.text.word_splitting.split_words` splits, or a list of words.
 
         Returns:
-            One list per text; empty for an empty text.
+            One list per text, empty for an empty text.
 
         Raises:
-            TypeError: naming the text, and the word in it, that is not a string.
+            TypeError: If a text or a word is not a string; the message names its position.
         """
-        cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
+        cleaned = clean_columns({"texts": texts}, words=True)[0]
+        id_of = self._lookup()
         return [list(map(id_of, words_of(text) if isinstance(text, str) else text)) for text in cleaned]
 
     @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[TokenSpan]]:
-        """Return words of each text with the characters that they came from.
+        """Return the words of each text with their offsets in it.
 
         Returns:
-            One list of `TokenSpan(id, token, start, end)` per text; `id` is what `tokenize` returns, `token` the word.
-            Offsets count characters of the string as it was passed, or of the words joined by spaces.
+            One list of `TokenSpan(id, token, start, end)` per text; `token` is the word and `id` its token from
+            `tokenize`. Offsets count characters of the string as it was passed, or of the words joined by spaces.
         """
-        cleaned, id_of = clean_columns({"texts": texts}, words=True)[0], self._lookup()
+        cleaned = clean_columns({"texts": texts}, words=True)[0]
+        id_of = self._lookup()
         return [
             [TokenSpan(id_of(word), word, start, end) for word, start, end in place_words(text)] for text in cleaned
         ]
 
     def tokenize_words(self, words: Sequence[str]) -> list[list[Token]]:
-        """See `Tokenizer.tokenize_words`: every word is a token."""
+        """Return one list per word, with the word as its only token."""
         return [[token] for token in self.tokenize([list(words)])[0]]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
@@ -65,35 +69,35 @@ class WordLevelTokenizer(Tokenizer):
 
     @abstractmethod
     def _lookup(self) -> Callable[[str], Token]:
-        """Return a function that returns the token of a word of a text."""
+        """Return a function from a word to its token."""
 
     @property
     def pad_id(self) -> int:
-        """0, which is padding."""
+        """Id of padding, 0."""
         return 0
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; words do not say whether a space precedes them."""
+        """Return the word, without a space, since words do not indicate whether a space precedes them."""
         return token
 
     def _detokenize(self, ids: Sequence[Token]) -> str:
-        """Return the words, separated by spaces."""
+        """Return the words, joined by spaces."""
         return " ".join(map(self.id_to_token, ids))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """A tokenizer whose tokens are the words given, for ELMo with cached token vectors or trained on words.
+    """A tokenizer whose tokens are the given words, for ELMo with cached token vectors or trained on words.
 
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`. Whitespace around them is
-            stripped, and "!!!MAXTERMID" is left out. The last entry of a repeated word counts.
-        **special: special tokens that differ from these, see `lmzoo.text.SpecialTokens`.
+            stripped, and "!!!MAXTERMID" is omitted. The last entry of a repeated word counts.
+        **special: special tokens that differ from `<S>`, `</S>` and `<UNK>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if `<S>`, `</S>` or `<UNK>` is missing.
+        ValueError: If `<S>`, `</S>` or `<UNK>` is missing.
 
     Example:
 
@@ -105,9 +109,11 @@ class WordTokenizer(WordLevelTokenizer):
     ```
     """
 
-    start_token, end_token, unk_token = SENTENCE_START, SENTENCE_END, UNKNOWN
+    start_token = SENTENCE_START
+    end_token = SENTENCE_END
+    unk_token = UNKNOWN
     roles = ("start_token", "end_token", "unk_token")
-    first_id: ClassVar[int] = 1  # of the words; an id below it is padding
+    first_id: ClassVar[int] = 1  # id of the first word; an id below it is padding
 
     def __init__(self, vocabulary: Sequence[str] | None = None, **special: Unpack[SpecialTokens]) -> None:
         self._set_special_tokens(special)
@@ -115,32 +121,37 @@ class WordTokenizer(WordLevelTokenizer):
             self._set_tokens(vocabulary)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """See `Tokenizer._set_tokens`; a word may be repeated here, as in the files of bilm-tf."""
+        """Store the vocabulary, in which words may be repeated, as in the files of bilm-tf.
+
+        Raises:
+            ValueError: If a special token is missing.
+        """
         check_is_vocabulary(tokens)
-        kept = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
-        ids = {token: id for id, token in enumerate(kept, self.first_id)}
+        words = [token for token in map(str.strip, tokens) if token != NO_ENTRY]
+        ids = {token: id for id, token in enumerate(words, self.first_id)}
         if missing := [token for token in self.special_tokens if token not in ids]:
             raise ValueError(f"The vocabulary lacks the special tokens {', '.join(missing)}.")
-        self._ids, self._tokens = ids, kept
+        self._ids = ids
+        self._tokens = words
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`; padding counts as one of `size`, if it has an id."""
+        """Create a tokenizer of `size` ids that include `words` and, if padding has an id, padding."""
         tokens = [*cls(**special).special_tokens, *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - cls.first_id - len(tokens)))], **special)
 
     @property
     def vocabulary_size(self) -> int:
-        """Number of ids: the words of the vocabulary, and padding if it has an id."""
+        """Number of ids: words of the vocabulary, and padding if it has an id."""
         return len(self._tokens) + self.first_id
 
     def id_to_token(self, id: int) -> str:
-        """Return the word of an id; "" for padding. See `Tokenizer.id_to_token`."""
+        """Return the word with an id, or "" for padding."""
         self._check_id(id)
         return self._tokens[id - self.first_id] if id >= self.first_id else ""
 
     def _detokenize(self, ids: Sequence[Token]) -> str:
-        """Return the words, separated by spaces, without padding."""
+        """Return the words, joined by spaces, without padding."""
         return " ".join(self.id_to_token(i) for i in ids if i >= self.first_id)
 
     def _lookup(self) -> Callable[[str], int]:
@@ -148,7 +159,7 @@ class WordTokenizer(WordLevelTokenizer):
         return lambda word: self._ids.get(word, unknown)
 
     def word_starts(self) -> np.ndarray:
-        """See `Tokenizer.word_starts`: true for every token."""
+        """Return true for every token: bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
@@ -156,11 +167,11 @@ class WordTokenizer(WordLevelTokenizer):
         return {"token_ids": ids}
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.txt`, one word a line, into `directory`."""
+        """Write `vocabulary.txt`, one word per line, into `directory`."""
         write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote, or a vocabulary of bilm-tf with that name."""
+        """Load the file that `save_assets` writes, or a vocabulary of bilm-tf with its name."""
         self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))
 
 
@@ -170,14 +181,14 @@ class TextWordTokenizer(WordTokenizer):
 
     It differs from `WordTokenizer`, which reads ELMo's sentences: the id of a word is its index in the vocabulary, the
     model gets a padding mask, and texts begin and end with `<|endoftext|>`. Words that the vocabulary lacks become
-    `<unk>`, which counts as a word in a perplexity: models can only be compared if they have the same vocabulary.
+    `<unk>`, which counts as a word in a perplexity: only models with the same vocabulary can be compared.
 
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`.
-        **special: special tokens that differ from these, see `lmzoo.text.SpecialTokens`.
+        **special: special tokens that differ from `<|endoftext|>` and `<unk>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if `<|endoftext|>` or `<unk>` is missing.
+        ValueError: If `<|endoftext|>` or `<unk>` is missing.
 
     Example:
 
@@ -189,7 +200,9 @@ class TextWordTokenizer(WordTokenizer):
     ```
     """
 
-    start_token, end_token, unk_token = END_OF_TEXT, END_OF_TEXT, "<unk>"
+    start_token = END_OF_TEXT
+    end_token = END_OF_TEXT
+    unk_token = "<unk>"
     first_id = 0
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:

@@ -21,18 +21,18 @@ VOCABULARY_FILE = "vocabulary.txt"
 class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     """Greedy longest-match WordPiece with BERT's text clean-up (Wu et al., 2016; Devlin et al., 2019).
 
-    The ids are those of Hugging Face's BERT tokenizers: words of over 100 characters are unknown, control, format,
-    surrogate and private-use characters are dropped, and the special tokens are recognized in text and never split.
+    The ids are the same as in Hugging Face's BERT tokenizers: words of over 100 characters are unknown; control,
+    format, surrogate and private-use characters are dropped; and special tokens are recognized in text and never split.
 
     Args:
         vocabulary: tokens in order of their ids, "" for an id without a token; None to read them with `load_assets`.
-        lowercase: whether to lower-case text.
-        strip_accents: whether to strip accents; None does what `lowercase` says.
-        split_on_cjk: whether each Chinese character is a word, transformers' `tokenize_chinese_chars`.
+        lowercase: bool, whether to lowercase text.
+        strip_accents: bool, whether to strip accents; None for the value of `lowercase`.
+        split_on_cjk: bool, whether each Chinese character is a word (`tokenize_chinese_chars` in transformers).
         **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if a special token is missing or an entry is repeated.
+        ValueError: If a special token is missing or an entry is repeated.
 
     Example:
 
@@ -44,7 +44,11 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
     ```
     """
 
-    pad_token, unk_token, start_token, end_token, mask_token = "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"
+    pad_token = "[PAD]"
+    unk_token = "[UNK]"
+    start_token = "[CLS]"
+    end_token = "[SEP]"
+    mask_token = "[MASK]"
     needs_unknown = True
     has_gaps = True
     max_characters_per_word = 100
@@ -93,11 +97,11 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
         return cls([*tokens, *(f"filler{i}" for i in range(size - len(tokens)))], **special)
 
     def text_of(self, token: str) -> str:
-        """See `Tokenizer.text_of`; the tokens do not say whether a space precedes a word."""
+        """Return the text of a token, without a space, since tokens do not indicate whether a space precedes a word."""
         return token.removeprefix(self.continuation_prefix)
 
     def _detokenize(self, ids: Sequence[int]) -> str:
-        """Return the text of a sequence of ids, with a space between words."""
+        """Return the text of a sequence of ids, with spaces between words."""
         words: list[str] = []
         for token in (self._tokens[i] for i in ids):
             if token.startswith(self.continuation_prefix) and words:
@@ -110,11 +114,11 @@ class WordPieceTokenizer(ClsAndSepNames, RustTokenizer):
         return np.array([not token.startswith(self.continuation_prefix) for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.txt`, one token a line, into `directory`."""
+        """Write `vocabulary.txt`, one token per line, into `directory`."""
         write_lines(Path(directory) / VOCABULARY_FILE, self.base_vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Read what `save_assets` wrote."""
+        """Load the vocabulary from the file that `save_assets` writes."""
         self._set_vocabulary(read_lines(Path(directory) / VOCABULARY_FILE))
 
     def get_config(self) -> dict[str, Any]:

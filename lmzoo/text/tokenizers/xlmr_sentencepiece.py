@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's SentencePiece."""
+"""XLM-RoBERTa's SentencePiece tokenizer."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 if TYPE_CHECKING:
     from tokenizers.normalizers import Normalizer
 
-_PUBLISHED = ["<unk>", "<s>", "</s>"]
-_OF_FAIRSEQ = 4  # special tokens in front of the vocabulary, in the place of SentencePiece's own three
-_NORMAL, _UNKNOWN, _CONTROL = 1, 2, 3  # SentencePiece's types of tokens
+_PUBLISHED_TOKENS = ["<unk>", "<s>", "</s>"]
+_NUM_FAIRSEQ_TOKENS = 4  # special tokens in front of the vocabulary, which replace SentencePiece's three
+# Token types of SentencePiece:
+_NORMAL = 1
+_UNKNOWN = 2
+_CONTROL = 3
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -27,15 +30,16 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     """XLM-RoBERTa's unigram SentencePiece with the ids of fairseq (Conneau et al., 2020).
 
     Only the model's own rules clean a text: letters keep their case and accents, quotes stay as they are, and "9," is a
-    token if the model has it. The ids are those of fairseq: `<s>`, `<pad>`, `</s>` and `<unk>` come first, and
+    token if the model has it. The ids equal fairseq's: `<s>`, `<pad>`, `</s>` and `<unk>` come first, and
     `<mask>` last.
 
-    Offsets are those of Hugging Face's tokenizer: a token that is only a space has the span of the next character.
+    Offsets are the same as in Hugging Face's tokenizer: a token that is only a space has the span of the next
+    character.
 
     Args:
-        model: The path or the bytes of a published `sentencepiece.bpe.model`, whose first tokens are `<unk>`, `<s>` and
+        model: bytes or path of a published `sentencepiece.bpe.model`, whose first tokens are `<unk>`, `<s>` and
             `</s>`, or of a SentencePiece model with fairseq's ids; None to read it with `load_assets`.
-        **special: Special tokens that differ from XLM-RoBERTa's, see `lmzoo.text.SpecialTokens`.
+        **special: special tokens that differ from XLM-RoBERTa's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: If `model` is not a complete SentencePiece model or lacks a special token.
@@ -50,7 +54,11 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     ```
     """
 
-    start_token, pad_token, end_token, unk_token, mask_token = "<s>", "<pad>", "</s>", "<unk>", "<mask>"
+    start_token = "<s>"
+    pad_token = "<pad>"
+    end_token = "</s>"
+    unk_token = "<unk>"
+    mask_token = "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     splits_commas = False
     empty_spaces = False
@@ -60,7 +68,7 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
 
     @property
     def rules(self) -> PrecompiledRules:
-        """The model's rules for cleaning texts."""
+        """Cleaning rules of the model."""
         self._require_vocabulary()
         return self._rules
 
@@ -81,28 +89,31 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """See `Tokenizer.of_words`.
+        """Create a tokenizer of `size` tokens that include `words` with a space in front, for tests and toy models.
 
         Raises:
             ValueError: If `size` is too small.
         """
         proto = read_model(super().of_words(words, size, **special).model)
         mask = cls(**special).mask_token
-        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # it is the last one
+        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # moves it to the end
         del proto.pieces[:]
         proto.pieces.extend(pieces)
         model = proto.SerializeToString(deterministic=True)
         return cls(without_fairseq_ids(model) or model, **special)
 
     def word_starts(self) -> np.ndarray:
-        """Return which tokens begin a word: those that begin with a space, and special ones."""
+        """Return for each token whether it begins a word rather than continues one: bool (V,).
+
+        Tokens with a leading space, and special tokens, begin a word.
+        """
         return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
         published = without_fairseq_ids(self.model)
-        is_same = published is not None and with_fairseq_ids(published) == self.model
-        (Path(directory) / MODEL_FILE).write_bytes(published if published is not None and is_same else self.model)
+        is_reversible = published is not None and with_fairseq_ids(published) == self.model
+        (Path(directory) / MODEL_FILE).write_bytes(published if published is not None and is_reversible else self.model)
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(with_fairseq_ids(model) if _is_published(model) else model, name)
@@ -113,26 +124,26 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
 
 
 def _is_published(model: bytes) -> bool:
-    """Return whether the first tokens of a model are those of published ones; False for what is no model."""
+    """Return whether a model begins with the tokens of published models; false if it cannot be parsed."""
     try:
-        return [piece.piece for piece in read_model(model).pieces[:3]] == _PUBLISHED
+        return [piece.piece for piece in read_model(model).pieces[:3]] == _PUBLISHED_TOKENS
     except Exception:  # protobuf raises errors of several types
         return False
 
 
 def with_fairseq_ids(model: bytes) -> bytes:
-    """Return a published model, whose first tokens are `<unk>`, `<s>` and `</s>`, with fairseq's ids.
+    """Convert a published model, whose first tokens are `<unk>`, `<s>` and `</s>`, to fairseq's ids.
 
     Raises:
-        ValueError: If they are not its first tokens.
+        ValueError: If the first tokens are others.
     """
     proto = read_model(model)
     first = [piece.piece for piece in proto.pieces[:3]]
-    if first != _PUBLISHED:
+    if first != _PUBLISHED_TOKENS:
         raise ValueError(f"the first tokens must be <unk>, <s> and </s>, got {', '.join(map(repr, first))}.")
     pieces = list(proto.pieces[3:])
     del proto.pieces[:]
-    # They are normal tokens, so that full-width letters may also make one, as in transformers.
+    # They are normal tokens, so that full-width letters may also form one, as in transformers.
     for token in ("<s>", "<pad>", "</s>", "<unk>"):
         proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _NORMAL)
     proto.pieces.extend(pieces)
@@ -141,14 +152,14 @@ def with_fairseq_ids(model: bytes) -> bytes:
 
 
 def without_fairseq_ids(model: bytes) -> bytes | None:
-    """Return the published form of a model with fairseq's ids, or None if it has other ids."""
+    """Convert a model with fairseq's ids to its published form, or return None if it has other ids."""
     proto = read_model(model)
     tokens = [piece.piece for piece in proto.pieces]
-    if tokens[:_OF_FAIRSEQ] != ["<s>", "<pad>", "</s>", "<unk>"] or tokens[-1] != "<mask>":
+    if tokens[:_NUM_FAIRSEQ_TOKENS] != ["<s>", "<pad>", "</s>", "<unk>"] or tokens[-1] != "<mask>":
         return None
-    pieces = list(proto.pieces[_OF_FAIRSEQ:-1])
+    pieces = list(proto.pieces[_NUM_FAIRSEQ_TOKENS:-1])
     del proto.pieces[:]
-    for token in _PUBLISHED:
+    for token in _PUBLISHED_TOKENS:
         proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _CONTROL)
     proto.pieces.extend(pieces)
     return proto.SerializeToString(deterministic=True)

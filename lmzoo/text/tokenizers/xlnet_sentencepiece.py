@@ -1,4 +1,4 @@
-"""XLNet's SentencePiece."""
+"""XLNet's SentencePiece tokenizer."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class XlnetTokenizer(SentencePieceTokenizer):
-    """XLNet's SentencePiece: ALBERT's with other special tokens, by default without lower-casing (Yang et al., 2019).
+    """XLNet's SentencePiece (Yang et al., 2019): ALBERT's with other special tokens, by default without lowercasing.
 
     Args:
-        model: the path or the bytes of a SentencePiece model; None to read it with `load_assets`.
-        lowercase: whether to lower-case text.
-        keep_accents: whether to skip compatibility decomposition and the stripping of combining marks.
+        model: bytes or path of a SentencePiece model; None to read it with `load_assets`.
+        lowercase: bool, whether to lowercase text.
+        keep_accents: bool, whether to skip compatibility decomposition and the stripping of combining marks.
         **special: special tokens that differ from XLNet's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if `model` is not a complete SentencePiece model or lacks a special token.
+        ValueError: If `model` is not a complete SentencePiece model or lacks a special token.
 
     Example:
 
@@ -34,7 +34,9 @@ class XlnetTokenizer(SentencePieceTokenizer):
     ```
     """
 
-    start_token, end_token, mask_token = "<cls>", "<sep>", "<mask>"
+    start_token = "<cls>"
+    end_token = "<sep>"
+    mask_token = "<mask>"
     other_tokens = ("<s>", "</s>", "<eod>", "<eop>")
 
     def __init__(

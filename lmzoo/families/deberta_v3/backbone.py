@@ -1,0 +1,164 @@
+"""DeBERTa-v3 (He et al., 2021, https://arxiv.org/abs/2111.09543)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Features, Tensor
+from lmzoo.families.embeddings import build_embeddings
+from lmzoo.families.encoder_config import EncoderConfig
+from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import DisentangledBlock, DistanceEmbedding, TransformerEmbedding
+from lmzoo.layers.rows import at_positions
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebertaV3Config(EncoderConfig):
+    """The arguments of `DebertaV3Backbone`: those of `EncoderConfig`, and the scale of distances.
+
+    Example: see `DebertaV3Backbone`.
+    """
+
+    num_segments: int = 0
+    layer_norm_epsilon: float = 1e-7
+    bucket_size: int = 256
+    max_relative_positions: Any = -1  # an int; -1 stands for `max_sequence_length`
+
+    has_segments = False
+    without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        super().__post_init__()
+        require(self.bucket_size > 1, "bucket_size", "at least 2", self.bucket_size)
+        longest = self.max_relative_positions
+        allowed = is_integer(longest, 2) or longest == -1
+        require(allowed, "max_relative_positions", "an integer of at least 2, or -1", longest)
+        require(self.max_distance > 1, "max_sequence_length", "at least 2", self.max_sequence_length)
+
+    @property
+    def max_distance(self) -> int:
+        """The distance at which the scale of distances ends."""
+        longest = self.max_relative_positions
+        return int(self.max_sequence_length if longest == -1 else longest)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class DebertaV3Backbone(TransformerBackbone):
+    """DeBERTa-v3's encoder: BERT's with disentangled attention in place of positions, and without pooler.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, vectors of distances, residual branches and attention probabilities.
+        max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves take longer ones.
+        num_segments: 0, as there is no segment table.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initializer, at least 0.
+        bucket_size: rows of the table of distances in each direction. Distances of up to half of it have a row of their
+            own, longer ones share rows on a logarithmic scale.
+        max_relative_positions: where this scale ends; -1 for `max_sequence_length`.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.DebertaV3Backbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24
+    )
+    ids = np.array([[1, 17, 23, 2, 0]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids > 0})["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = DebertaV3Config
+    has_pooler = False
+
+    @classmethod
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        layers = super().make_layers(config, dtype)
+        layers["distances"] = DistanceEmbedding(
+            config.bucket_size,
+            config.max_distance,
+            config.layer_norm_epsilon,
+            config.initializer_range,
+            dtype=dtype,
+            name="distances",
+        )
+        return layers
+
+    @classmethod
+    def make_embeddings(
+        cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
+    ) -> TransformerEmbedding:
+        """Return the embedding layer, which has no positions."""
+        return build_embeddings(
+            config,
+            dtype,
+            max_sequence_length=None,
+            num_segments=0,
+            layer_norm_epsilon=config.layer_norm_epsilon,
+        )
+
+    @classmethod
+    def make_block(
+        cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any
+    ) -> DisentangledBlock:
+        """Return a block."""
+        return DisentangledBlock(*config.block_arguments, dtype=dtype, name=name, **options)
+
+    @classmethod
+    def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
+        distances = layers["distances"](x)  # (R, H)
+        states = []
+        for block in layers["blocks"]:
+            x = block(x, mask, distances)
+            states.append(x)
+        return states
+
+    @classmethod
+    def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
+        before = states[-2]
+        first = before[:, :1]  # (B, 1, H)
+        positions = ops.zeros_like(first[:, :, 0], dtype="int32")  # (B, 1)
+        return layers["blocks"][-1](before, mask, layers["distances"](before), first, positions)[:, 0]
+
+    def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
+        before = outputs["hidden_states"][-2]  # (B, T, H)
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        positions = ops.cast(positions, "int32")
+        return self.blocks[-1](before, mask, self.distances(before), at_positions(before, positions), positions)
+
+    def attention_scores(self, inputs: Features) -> list[Tensor]:
+        """Return the attention probabilities of every block, outside of training: see `TransformerBackbone`."""
+        hidden_states = self(inputs)["hidden_states"]
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        distances = self.distances(hidden_states[0])  # (R, H)
+        return [
+            block.attention_scores(hidden, mask, distances)
+            for block, hidden in zip(self.blocks, hidden_states, strict=False)
+        ]

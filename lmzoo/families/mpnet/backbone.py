@@ -1,0 +1,94 @@
+"""MPNet (Song et al., 2020, https://arxiv.org/abs/2004.09297)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.families.encoder_config import FairseqEncoderConfig
+from lmzoo.families.transformer import TransformerBackbone
+from lmzoo.layers import RelativePositionBias
+
+_MAX_BUCKETS = 510  # more than four for each distance of up to 128 would leave none for ranges
+
+
+@dataclass(frozen=True, kw_only=True)
+class MpnetConfig(FairseqEncoderConfig):
+    """The arguments of `MpnetBackbone`: those of `EncoderConfig`, and the number of buckets of distances.
+
+    Example: see `MpnetBackbone`.
+    """
+
+    num_buckets: int = 32
+
+    has_segments = False
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        super().__post_init__()
+        valid = is_integer(self.num_buckets, 4, _MAX_BUCKETS) and self.num_buckets % 2 == 0
+        require(valid, "num_buckets", f"an even integer from 4 to {_MAX_BUCKETS}", self.num_buckets)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class MpnetBackbone(TransformerBackbone):
+    """MPNet's encoder: RoBERTa's with a bias of attention scores by distance, which all blocks share.
+
+    Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
+
+    Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `<s>`, and `hidden_states`, a
+    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+
+    Args:
+        vocabulary_size: number of token ids, V.
+        num_layers: number of blocks, L.
+        num_heads: attention heads of a block; divides `hidden_dim`.
+        hidden_dim: width of the hidden states, H.
+        intermediate_dim: width of the feed-forward networks' hidden layer, I.
+        dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
+        max_sequence_length: the longest input in tokens; the position table has two rows more.
+        num_segments: 0, since MPNet has no segments.
+        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
+        initializer_range: standard deviation of the truncated normal initializer, at least 0.
+        num_buckets: rows of the table of biases, see `lmzoo.layers.RelativePositionBias`; even, from 4 to 510.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+
+    Raises:
+        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.MpnetBackbone(
+        vocabulary_size=101, num_layers=2, num_heads=3, hidden_dim=12, intermediate_dim=24
+    )
+    ids = np.array([[0, 17, 23, 2, 1]], "int32")
+    backbone({"token_ids": ids, "padding_mask": ids != 1})["sequence_output"].shape  # (1, 5, 12)
+    ```
+    """
+
+    config_class = MpnetConfig
+    has_pooler = False
+
+    @classmethod
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        layers = super().make_layers(config, dtype)
+        layers["position_bias"] = RelativePositionBias(
+            config.num_heads,
+            config.num_buckets,
+            initializer_range=config.initializer_range,
+            dtype=dtype,
+            name="position_bias",
+        )
+        return layers

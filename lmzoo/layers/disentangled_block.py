@@ -1,0 +1,49 @@
+"""The Transformer block with disentangled attention."""
+
+from __future__ import annotations
+
+import keras
+
+from lmzoo.common.tensor_types import Tensor
+from lmzoo.layers.disentangled_attention import DisentangledAttention
+from lmzoo.layers.remat import recomputed
+from lmzoo.layers.transformer_block import TransformerBlock
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class DisentangledBlock(TransformerBlock):
+    """Disentangled attention and a feed-forward network, each with a residual sum and LayerNorm (He et al., 2020).
+
+    It is a `TransformerBlock` with `norm="post"` and another attention, whose call arguments and results it has.
+
+    Example: see `DisentangledAttention`.
+    """
+
+    def make_attention(self, dropout: float) -> DisentangledAttention:
+        """Return the attention layer."""
+        sizes = self.num_heads, self.hidden_dim
+        return DisentangledAttention(*sizes, dropout, self.initializer_range, dtype=self.dtype_policy, name="attention")
+
+    def call(  # type: ignore[override]
+        self,
+        inputs: Tensor,
+        padding_mask: Tensor,
+        distances: Tensor,
+        queries: Tensor | None = None,
+        positions: Tensor | None = None,
+        training: bool = False,
+    ) -> Tensor:
+        """Apply the block."""
+        streams = (inputs, distances) if queries is None else (inputs, distances, queries)
+
+        def apply(inputs: Tensor, distances: Tensor, queries: Tensor | None = None) -> Tensor:
+            x = self.attention(inputs, padding_mask, distances, queries, positions, training=training)  # (B, S, H)
+            return self.add_feed_forward(inputs if queries is None else queries, x, training)
+
+        return recomputed(self, apply, *streams) if self.remat and training else apply(*streams)
+
+    def attention_scores(  # type: ignore[override]
+        self, inputs: Tensor, padding_mask: Tensor, distances: Tensor
+    ) -> Tensor:
+        """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
+        return self.attention.scores(inputs, padding_mask, distances)

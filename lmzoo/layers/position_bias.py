@@ -1,0 +1,122 @@
+"""A bias of attention scores that depends on the distance between query and key.
+
+Raffel et al., 2020 (https://arxiv.org/abs/1910.10683), section 2.1.
+
+Letters in shape comments: B batch, T positions of the inputs, M chosen positions, N heads.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.tensor_types import Shape, Tensor
+from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.initializers import TruncatedNormal
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class RelativePositionBias(ConfiguredLayer):
+    """One learned number per head for every bucket of distances, to be added to attention scores.
+
+    Half of the buckets are for keys before their query and the query itself, half for keys after it. Half of either
+    hold one distance each, the others ranges that grow logarithmically up to `max_distance`. All longer distances share
+    the last bucket.
+
+    Args:
+        num_heads: int, N.
+        num_buckets: int, even, at least 4.
+        max_distance: int, more than `num_buckets` / 4.
+        initializer_range: float, standard deviation of the truncated normal initializer.
+
+    Call arguments: `inputs` float (B, T, H), of which only the length matters; `positions` optional int (B, M), the
+    queries whose rows are wanted. Returns float (1, N, T, T), or (B, N, M, T) with `positions`: the `bias` of
+    `SelfAttention`, for every query and key.
+
+    Raises:
+        ValueError: For sizes out of range.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import RelativePositionBias, SelfAttention
+
+    x, mask = np.ones((2, 5, 12), "float32"), np.ones((2, 5), bool)
+    bias = RelativePositionBias(num_heads=3)(x)  # (1, 3, 5, 5)
+    SelfAttention(num_heads=3, hidden_dim=12)(x, mask, bias=bias).shape  # (2, 5, 12)
+    ```
+    """
+
+    def __init__(
+        self,
+        num_heads: int,
+        num_buckets: int = 32,
+        max_distance: int = 128,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        valid = is_integer(num_buckets, 4) and num_buckets % 2 == 0
+        require(valid, "num_buckets", "an even integer of at least 4", num_buckets)
+        least = num_buckets // 4 + 1
+        require(is_integer(max_distance, least), "max_distance", f"an integer of at least {least}", max_distance)
+        self.num_heads = num_heads
+        self.num_buckets = num_buckets
+        self.max_distance = max_distance
+        self.initializer_range = initializer_range
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the table of biases."""
+        initializer = TruncatedNormal(stddev=self.initializer_range)
+        shape = (self.num_buckets, self.num_heads)
+        self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
+
+    def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
+        """Look up the bias of every query and key."""
+        length = ops.shape(inputs)[1]
+        by_distance = ops.transpose(ops.take(self.embeddings, self._buckets(length), axis=0))  # (N, 2T)
+        # Row q of the result begins q places to the left in what repeats every 2T numbers: one row after another that
+        # is shorter by one. The gradient of this is a sum, while that of a lookup for each pair would be a scatter.
+        rows = ops.broadcast_to(by_distance[:, None], (self.num_heads, length, 2 * length))  # (N, T, 2T)
+        rows = ops.reshape(rows, (self.num_heads, 2 * length * length))
+        rows = ops.slice(rows, (0, 0), (self.num_heads, length * (2 * length - 1)))
+        rows = ops.reshape(rows, (self.num_heads, length, 2 * length - 1))
+        bias = ops.slice(rows, (0, 0, 0), (self.num_heads, length, length))  # (N, T, T)
+        if positions is None:
+            return ops.expand_dims(bias, 0)  # (1, N, T, T)
+        chosen = ops.take(ops.transpose(bias, (1, 0, 2)), positions, axis=0)  # (B, M, N, T)
+        return ops.transpose(chosen, (0, 2, 1, 3))  # (B, N, M, T)
+
+    def _buckets(self, length: int | Tensor) -> Tensor:
+        """Return the buckets of the distances 0, 1, ..., T - 1, T, 1 - T, ..., -1 from a query to a key: int (2T,)."""
+        distances = ops.arange(2 * length, dtype="int32")  # (2T,)
+        after = ops.logical_and(distances > 0, distances < length)  # (2T,)
+        distances = ops.minimum(distances, 2 * length - distances)  # (2T,)
+        reached = distances[:, None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (2T, num_buckets / 2 - 1)
+        buckets = ops.sum(ops.cast(reached, "int32"), axis=1)  # (2T,)
+        return ops.where(after, buckets + self.num_buckets // 2, buckets)
+
+    def _bounds(self) -> list[int]:
+        """Return the least distance of every bucket on one side but the first."""
+        buckets = self.num_buckets // 2
+        exact = buckets // 2  # buckets of one distance each
+        ranges = buckets - exact
+        bounds = list(range(1, exact + 1))
+        distance = exact
+        for number in range(1, ranges):
+            # In integers, since it must not depend on rounding: distance / exact reaches the power number / ranges of
+            # max_distance / exact.
+            while distance**ranges * exact**number < self.max_distance**number * exact**ranges:
+                distance += 1
+            bounds.append(distance)
+        return bounds
+
+    def compute_output_spec(self, inputs: Tensor, positions: Tensor | None = None) -> keras.KerasTensor:
+        """Return the shape of the biases of all queries, or of the chosen ones."""
+        length = inputs.shape[1]
+        batch, queries = (1, length) if positions is None else positions.shape
+        return keras.KerasTensor((batch, self.num_heads, queries, length), self.compute_dtype)

@@ -1,0 +1,89 @@
+"""DeBERTa-v3's SentencePiece."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Unpack
+
+import keras
+import numpy as np
+
+from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, SPACE, SentencePieceTokenizer, model_proto, read_model
+from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+
+_MASK = "[MASK]"
+_CONTROL = 3  # SentencePiece's type of tokens that no text has
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class DebertaV3Tokenizer(SentencePieceTokenizer):
+    """DeBERTa-v3's unigram SentencePiece (He et al., 2021).
+
+    Only the model's own rules clean a text, as in Microsoft's code and in KerasHub: letters keep their case and
+    accents, and quotes stay as they are. (The class of transformers 5 composes characters instead, NFC: it does not
+    know full-width letters, for example.) The published models lack `[MASK]`, which comes after all other tokens.
+
+    The space that a token begins with is not part of its span, as for `SentencePieceTokenizer`.
+
+    Args:
+        model: the path or the bytes of a SentencePiece model; None to read it with `load_assets`.
+        **special: special tokens that differ from DeBERTa's, see `lmzoo.text.SpecialTokens`.
+
+    Raises:
+        ValueError: if `model` is not a complete SentencePiece model or lacks a special token.
+
+    Example:
+
+    ```python
+    from lmzoo.text import DebertaV3Tokenizer
+
+    tokenizer = DebertaV3Tokenizer.of_words(["Un", "café"], size=11)
+    tokenizer.tokenize(["Un  café", ""])  # [[5, 6], []]
+    ```
+    """
+
+    pad_token, start_token, end_token, unk_token, mask_token = "[PAD]", "[CLS]", "[SEP]", "[UNK]", _MASK
+    roles = ("pad_token", "start_token", "end_token", "unk_token", "mask_token")
+    splits_commas = False
+    replaces_quotes = False
+    last_part_counts = True
+
+    def __init__(self, model: bytes | str | Path | None = None, **special: Unpack[SpecialTokens]) -> None:
+        super().__init__(model, lowercase=False, keep_accents=True, **special)
+
+    def word_starts(self) -> np.ndarray:
+        """Return which tokens begin a word: those that begin with a space, and special ones."""
+        return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
+
+    def save_assets(self, directory: str | Path) -> None:
+        """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
+        (Path(directory) / MODEL_FILE).write_bytes(without_mask(self.model))
+
+    def _set_model(self, model: bytes, name: str) -> None:
+        super()._set_model(with_mask(model) if self.mask_token == _MASK else model, name)
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
+
+
+def with_mask(model: bytes) -> bytes:
+    """Return a model with `[MASK]`, after all other tokens if it lacks it; what is no model is returned as it is."""
+    try:
+        proto = read_model(model)
+    except Exception:  # protobuf raises errors of several types
+        return model
+    complete = proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
+    if not complete or any(piece.piece == _MASK for piece in proto.pieces):
+        return model
+    # Serialized messages can be joined: the bytes that were published stay as they are.
+    added = model_proto()()
+    added.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
+    return model + bytes(added.SerializePartialToString())
+
+
+def without_mask(model: bytes) -> bytes:
+    """Return the model to which `with_mask` added `[MASK]`; any other model is returned as it is."""
+    added = model_proto()()
+    added.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
+    return model.removesuffix(added.SerializePartialToString())

@@ -1,0 +1,294 @@
+"""DeBERTa-v3 against torch transformers on random weights: long sequences, all heads, its files, what is refused."""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
+from lmzoo.errors import PresetError
+from lmzoo.families.deberta_v3 import FAMILY
+from lmzoo.layers.sublayers import sublayers
+from lmzoo.models import Backbone, DebertaV3Backbone, MaskedLM, TextClassifier
+from lmzoo.presets.converting import save_checkpoint
+from lmzoo.testing import check_peer_outputs, peer_heads, randomize, tiny_backbone, tiny_task
+from lmzoo.text import DebertaV3Tokenizer
+from tests.checkpoints.model_files import load
+from tests.reference.weights import difference, randomise, run, to_numpy
+from tests.text.trained import train_deberta
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+# A width is heads · width of a head. Sequences are longer than half a bucket, the buckets, and the scale.
+TINY = {
+    "vocabulary_size": 131,
+    "num_layers": 3,
+    "num_heads": 3,
+    "hidden_dim": 21,
+    "intermediate_dim": 17,
+    "max_sequence_length": 29,
+    "bucket_size": 7,
+    "dropout": 0.0,
+}
+T = 43
+LENGTHS = np.array([[43], [19], [1]])
+
+
+@pytest.fixture
+def transformers() -> Any:
+    pytest.importorskip("torch")
+    return pytest.importorskip("transformers")
+
+
+def batch() -> dict[str, np.ndarray]:
+    mask = np.arange(T) < LENGTHS
+    ids = np.random.default_rng(3).integers(5, 131, mask.shape)
+    return {"token_ids": np.where(mask, ids, 7).astype("int32"), "padding_mask": mask.astype("int32")}
+
+
+def peer_of(transformers: Any, head: str, directory: Path, **changes: Any) -> Any:
+    """Return a model of transformers with random weights, saved in a directory."""
+    import torch
+
+    config = transformers.DebertaV2Config(
+        vocab_size=131, hidden_size=21, num_hidden_layers=3, num_attention_heads=3, intermediate_size=17,
+        max_position_embeddings=29, relative_attention=True, position_buckets=7, norm_rel_ebd="layer_norm",
+        share_att_key=True, pos_att_type="c2p|p2c", position_biased_input=False, **changes,
+    )  # fmt: skip
+    torch.manual_seed(5)
+    model = getattr(transformers, f"DebertaV2{head}")(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    model.save_pretrained(directory)
+    return model
+
+
+def ask(model: Any, batch: dict[str, np.ndarray]) -> Any:
+    import torch
+
+    ids, mask = (torch.tensor(values).long() for values in batch.values())
+    with torch.no_grad():
+        return model(input_ids=ids, attention_mask=mask, output_hidden_states=True)
+
+
+def test_sequences_longer_than_the_scale(transformers: Any, tmp_path: Path) -> None:
+    theirs = ask(peer_of(transformers, "Model", tmp_path), batch())
+    backbone = Backbone.from_preset(tmp_path)
+    assert backbone.config == DebertaV3Backbone(**{**TINY, "dropout": 0.1}).config
+    outputs, real = run(backbone, batch()), batch()["padding_mask"] > 0
+    for ours, expected in zip(outputs["hidden_states"], theirs.hidden_states, strict=True):
+        assert difference(np.asarray(ours)[real], expected.numpy()[real]) < 1e-5
+    assert difference(outputs["pooled_output"], theirs.last_hidden_state[:, 0].numpy()) < 1e-5
+    positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
+    found = to_numpy(backbone.vectors_at(batch(), positions))
+    assert difference(found, np.take_along_axis(theirs.last_hidden_state.numpy(), positions[..., None], 1)) < 1e-5
+
+
+@pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="tests/conformance compares all heads there")
+@pytest.mark.parametrize("head", peer_heads(FAMILY))
+def test_heads_on_other_backends(head: str, transformers: Any) -> None:
+    check_peer_outputs(FAMILY, head)
+
+
+@pytest.mark.parametrize("legacy", [False, True])
+def test_both_heads_of_masked_tokens(legacy: bool, transformers: Any, tmp_path: Path) -> None:
+    theirs = ask(peer_of(transformers, "ForMaskedLM", tmp_path, legacy=legacy), batch())
+    task = load(tmp_path, MaskedLM)
+    positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
+    found = run(task, {**batch(), "mask_positions": positions})
+    assert difference(found, np.take_along_axis(theirs.logits.numpy(), positions[..., None], 1)) < 1e-5
+
+
+def test_published_tensors(transformers: Any, tmp_path: Path) -> None:
+    """Microsoft's files hold what pre-training used, and no `architectures`."""
+    theirs = peer_of(transformers, "ForMaskedLM", tmp_path, legacy=False)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["deberta.embeddings.position_embeddings.weight"] = np.ones((29, 21), "float32")
+    for name, shape in {"dense.weight": (21, 21), "LayerNorm.bias": (21,), "classifier.weight": (1, 21)}.items():
+        tensors[f"mask_predictions.{name}"] = np.ones(shape, "float32")
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    edit(tmp_path, "architectures")
+    task = load(tmp_path, MaskedLM)
+    found = run(task, {**batch(), "mask_positions": np.zeros((3, 1), "int32")})
+    assert difference(found, ask(theirs, batch()).logits.numpy()[:, :1]) < 1e-5
+
+
+def edit(directory: Path, *removed: str, **changes: Any) -> None:
+    file = directory / "config.json"
+    config = {key: value for key, value in json.loads(file.read_text()).items() if key not in removed}
+    file.write_text(json.dumps({**config, **changes}))
+
+
+REFUSED: dict[str, tuple[tuple[str, ...], dict[str, Any], str]] = {
+    "convolution": ((), {"conv_kernel_size": 3}, "`conv_kernel_size` must be 0, got 3"),
+    "own projections": ((), {"share_att_key": False}, "`share_att_key` must be True, got False"),
+    "one term": ((), {"pos_att_type": ["c2p"]}, r"`pos_att_type` must be \['p2c', 'c2p'\] or .*, got \['c2p'\]"),
+    "no terms": (("pos_att_type",), {}, "`pos_att_type` must be .*, got None"),
+    "positions": (("position_biased_input",), {}, "`position_biased_input` must be False, got True"),
+    "no distances": (("relative_attention",), {}, "`relative_attention` must be True, got False"),
+    "no buckets": (("position_buckets",), {}, "lacks the key 'position_buckets'"),
+    "buckets": ((), {"position_buckets": -1}, "must be a positive integer, got -1. In .* is `position_buckets`"),
+    "segments": ((), {"type_vocab_size": 2}, "must be 0, since the family has no segments, got 2. In .* is `type"),
+    "distances as they are": ((), {"norm_rel_ebd": "none"}, "`norm_rel_ebd` must be 'layer_norm', got 'none'"),
+    "pooler": ((), {"pooler_hidden_act": "tanh"}, "`pooler_hidden_act` must be 'gelu', got 'tanh'"),
+    "many buckets": ((), {"position_buckets": 10**6}, "`position_buckets` is 1,000,000, but .* holds 131 at most"),
+    "version 1": ((), {"model_type": "deberta"}, "models of type 'deberta' are not supported"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("stored")
+    save_checkpoint(tiny_backbone(FAMILY, **TINY), directory / "it", to="hf")
+    return directory / "it"
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_refused(case: str, stored: Path, tmp_path: Path) -> None:
+    removed, changes, message = REFUSED[case]
+    shutil.copytree(stored, tmp_path, dirs_exist_ok=True)
+    edit(tmp_path, *removed, **changes)
+    with pytest.raises(PresetError, match=message):
+        Backbone.from_preset(tmp_path)
+
+
+# === Tokenizers ===
+
+TEXTS = ["The film's ``good'', 9,200!", "Un café", "", "a [MASK] [SEP]b", "un cafe\u0301"]
+
+
+def model_alone(directory: Path, transformers: Any) -> None:
+    (directory / "tokenizer_config.json").write_text(json.dumps({"do_lower_case": False, "vocab_type": "spm"}))
+
+
+def saved(directory: Path, transformers: Any) -> None:
+    """As version 5 saves it: without the model."""
+    transformers.DebertaV2Tokenizer.from_pretrained(directory).save_pretrained(directory)
+    (directory / "spm.model").unlink()
+
+
+def older(directory: Path, transformers: Any) -> None:
+    """As version 4 saved it, beside the model, for any class."""
+    saved_by_ours = DebertaV3Tokenizer((directory / "spm.model").read_bytes())
+    (directory / "spm.model").unlink()
+    write_tokenizer(saved_by_ours, directory, 512, "PreTrainedTokenizerFast")
+    (directory / "spm.model").unlink()
+
+
+@pytest.mark.parametrize("write", [model_alone, saved, older])
+def test_tokenizer_files(write: Callable[..., None], root: Path, transformers: Any, tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "deberta-v2"}))
+    (tmp_path / "spm.model").write_bytes(train_deberta(root, ["Un café"] * 9))
+    write(tmp_path, transformers)
+    ours, theirs = read_tokenizer(tmp_path, DebertaV3Tokenizer), transformers.AutoTokenizer.from_pretrained(tmp_path)
+    assert type(ours) is DebertaV3Tokenizer
+    assert (ours.mask_id, ours.vocabulary_size) == (theirs.mask_token_id, theirs.mask_token_id + 1)
+    assert ours.tokenize(TEXTS) == theirs(TEXTS, add_special_tokens=False)["input_ids"]
+    # Full-width letters: the model's own rules know them.
+    assert (ours.tokenize(["Ｕｎ"]) == ours.tokenize(["Un"])) == (write is not saved)
+
+
+def test_a_task_is_written_as_it_was_published(root: Path, transformers: Any, tmp_path: Path) -> None:
+    published = train_deberta(root, ["Un café"] * 9)
+    task = tiny_task(TextClassifier, FAMILY)
+    task.preprocessor.tokenizer = DebertaV3Tokenizer(published)
+    save_checkpoint(task, tmp_path / "it", to="hf", preprocessor=task.preprocessor)
+    assert (tmp_path / "it" / "spm.model").read_bytes() == published
+    written = transformers.AutoTokenizer.from_pretrained(tmp_path / "it")
+    assert type(written) is transformers.DebertaV2Tokenizer
+    encoded = task.preprocessor.encode(TEXTS, TEXTS[::-1])
+    ids = [row.tolist() for row in encoded.by_sequence(encoded.token_ids)]
+    assert ids == written(TEXTS, TEXTS[::-1])["input_ids"]
+
+
+# === Training and other precisions ===
+
+
+def test_low_rank_updates_reach_distances() -> None:
+    """The projections of contents are those of distances: updates change both."""
+    backbone = tiny_backbone(FAMILY, **TINY)
+    backbone.enable_lora(2)
+    adapted = [layer.name for layer in sublayers(backbone) if getattr(layer, "lora_enabled", False)]
+    assert sorted(set(adapted)) == ["query", "value"]
+    before = run(backbone, batch())["pooled_output"]
+    randomize(backbone)
+    assert difference(run(backbone, batch())["pooled_output"], before) > 1e-3
+
+
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method implemented:UserWarning")
+def test_weights_of_eight_bits() -> None:
+    backbone = tiny_backbone(FAMILY, **TINY)
+    before = np.asarray(run(backbone, batch())["pooled_output"])
+    backbone.quantize("int8")
+    after = np.asarray(run(backbone, batch())["pooled_output"])
+    assert 1e-5 < difference(after, before) < 0.1
+
+
+def test_half_precision_stays_close() -> None:
+    backbone = tiny_backbone(FAMILY, **TINY)
+    half = DebertaV3Backbone.from_config({**backbone.get_config(), "dtype": "bfloat16"})
+    half.set_weights([to_numpy(weight) for weight in backbone.weights])
+    expected = np.asarray(run(backbone, batch())["pooled_output"])
+    found = np.asarray(run(half, batch())["pooled_output"]).astype("float32")
+    assert difference(found, expected) < 0.1 * math.sqrt(np.square(expected).mean()) + 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"bucket_size": 1}, "`bucket_size` must be at least 2, got 1"),
+        ({"max_relative_positions": 0}, "`max_relative_positions` must be an integer of at least 2, or -1, got 0"),
+        ({"num_segments": 2}, "`num_segments` must be 0, since the family has no segments, got 2"),
+        ({"max_sequence_length": 1}, "`max_sequence_length` must be at least 2, got 1"),
+    ],
+)
+def test_arguments(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DebertaV3Backbone(**{**TINY, **changes})
+
+
+def test_a_model_without_long_distances() -> None:
+    """The tables of KerasHub's examples are larger than their sequences."""
+    backbone = DebertaV3Backbone(**{**TINY, "bucket_size": 256})
+    assert backbone.distances.embeddings.shape == (512, 21)
+    assert np.isfinite(run(backbone, batch())["pooled_output"]).all()
+
+
+# === KerasHub ===
+
+
+@pytest.mark.tf_only  # KerasHub's tokenizer
+@pytest.mark.filterwarnings("ignore:unclosed file .*vocabulary.spm:ResourceWarning")
+def test_keras_hubs_presets(root: Path, tmp_path: Path) -> None:
+    """A classifier of KerasHub's with its tokenizer, read here, and what is written for it."""
+    models = pytest.importorskip("keras_hub").models
+    published = train_deberta(root, ["Un café"] * 9)
+    tokenizer = models.DebertaV3Tokenizer(proto=published)
+    sizes = {**TINY, "vocabulary_size": tokenizer.vocabulary_size()}
+    theirs = models.DebertaV3TextClassifier(
+        models.DebertaV3Backbone(**sizes),
+        num_classes=3,
+        preprocessor=models.DebertaV3TextClassifierPreprocessor(tokenizer, sequence_length=29),
+    )
+    randomise(theirs)
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    ours = TextClassifier.from_preset(tmp_path / "theirs")
+    assert type(ours.preprocessor.tokenizer) is DebertaV3Tokenizer
+    assert ours.preprocessor.tokenizer.mask_id == tokenizer.mask_token_id
+    texts = [*TEXTS[:3], "a film " * 11]
+    assert difference(ours.predict(texts, verbose=0), theirs.predict(texts, verbose=0)) < 1e-5
+    assert ours.predict(texts, verbose=0).std() > 0.01
+    save_checkpoint(ours.backbone, tmp_path / "ours", to="keras_hub", preprocessor=ours.preprocessor)
+    again = models.DebertaV3Tokenizer.from_preset(str(tmp_path / "ours"))
+    assert [list(map(int, again(text))) for text in texts] == ours.preprocessor.tokenizer.tokenize(texts)
+    assert (tmp_path / "ours/assets/tokenizer/vocabulary.spm").read_bytes() == published

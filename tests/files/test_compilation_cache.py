@@ -1,0 +1,71 @@
+"""Compiled programs are kept in files on JAX, and nothing breaks if these files do."""
+
+from __future__ import annotations
+
+import os
+import warnings
+
+import keras
+import pytest
+
+import lmzoo
+from lmzoo.files import compilation_cache
+
+
+def test_other_backends_have_none(tmp_path):
+    if keras.backend.backend() == "jax":
+        pytest.skip("is about other backends")
+    assert lmzoo.use_compilation_cache(tmp_path) is None
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.fixture
+def jax(monkeypatch):
+    """JAX, which forgets what it has compiled, and has the settings of before afterwards."""
+    jax = pytest.importorskip("jax")
+    if keras.backend.backend() != "jax":
+        pytest.skip("JAX compiles")
+    names = ("compilation_cache_dir", "compilation_cache_max_size", "persistent_cache_min_compile_time_secs")
+    before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
+    monkeypatch.setattr(compilation_cache, "_MIN_SECONDS", 0)
+    jax.config.update("jax_compilation_cache_dir", None)
+    compiled(jax)  # JAX has been running without a cache
+    yield jax
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def compiled(jax):
+    """Return the result of a function that is compiled now, or read."""
+    jax.clear_caches()
+    return float(jax.jit(lambda x: (3 * x - 2).sum())(keras.ops.arange(11, dtype="float32")))
+
+
+def test_programs_are_kept_and_read(jax, tmp_path):
+    warnings.simplefilter("error")
+    directory = lmzoo.use_compilation_cache(tmp_path / "programs")
+    assert directory == (tmp_path / "programs").resolve()
+    assert compiled(jax) == 143
+    programs = {path: path.read_bytes() for path in directory.glob("*-cache")}
+    assert programs
+    assert compiled(jax) == 143
+    assert {path: path.read_bytes() for path in directory.glob("*-cache")} == programs
+    for path in programs:
+        path.write_bytes(programs[path][:101])
+    assert compiled(jax) == 143
+
+
+def test_a_directory_that_cannot_be_written(jax, tmp_path):
+    warnings.simplefilter("error")
+    (tmp_path / "file").touch()
+    lmzoo.use_compilation_cache(tmp_path / "file" / "programs")
+    assert compiled(jax) == 143
+
+
+def test_the_default_directory(jax, tmp_path, monkeypatch):
+    monkeypatch.setenv("LMZOO_CACHE", os.fspath(tmp_path))
+    directory = lmzoo.use_compilation_cache()
+    assert directory.is_relative_to(tmp_path.resolve())
+    assert jax.__version__ in directory.name
+    jax.config.update("jax_compilation_cache_dir", os.fspath(tmp_path / "of_the_user"))
+    assert lmzoo.use_compilation_cache() == tmp_path / "of_the_user"

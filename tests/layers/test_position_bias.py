@@ -1,0 +1,205 @@
+"""Biases by distance: their buckets, and the attention that adds them."""
+
+from __future__ import annotations
+
+import math
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import RelativePositionBias, TransformerBlock, attention_probabilities
+from lmzoo.layers.attention import joined_projections
+from tests.layers.test_attention import RIGHT_PADDED, B, H, N, T, layer_and_input
+from tests.layers.test_transformer_block import block_and_input
+from tests.reference.weights import difference, to_numpy
+
+LONG = 157
+POSITIONS = np.array([[4, 0, 10], [2, 2, 7], [1, 3, 0]], "int32")
+
+
+def bias_layer(num_heads=N, num_buckets=10, max_distance=19):
+    layer = RelativePositionBias(num_heads, num_buckets, max_distance)
+    layer.build((None, None, H))
+    layer.embeddings.assign(np.random.default_rng(5).normal(size=(num_buckets, num_heads)).astype("float32"))
+    return layer
+
+
+def buckets(layer, length):
+    """Bucket of each query and key."""
+    numbers = np.arange(layer.num_buckets, dtype="float32")[:, None] + np.zeros(layer.num_heads, "float32")
+    layer.embeddings.assign(numbers)
+    return to_numpy(layer(np.zeros((B, length, H), "float32")))[0].astype(int)  # (N, T, T)
+
+
+def expected_bucket(distance, num_buckets, max_distance):
+    """Bucket of a key at a distance after its query, by logarithms."""
+    side = num_buckets // 2
+    exact, far = side // 2, abs(distance)
+    if far >= exact:
+        share = math.log(far / exact) / math.log(max_distance / exact)
+        far = min(exact + math.floor(share * (side - exact) + 1e-9), side - 1)  # bounds may be rounded down
+    return far + side * (distance > 0)
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (10, 19), (4, 7), (6, 128)])
+def test_buckets_grow_logarithmically(num_buckets, max_distance):
+    by_distance = {d: expected_bucket(d, num_buckets, max_distance) for d in range(-LONG, LONG)}
+    expected = np.array([[by_distance[key - query] for key in range(LONG)] for query in range(LONG)])
+    got = buckets(bias_layer(3, num_buckets, max_distance), LONG)
+    assert np.array_equal(got, np.broadcast_to(expected, (3, LONG, LONG)))
+    assert {*got.flat} == {*range(num_buckets)} - {num_buckets // 2}  # no key after its query is at a distance of 0
+
+
+def test_chosen_positions_get_their_rows():
+    layer, x = bias_layer(), np.zeros((B, T, H), "float32")
+    expected = to_numpy(layer(x))[0][:, POSITIONS]  # (N, B, M, T)
+    assert difference(to_numpy(layer(x, POSITIONS)), np.moveaxis(expected, 1, 0)) == 0
+
+
+@pytest.mark.parametrize("length", [1, 2, T])
+def test_lengths(length):
+    layer = bias_layer()
+    got = to_numpy(layer(np.zeros((B, length, H), "float32")))
+    assert got.shape == (1, N, length, length)
+    table = to_numpy(layer.embeddings)
+    np.testing.assert_array_equal(got[0][:, np.arange(length), np.arange(length)], np.tile(table[:1].T, length))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "message"),
+    [
+        ({"num_buckets": 7}, "`num_buckets` must be an even integer of at least 4, got 7"),
+        ({"num_buckets": 2}, "`num_buckets` must be an even integer of at least 4, got 2"),
+        ({"max_distance": 8}, "`max_distance` must be an integer of at least 9, got 8"),
+    ],
+)
+def test_sizes_out_of_range(sizes, message):
+    with pytest.raises(ValueError, match=message):
+        RelativePositionBias(N, **sizes)
+
+
+# === Attention ===
+
+
+def biased_probabilities(query, key, mask, bias):
+    """Softmax in float64 of what the formula says."""
+    scores = np.einsum("bnsd,bntd->bnst", query, key) / np.sqrt(query.shape[-1]) + bias
+    scores = np.where(mask[:, None, None], scores, -np.inf)
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    return scores / scores.sum(-1, keepdims=True)
+
+
+def test_a_bias_is_added_to_the_scores():
+    rng = np.random.default_rng(11)
+    query, key = rng.normal(size=(2, 2, N, T, 7)).astype("float32")
+    mask = RIGHT_PADDED[:2]
+    for batch in (1, 2):
+        bias = rng.normal(size=(batch, N, T, T)).astype("float32")
+        got = to_numpy(attention_probabilities(query, key, mask, bias=bias))
+        assert difference(got, biased_probabilities(query, key, mask, bias)) <= 1e-6
+
+
+def test_half_precision_adds_it_in_float32():
+    rng = np.random.default_rng(13)
+    query, key = (keras.ops.cast(x, "bfloat16") for x in rng.normal(size=(2, 2, N, T, 7)))
+    bias = rng.normal(0, 5, size=(1, N, T, T)).astype("float32")
+    got = to_numpy(keras.ops.cast(attention_probabilities(query, key, RIGHT_PADDED[:2], bias=bias), "float32"))
+    exact = [to_numpy(keras.ops.cast(x, "float32")) for x in (query, key)]
+    assert difference(got, biased_probabilities(*exact, RIGHT_PADDED[:2], bias)) <= 0.01
+
+
+def test_attention_with_a_bias():
+    layer, x = layer_and_input()
+    bias = bias_layer()(x)
+    probabilities = to_numpy(layer.scores(x, RIGHT_PADDED, bias=bias))
+    assert difference(probabilities, to_numpy(layer.scores(x, RIGHT_PADDED))) > 0.1
+    value = to_numpy(layer.value(x)).reshape(B, T, N, -1)
+    context = np.einsum("bnts,bsnd->btnd", probabilities, value).reshape(B, T, H)
+    assert difference(to_numpy(layer(x, RIGHT_PADDED, bias=bias)), to_numpy(layer.output_dense(context))) <= 1e-5
+
+
+@pytest.mark.parametrize("norm", ["post", "pre"])
+def test_a_block_with_a_bias_for_chosen_positions(norm):
+    block, x = block_and_input(norm=norm)
+    layer = bias_layer()
+    everywhere = to_numpy(block(x, RIGHT_PADDED, bias=layer(x)))
+    assert difference(everywhere, to_numpy(block(x, RIGHT_PADDED))) > 0.01
+    queries = np.take_along_axis(x, POSITIONS[:, :, None], axis=1)
+    got = to_numpy(block(x, RIGHT_PADDED, queries, bias=layer(x, POSITIONS)))
+    assert difference(got, np.take_along_axis(everywhere, POSITIONS[:, :, None], axis=1)) <= 1e-5
+    scores = to_numpy(block.attention_scores(x, RIGHT_PADDED, layer(x)))
+    assert difference(scores, to_numpy(block.attention_scores(x, RIGHT_PADDED))) > 0.01
+
+
+@pytest.mark.tf_only
+def test_joined_kernels_add_the_bias():
+    import tensorflow as tf
+
+    layer, x = layer_and_input()
+    bias = bias_layer()(x)
+    with joined_projections([layer]):
+        function = tf.function(lambda: layer(x, RIGHT_PADDED, bias=bias))
+        assert difference(to_numpy(function()), to_numpy(layer(x, RIGHT_PADDED, bias=bias))) <= 1e-5
+
+
+def test_fused_kernels_are_not_used(monkeypatch):
+    """They take no bias."""
+    monkeypatch.setattr("lmzoo.layers.attention._is_fused", lambda query, key: True)
+    layer, x = layer_and_input()
+    expected = to_numpy(layer(x, RIGHT_PADDED, bias=bias_layer()(x)))
+    monkeypatch.undo()
+    assert difference(expected, to_numpy(layer(x, RIGHT_PADDED, bias=bias_layer()(x)))) == 0
+
+
+class Biased(keras.Model):
+    """Two blocks that share a bias."""
+
+    def __init__(self, remat):
+        super().__init__()
+        self.position_bias = bias_layer()
+        self.blocks = [TransformerBlock(N, H, 13, dropout=0.3, name=f"block_{i}") for i in range(2)]
+        for seed, block in enumerate(self.blocks):
+            block.remat = remat
+            block.build((None, None, H))
+            rng = np.random.default_rng(seed)
+            for weight in block.weights:
+                weight.assign(rng.normal(0, 0.3, weight.shape).astype("float32"))
+        self.built = True
+
+    def call(self, inputs, training=False):
+        x, mask = inputs
+        bias = self.position_bias(x)
+        for block in self.blocks:
+            x = block(x, mask, bias=bias, training=training)
+        return keras.ops.sum(x**2)
+
+
+def gradients(model, inputs):
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        with tf.GradientTape() as tape:
+            loss = model(inputs, training=True)
+        return to_numpy(tape.gradient(loss, [v.value for v in model.trainable_variables]))
+    import jax
+
+    state = [[v.value for v in part] for part in (model.trainable_variables, model.non_trainable_variables)]
+
+    def loss(weights):
+        return model.stateless_call(weights, state[1], inputs, training=True)[0]
+
+    return to_numpy(jax.jit(jax.grad(loss))(state[0]))
+
+
+def test_blocks_that_are_computed_again_have_the_same_gradients():
+    x = np.random.default_rng(3).normal(size=(B, T, H)).astype("float32")
+    results = []
+    for remat in (False, True):
+        keras.utils.set_random_seed(23)
+        model = Biased(remat)
+        results.append(gradients(model, (x, RIGHT_PADDED)))
+    of_bias = [v.path for v in model.trainable_variables].index(model.position_bias.embeddings.path)
+    assert np.abs(results[0][of_bias]).max() > 0.01
+    for one, other in zip(*results, strict=True):
+        assert difference(np.asarray(one), np.asarray(other)) <= 1e-4 * max(1, np.abs(one).max())
