@@ -73,6 +73,7 @@ def test_sequences_longer_than_windows(length, tmp_path):
     assert difference(to_numpy(outputs["pooled_output"])[:3], states[-1][:3, 0]) <= 1e-5
 
 
+@pytest.mark.tf_only  # on JAX, the layer has a test of its own
 def test_a_local_last_block_knows_the_positions_of_queries():
     backbone = ModernBertBackbone(**{**FAMILY.tiny.__dict__, "num_layers": 3})
     assert backbone.blocks[-1].attention.window == 7
