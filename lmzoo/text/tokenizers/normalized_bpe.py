@@ -45,7 +45,7 @@ class NormalizedBytePairTokenizer(BytePairTokenizer):
     start_token, pad_token, end_token, unk_token, mask_token = "[CLS]", "[PAD]", "[SEP]", "[UNK]", "[MASK]"
     roles = ("unk_token", "start_token", "end_token", "pad_token", "mask_token")
 
-    def _found_by_default(self, token: str) -> AddedToken:
+    def _default_added_token(self, token: str) -> AddedToken:
         return special_token(token, lstrip=token == self.mask_token)
 
     @classmethod
