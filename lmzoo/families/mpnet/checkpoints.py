@@ -14,6 +14,7 @@ from lmzoo.checkpoints.hugging_face.checkpoint import (
 
 _BUCKETS = "relative_attention_num_buckets"
 _KEYS = {theirs: ours for theirs, ours in ENCODER_KEYS.items() if ours != "num_segments"}
+_DEFAULTS = {key: value for key, value in ENCODER_DEFAULTS.items() if key in _KEYS}
 _BLOCK = {
     "attention/query": "attention.attn.q",
     "attention/key": "attention.attn.k",
@@ -30,7 +31,7 @@ HUGGING_FACE = hugging_face_layout(
     head_activation="gelu",
     config=config_table(
         {**_KEYS, _BUCKETS: "num_buckets"},
-        defaults={**ENCODER_DEFAULTS, _BUCKETS: 32},
+        defaults={**_DEFAULTS, _BUCKETS: 32},
         # transformers counts the table's two unused rows too. Positions start after the id of padding.
         shifts={"max_sequence_length": 2},
         # Whatever the number of rows of the table, transformers looks up 32 buckets.
