@@ -49,7 +49,7 @@ SAYABLE = {
     ("albert", "keras_hub"): {"activation": "gelu_tanh"},
     ("electra", "keras_hub"): {"activation": "gelu_tanh"},
     ("albert", "tf1"): {"activation": "gelu_tanh"},
-    **{(name, "hf"): {"num_segments": 1} for name, family in families().items() if of_fairseq(family)},
+    **{(f.name, "hf"): {"num_segments": 1} for f in families().values() if of_fairseq(f) and f.tiny.has_segments},
     ("xlnet", "hf"): {"max_sequence_length": 512},
     ("xlnet", "keras_hub"): {"max_sequence_length": 512},
     ("xlnet", "tf1"): {"max_sequence_length": 512, "activation": "gelu_tanh", "dropout": 0.1},
