@@ -138,6 +138,26 @@ def test_blocks_equal_the_mask_of_all_pairs(length):
     assert difference(to_numpy(got), to_numpy(expected)) <= 1e-5
 
 
+def test_bias_within_a_window():
+    """A bias changes the probabilities of what is in sight, and neither hides nor shows anything."""
+    layer, x = layer_and_input(window=WINDOW, rotary_wavelength=WAVELENGTH)
+    mask = masks(LONG)
+    bias = np.random.default_rng(7).normal(size=(1, N, LONG, LONG)).astype("float32")
+    plain = to_numpy(layer.scores(x, mask))  # (B, N, T, T)
+    weights = plain * np.exp(bias)
+    expected = weights / weights.sum(axis=-1, keepdims=True)
+    got, scores = compiled(lambda x, mask, bias: (layer(x, mask, bias=bias), layer.scores(x, mask, bias=bias)))(
+        x, mask, bias
+    )
+    # A position with nothing but padding in sight sees all of it alike: there, scores are too large for a bias.
+    sees_tokens = (plain * mask[:, None, None]).sum(axis=-1, keepdims=True) > 0.5  # (B, N, T, 1)
+    expected = np.where(sees_tokens, expected, plain)
+    assert difference(to_numpy(scores), expected) <= 1e-5
+    _, _, value = layer._project(keras.ops.convert_to_tensor(x), None, None)
+    context = np.swapaxes(expected @ to_numpy(value), 1, 2).reshape(4, LONG, H)
+    assert difference(to_numpy(got), to_numpy(layer.output_dense(context))) <= 1e-4
+
+
 @pytest.mark.parametrize("case", CASES, ids=["rotary", "local", "both"])
 def test_queries_are_at_their_positions(case):
     layer, x = layer_and_input(**case)
