@@ -42,6 +42,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
     if keras.backend.backend() != "jax":
         return None
     import jax
+    from jax.experimental.compilation_cache import compilation_cache
 
     if directory is None and jax.config.jax_compilation_cache_dir:
         return Path(jax.config.jax_compilation_cache_dir)
@@ -49,6 +50,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
     jax.config.update("jax_compilation_cache_dir", os.fspath(path))
     jax.config.update("jax_compilation_cache_max_size", max_bytes)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_SECONDS)
+    compilation_cache.reset_cache()  # JAX may have opened another directory
     # A file that cannot be read or written costs no more than its compilation.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
     return path

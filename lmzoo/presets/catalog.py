@@ -38,6 +38,8 @@ class PresetInfo:
         handle: Location of the files: `hf://...`, `kaggle://...` or `https://...`, or the preset's name if the files
             are on this machine.
         version: Version number, which increases when a better preset replaces one with the same name.
+
+    Example: see `list_presets`.
     """
 
     name: str

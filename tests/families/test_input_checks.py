@@ -317,7 +317,7 @@ def test_docstrings_describe_every_argument(name):
 
 
 def test_a_description_of_the_familys_own():
-    assert "the position table has two rows more" in RobertaBackbone.__doc__
+    assert "the position table has two more rows" in RobertaBackbone.__doc__
     assert "rows of the position table" not in RobertaBackbone.__doc__
     assert "rows of the position table" in families()["bert"].backbone.__doc__
     assert "\nExample:\n" in inspect.getdoc(RobertaBackbone)

@@ -25,6 +25,8 @@ def jax(monkeypatch):
     jax = pytest.importorskip("jax")
     if keras.backend.backend() != "jax":
         pytest.skip("JAX compiles")
+    from jax.experimental.compilation_cache import compilation_cache as cache
+
     names = ("compilation_cache_dir", "compilation_cache_max_size", "persistent_cache_min_compile_time_secs")
     before = {f"jax_{name}": getattr(jax.config, f"jax_{name}") for name in names}
     monkeypatch.setattr(compilation_cache, "_MIN_SECONDS", 0)
@@ -33,6 +35,7 @@ def jax(monkeypatch):
     yield jax
     for name, value in before.items():
         jax.config.update(name, value)
+    cache.reset_cache()
 
 
 def compiled(jax):

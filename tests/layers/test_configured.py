@@ -20,7 +20,7 @@ class Fixes(SelfAttention):
         super().__init__(num_heads=2, hidden_dim=hidden_dim)
 
 
-OWN = ["num_heads", "hidden_dim", "dropout", "initializer_range", "mask"]
+OWN = ["num_heads", "hidden_dim", "dropout", "initializer_range", "mask", "use_bias", "rotary_wavelength", "window"]
 
 
 @pytest.mark.parametrize(
