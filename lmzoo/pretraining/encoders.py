@@ -69,18 +69,9 @@ def train_encoder(
         corpora = _tokenize_texts(run, "train", train, tokenizer)
     run.say("building the model and the sequences")
     model = _build_model(recipe, tokenizer)
-    max_length = recipe.positions
     causal = recipe.method.causal
-    sequence_length, batch_size, _ = recipe.batch_settings
-    short_length = min(sequence_length, max_length)
-    parts = []
-    length_shares = [(short_length, 1 - _LONG_FRACTION), (max_length, _LONG_FRACTION)]
-    if short_length == max_length:
-        length_shares = [(max_length, 1.0)]
-    for length, share in length_shares:
-        size = max(1, batch_size * short_length // length)
-        batches, tokens = _make_batches(run, model, train, corpora, length, share, size)
-        parts.append(_Part(length, batches, size, share / tokens))
+    parts = _make_parts(run, model, train, corpora)
+    short_length = parts[0].length
     batches_per_token = sum(part.rate for part in parts)
     total = run.batches(recipe.tokens, 1 / batches_per_token)
     model.compile(_make_optimizer(recipe, total))
@@ -101,16 +92,8 @@ def train_encoder(
         scores: dict[str, float] = {}
         # Separately for each length, since short sequences lack the later positions.
         for part, sequences in zip(parts, text_sequences, strict=True):
-            size = part.size
             count = max(1, _MAX_HELD_OUT * short_length // part.length)
-            if compiles_shapes():  # only full batches; smaller ones for few sequences
-                size = min(size, 64, 1 << (min(count, len(sequences)).bit_length() - 1))
-                count = min(count, len(sequences)) // size * size
-            sample = sample_sequences(sequences, count)
-            name = f" of {text.name}" if text.name else ""
-            run.say(f"evaluating on {len(sample):,} sequences{name} of up to {part.length} tokens")
-            options = BatchOptions(size, buckets=_buckets(model, sample.lengths))
-            metrics = model.evaluate(model.batches(read_inputs(sample), options)[0], verbose=0, return_dict=True)
+            metrics = _evaluate(run, model, part, sequences, count, text.name)
             metrics |= {"perplexity": math.exp(metrics["loss"])} if causal else {}
             length_suffix = "" if part.length == short_length else f"_at_{part.length}"
             scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
@@ -165,6 +148,58 @@ def _tokenize_texts(run: Run, kind: str, texts: Sequence[TrainingDocuments], tok
         corpora.append(write_corpus(documents, tokenizer, run.work / name, verbose=run.verbose))
         run.say(f"{name}: {len(corpora[-1]):,} documents, {corpora[-1].num_tokens:,} tokens")
     return corpora
+
+
+def _make_parts(
+    run: Run, model: Task, texts: Sequence[TrainingDocuments], corpora: Sequence[TokenCorpus]
+) -> list[_Part]:
+    """Return the parts of the training, the one with the shortest sequences first.
+
+    Args:
+        run: settings and files of the run.
+        model: the model to train.
+        texts: documents to train on, one object per text.
+        corpora: the tokenized texts.
+    """
+    max_length = run.recipe.positions
+    sequence_length, batch_size, _ = run.recipe.batch_settings
+    short_length = min(sequence_length, max_length)
+    length_shares = [(short_length, 1 - _LONG_FRACTION), (max_length, _LONG_FRACTION)]
+    if short_length == max_length:
+        length_shares = [(max_length, 1.0)]
+    parts = []
+    for length, share in length_shares:
+        size = max(1, batch_size * short_length // length)
+        batches, tokens = _make_batches(run, model, texts, corpora, length, share, size)
+        parts.append(_Part(length, batches, size, share / tokens))
+    return parts
+
+
+def _evaluate(
+    run: Run, model: Task, part: _Part, sequences: EncodedTexts, count: int, text_name: str
+) -> dict[str, float]:
+    """Evaluate a model on `count` held-out sequences of one text, and return its metrics.
+
+    Args:
+        run: settings and files of the run.
+        model: the trained model.
+        part: part of the training with sequences of this length.
+        sequences: held-out sequences of the text.
+        count: int, number of sequences to draw; all if there are fewer.
+        text_name: str, name of the text for messages; may be empty.
+    """
+    size = part.size
+    if compiles_shapes():  # only full batches; smaller ones for few sequences
+        size = min(size, 64, 1 << (min(count, len(sequences)).bit_length() - 1))
+        count = min(count, len(sequences)) // size * size
+    sample = sample_sequences(sequences, count)
+    source = f" of {text_name}" if text_name else ""
+    run.say(f"evaluating on {len(sample):,} sequences{source} of up to {part.length} tokens")
+    options = BatchOptions(size, buckets=_buckets(model, sample.lengths))
+    metrics: dict[str, float] = model.evaluate(
+        model.batches(read_inputs(sample), options)[0], verbose=0, return_dict=True
+    )
+    return metrics
 
 
 def _make_batches(

@@ -136,24 +136,20 @@ class BeamSampler:
             penalty = ops.expand_dims(token_count**self.length_penalty, 1)  # (B, 1)
             is_new = stopping[:, :beams] & ops.expand_dims(open_rows, 1)  # (B, K)
             new_scores = totals[:, :beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
-            all_scores = ops.concatenate([ended_scores, new_scores], axis=1)  # (B, 2·K)
-            next_ended_scores, best_ended = ops.top_k(all_scores, beams)  # (B, K)
             new_texts = _append_token(running, origin[:, :beams], token[:, :beams], index)  # (B, K, L)
-            next_ended = at_positions(ops.concatenate([ended, new_texts], axis=1), best_ended)  # (B, K, L)
-            next_has_ended = at_positions(ops.concatenate([has_ended, is_new], axis=1), best_ended)  # (B, K)
+            next_ended, next_ended_scores, next_has_ended = _keep_best(
+                (ended, ended_scores, has_ended), (new_texts, new_scores, is_new)
+            )
             worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
             improvable = ops.any(next_scores[:, :1] / penalty > worst, axis=1)  # (B,)
 
             # Rows still inside their prompt do not change; all their beams, and so their caches, are equal.
             in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
-            pairs = [(running, next_running), (scores, next_scores), (ended, next_ended)]
-            pairs += [(ended_scores, next_ended_scores), (has_ended, next_has_ended)]
-            pairs += [(open_rows, open_rows & improvable & ~full)]
-            running, scores, ended, ended_scores, has_ended, open_rows = (
-                ops.where(ops.reshape(in_prompt, (-1, *[1] * (len(old.shape) - 1))), old, updated)  # (B, ...)
-                for old, updated in pairs
-            )
+            old = (running, scores, ended, ended_scores, has_ended, open_rows)
+            next_open = open_rows & improvable & ~full  # (B,)
+            updated = (next_running, next_scores, next_ended, next_ended_scores, next_has_ended, next_open)
+            running, scores, ended, ended_scores, has_ended, open_rows = _keep_rows(in_prompt, old, updated)
             return index + 1, running, scores, cache, ended, ended_scores, has_ended, open_rows
 
         state = (index, running, scores, cache, running, ended_scores, has_ended, open_rows)
@@ -162,6 +158,26 @@ class BeamSampler:
         )
         _, running, scores, _, ended, _, has_ended, _ = state
         return ops.where(has_ended[:, :1], ended[:, 0], running[:, 0])
+
+
+def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """Return the K best of two groups of ended texts.
+
+    Args:
+        ended: texts that ended before: int (B, K, L); their scores, float (B, K); bool (B, K), whether there is one.
+        candidates: the same of the texts that end now.
+    """
+    texts, scores, exists = (ops.concatenate(pair, axis=1) for pair in zip(ended, candidates, strict=True))
+    best_scores, best = ops.top_k(scores, ended[1].shape[1])  # (B, K)
+    return at_positions(texts, best), best_scores, at_positions(exists, best)
+
+
+def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> list[Tensor]:
+    """Return the `updated` tensors, (B, ...), with the old values in the rows of `is_kept`, bool (B,)."""
+    return [
+        ops.where(ops.reshape(is_kept, (-1, *[1] * (len(before.shape) - 1))), before, after)
+        for before, after in zip(old, updated, strict=True)
+    ]
 
 
 def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor) -> Tensor:
