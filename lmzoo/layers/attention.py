@@ -19,7 +19,8 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.adapted import normal_dense
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
-from lmzoo.layers.local_attention import MASKED, OUT_OF_SIGHT, attention_in_blocks, prefers_blocks
+from lmzoo.layers.local_attention import attention_in_blocks, prefers_blocks
+from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
 from lmzoo.layers.position_cache import with_positions
 from lmzoo.layers.products import apply_dense, is_plain, matmul
 from lmzoo.layers.rotary import rotate

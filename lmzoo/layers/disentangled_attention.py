@@ -1,4 +1,4 @@
-"""Attention with separate terms for contents and distances, and the vectors of the distances.
+"""Disentangled attention, and the embedding of distances that it reads.
 
 He et al., 2020 (https://arxiv.org/abs/2006.03654).
 
@@ -19,12 +19,12 @@ from lmzoo.common.tensor_types import Shape, Tensor
 from lmzoo.layers.attention import SelfAttention, softmax_over_keys
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.local_attention import MASKED
+from lmzoo.layers.mask_values import MASKED
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.relative_attention import at_keys
 
 _TERMS = 3  # of a score, whose sum is scaled as a whole
-_FARTHEST = 1 << 16  # no sequence is longer, so that an odd configuration makes no huge table
+_MAX_DISTANCE = 1 << 16  # no sequence is longer, so that an odd configuration makes no huge table
 
 
 def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
@@ -52,7 +52,7 @@ def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
     """
     middle = bucket_size // 2
     scale = np.log(np.float32((max_distance - 1) / middle))
-    longest = _longest(bucket_size, middle, max_distance)
+    longest = _saturation_distance(bucket_size, middle, max_distance)
     distances = np.arange(longest + 1)
     buckets = distances.copy()
     far = distances > middle
@@ -65,13 +65,13 @@ def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
     return np.clip(both + bucket_size, 0, 2 * bucket_size - 1).astype("int32")
 
 
-def _longest(bucket_size: int, middle: int, max_distance: int) -> int:
-    """Return a distance from which on all have the same row."""
+def _saturation_distance(bucket_size: int, middle: int, max_distance: int) -> int:
+    """Return a distance beyond which all distances share a row."""
     if middle < 2 or max_distance - 1 <= middle:
         return middle + 1
     power = (bucket_size - middle) / (middle - 1)
     exponent = math.log(middle) + power * math.log((max_distance - 1) / middle)
-    return int(math.exp(min(exponent, math.log(_FARTHEST)))) + 1
+    return int(math.exp(min(exponent, math.log(_MAX_DISTANCE)))) + 1
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -195,6 +195,8 @@ class DisentangledAttention(SelfAttention):
         Raises:
             ValueError: for `queries` without `positions`.
         """
+        if queries is not None and positions is None:
+            raise ValueError("`queries` need `positions`, where they stand among the inputs.")
         if queries is None:
             query, key, value = self._heads(inputs, self.query, self.key, self.value)  # (B, N, T, D)
         else:
@@ -209,12 +211,10 @@ class DisentangledAttention(SelfAttention):
         self, query: Tensor, key: Tensor, padding_mask: Tensor, distances: Tensor, positions: Tensor | None
     ) -> Tensor:
         """Return the attention probabilities, (B, N, S, T), of queries (B, N, S, D) for keys (B, N, T, D)."""
-        if positions is None and query.shape[2] != key.shape[2]:
-            raise ValueError("`queries` need `positions`, where they stand among the inputs.")
         scale = (_TERMS * query.shape[-1]) ** -0.5
         query = query * ops.cast(scale, query.dtype)
-        of_queries = self._of_distances(distances, self.query, key)  # (B, N, D, R)
-        of_keys = self._of_distances(distances, self.key, key)  # (B, N, D, R)
+        of_queries = self._project_distances(distances, self.query, key)  # (B, N, D, R)
+        of_keys = self._project_distances(distances, self.key, key)  # (B, N, D, R)
         by_content = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)
         from_queries = ops.matmul(query, of_keys)  # (B, N, S, R)
         # Seen from a key, distances to later queries come last.
@@ -233,8 +233,8 @@ class DisentangledAttention(SelfAttention):
         scores = scores + ops.cast(ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2)), "float32")
         return ops.cast(softmax_over_keys(scores), query.dtype)
 
-    def _of_distances(self, distances: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
-        """Return the heads of the distances' projections for every sequence of `key`, (B, N, D, R)."""
+    def _project_distances(self, distances: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
+        """Project the distances by a layer, and return the heads for each sequence, (B, N, D, R)."""
         (heads,) = self._heads(distances[None], layer, join=False)  # (1, N, R, D)
         heads = ops.swapaxes(heads, 2, 3)  # (1, N, D, R)
         # TensorFlow's gradient of a product that repeats it itself may crash.

@@ -1,4 +1,4 @@
-"""Attention to near positions only, in time and memory that grow with the length, not with its square.
+"""Local attention, whose time and memory grow linearly with the length of the sequences.
 
 The idea is that of Longformer (Beltagy et al., 2020, https://arxiv.org/abs/2004.05150): a block of queries is compared
 with the keys of its own block and of the two beside it. Letters in shape comments are those of `attention.py`; C is
@@ -12,16 +12,11 @@ from collections.abc import Callable
 from keras import ops
 
 from lmzoo.common.tensor_types import Tensor
-
-# Large enough that exp() of a masked score is exactly 0 next to any real one, small enough that a sequence without real
-# keys stays finite (its softmax is then uniform).
-MASKED = -1e9
-# Lower than the scores of padding, so that a position with nothing but padding in sight sees nothing else.
-OUT_OF_SIGHT = 2 * MASKED
+from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
 
 
 def prefers_blocks(length: int | Tensor, reach: int) -> bool:
-    """Return whether `attention_in_blocks` is faster than a mask of all pairs of positions, as far as is known.
+    """Return whether `attention_in_blocks` is expected to be faster than masking all pairs of positions.
 
     Up to three blocks, most pairs are in sight. Graphs of TensorFlow in which the length is a tensor are for any
     length: blocks are never longer than the sequence, so that short ones take three times the scores at most.
@@ -37,7 +32,7 @@ def attention_in_blocks(
     reach: int,
     dropout: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """Return what each query finds at the real keys that are at most `reach` positions away.
+    """Compute local attention in blocks: each query attends to the real keys at most `reach` positions away.
 
     Args:
         query: float (B, N, T, D).
@@ -54,12 +49,12 @@ def attention_in_blocks(
     size = min(length, reach) if isinstance(length, int) else ops.minimum(length, reach)
     count = (length + size - 1) // size
     end = count * size - length  # positions that fill the last block
-    blocks = _in_blocks(_extended(query, 0, end), count, size)  # (B, N, K, C, D)
+    blocks = _split_blocks(_pad(query, 0, end), count, size)  # (B, N, K, C, D)
     blocks = blocks * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    keys = _neighbors(_in_blocks(_extended(key, size, size + end), count + 2, size))  # (B, N, K, 3C, D)
-    values = _neighbors(_in_blocks(_extended(value, size, size + end), count + 2, size))  # (B, N, K, 3C, D)
+    keys = _join_neighbors(_split_blocks(_pad(key, size, size + end), count + 2, size))  # (B, N, K, 3C, D)
+    values = _join_neighbors(_split_blocks(_pad(value, size, size + end), count + 2, size))  # (B, N, K, 3C, D)
     scores = ops.cast(ops.matmul(blocks, ops.swapaxes(keys, 3, 4)), "float32")  # (B, N, K, C, 3C)
-    probabilities = ops.softmax(scores + _bias(padding_mask, count, size, end, reach))
+    probabilities = ops.softmax(scores + _mask_bias(padding_mask, count, size, end, reach))
     context = ops.matmul(dropout(ops.cast(probabilities, query.dtype)), values)  # (B, N, K, C, D)
     shape = ops.shape(query)
     context = ops.reshape(context, (*shape[:2], count * size, shape[3]))
@@ -67,21 +62,21 @@ def attention_in_blocks(
     return ops.slice(context, (0, 0, 0, 0), shape)
 
 
-def _extended(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
-    """Return a tensor (B, N, T, D) with so many vectors of zeros at both ends of T."""
+def _pad(x: Tensor, before: int | Tensor, after: int | Tensor) -> Tensor:
+    """Pad a tensor (B, N, T, D) with `before` and `after` zero vectors along T."""
     batch, heads, _, width = ops.shape(x)
     parts = [ops.zeros((batch, heads, before, width), x.dtype), x, ops.zeros((batch, heads, after, width), x.dtype)]
     return ops.concatenate(parts, axis=2)
 
 
-def _in_blocks(x: Tensor, count: int | Tensor, size: int | Tensor) -> Tensor:
-    """Return a tensor (B, N, count·size, D) as (B, N, count, size, D)."""
+def _split_blocks(x: Tensor, count: int | Tensor, size: int | Tensor) -> Tensor:
+    """Split a tensor (B, N, count·size, D) into blocks, (B, N, count, size, D)."""
     batch, heads, _, width = ops.shape(x)
     return ops.reshape(x, (batch, heads, count, size, width))
 
 
-def _neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
-    """Return for each block but the first and the last what it and its neighbors hold, along the axis after `axis`.
+def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
+    """Concatenate each inner block with its two neighbors along the axis after `axis`.
 
     (B, N, K + 2, C, D) becomes (B, N, K, 3C, D).
     """
@@ -96,13 +91,13 @@ def _neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
     return ops.concatenate(parts, axis=axis + 1)
 
 
-def _bias(mask: Tensor, count: int | Tensor, size: int | Tensor, end: int | Tensor, reach: int) -> Tensor:
-    """Return what is added to the scores, float32 (B, 1, K, C, 3C) by broadcasting two smaller ones."""
+def _mask_bias(mask: Tensor, count: int | Tensor, size: int | Tensor, end: int | Tensor, reach: int) -> Tensor:
+    """Return the mask added to the scores, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller masks."""
     batch = ops.shape(mask)[0]
-    of_keys = ops.cast(ops.where(mask, 0.0, MASKED), "float32")  # (B, T)
+    key_bias = ops.cast(ops.where(mask, 0.0, MASKED), "float32")  # (B, T)
     outside = [ops.full((batch, width), OUT_OF_SIGHT, "float32") for width in (size, size + end)]
-    of_keys = ops.concatenate([outside[0], of_keys, outside[1]], axis=1)  # (B, (K + 2)·C)
-    of_keys = _neighbors(ops.reshape(of_keys, (batch, count + 2, size)), axis=1)  # (B, K, 3C)
+    key_bias = ops.concatenate([outside[0], key_bias, outside[1]], axis=1)  # (B, (K + 2)·C)
+    key_bias = _join_neighbors(ops.reshape(key_bias, (batch, count + 2, size)), axis=1)  # (B, K, 3C)
     distance = ops.arange(3 * size) - size - ops.expand_dims(ops.arange(size), 1)  # (C, 3C)
-    of_pairs = ops.cast(ops.where(ops.abs(distance) > reach, OUT_OF_SIGHT, 0.0), "float32")
-    return ops.expand_dims(of_keys, (1, 3)) + of_pairs
+    pair_bias = ops.cast(ops.where(ops.abs(distance) > reach, OUT_OF_SIGHT, 0.0), "float32")
+    return ops.expand_dims(key_bias, (1, 3)) + pair_bias

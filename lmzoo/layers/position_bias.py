@@ -1,4 +1,4 @@
-"""A bias of attention scores that depends on the distance between query and key.
+"""Bias of attention scores by the distance between query and key.
 
 Raffel et al., 2020 (https://arxiv.org/abs/1910.10683), section 2.1.
 
@@ -20,7 +20,7 @@ from lmzoo.layers.initializers import TruncatedNormal
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RelativePositionBias(ConfiguredLayer):
-    """One learned number per head for every bucket of distances, to be added to attention scores.
+    """Learned bias of attention scores, one number per head and bucket of distances.
 
     Half of the buckets are for keys before their query and the query itself, half for keys after it. Half of either
     hold one distance each, the others ranges that grow logarithmically up to `max_distance`. All longer distances share
@@ -101,7 +101,7 @@ class RelativePositionBias(ConfiguredLayer):
         return ops.where(after, buckets + self.num_buckets // 2, buckets)
 
     def _bounds(self) -> list[int]:
-        """Return the least distance of every bucket on one side but the first."""
+        """Return the smallest distance in each bucket of one side, except the first."""
         buckets = self.num_buckets // 2
         exact = buckets // 2  # buckets of one distance each
         ranges = buckets - exact

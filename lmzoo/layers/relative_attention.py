@@ -19,7 +19,7 @@ from lmzoo.layers.attention import softmax_over_keys
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
-from lmzoo.layers.local_attention import MASKED
+from lmzoo.layers.mask_values import MASKED
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

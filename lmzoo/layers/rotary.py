@@ -1,4 +1,4 @@
-"""Rotary positions: queries and keys are rotated by angles that grow with their position (Su et al., 2021).
+"""Rotary positions: rotation of queries and keys by angles that grow with their position (Su et al., 2021).
 
 https://arxiv.org/abs/2104.09864
 """
@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Tensor
 
 
 def rotation_rates(width: int, wavelength: float) -> np.ndarray:
-    """Return the angle from one position to the next for each pair of entries, float32 (width / 2,).
+    """Return the angle between adjacent positions for each pair of entries, float32 (width / 2,).
 
     Exponents, powers and quotients are each rounded to float32, as in PyTorch. At position 8,000 the last bit of a rate
     moves an angle by up to 1e-3, so that only the same rounding gives the numbers that models were trained with.
@@ -23,7 +23,7 @@ def rotation_rates(width: int, wavelength: float) -> np.ndarray:
 
 
 def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
-    """Rotate the vectors of heads by their positions; the first half of a vector holds the first entries of the pairs.
+    """Rotate the vectors of heads by their positions, entry i together with entry i + D / 2.
 
     Args:
         x: float (B, N, T, D), with an even D.

@@ -90,7 +90,7 @@ def test_vectors_of_distances() -> None:
     assert difference(to_numpy(table(x)), normal[rows]) < 1e-5
 
 
-@pytest.mark.parametrize("count", [1, 4])
+@pytest.mark.parametrize("count", [1, 4, T])
 def test_queries_at_positions_are_those_of_the_whole_sequence(count: int) -> None:
     attention, (x, mask, distances) = attention_and_inputs()
     whole = to_numpy(attention(x, mask, distances))
