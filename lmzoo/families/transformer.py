@@ -50,7 +50,7 @@ class TransformerBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """See `Backbone.id_counts`."""
+        """Number of ids that each input may have, by the input's name."""
         counts = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
         return {name: counts[name] for name in self.input}
 

@@ -1,4 +1,4 @@
-"""The cache of compiled programs, for JAX."""
+"""Cache of the programs that JAX compiles."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
 
 
 def _machine() -> str:
-    """Return a name for the version of jaxlib and the instructions of the processor, with which programs differ."""
+    """Return a name for the version of jaxlib and the processor's instructions, on which programs depend."""
     try:
         instructions = re.findall(r"^(?:flags|Features)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:1]
     except OSError:

@@ -247,7 +247,7 @@ class XlmRobertaFormat(_ModelFormat):
 
 
 class DebertaV3Format(_ModelFormat):
-    """The same without a clean-up before the model's own, and with `[MASK]` after the tokens in the file."""
+    """The format of `DebertaV3Tokenizer`: a SentencePiece model, to whose tokens `[MASK]` is added."""
 
     tokenizer = DebertaV3Tokenizer
     files = (("spm.model",),)
@@ -267,7 +267,7 @@ class DebertaV3Format(_ModelFormat):
         return {"model": with_mask(files[0].read_bytes())}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """See `TokenizerFormat`. Version 5 of transformers writes NFC in place of the model's own rules."""
+        """Return the model of a pipeline, with rules for NFC if the pipeline has that, as transformers 5 writes it."""
         proto = read_model(super().vocabulary_of_pipeline(pipeline, special_tokens)["model"])
         if any(step.get("type") == "NFC" for step in _steps(pipeline)):
             proto.normalizer_spec.precompiled_charsmap = composing_rules()

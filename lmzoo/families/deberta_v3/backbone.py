@@ -43,14 +43,14 @@ class DebertaV3Config(EncoderConfig):
 
     @property
     def max_distance(self) -> int:
-        """The distance at which the scale of distances ends."""
+        """Distance at which the logarithmic scale ends."""
         longest = self.max_relative_positions
         return int(self.max_sequence_length if longest == -1 else longest)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DebertaV3Backbone(TransformerBackbone):
-    """DeBERTa-v3's encoder: BERT's with disentangled attention in place of positions, and without pooler.
+    """DeBERTa-v3 encoder: BERT with disentangled attention instead of position embeddings, without a pooler.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
@@ -154,7 +154,7 @@ class DebertaV3Backbone(TransformerBackbone):
         return self.blocks[-1](before, mask, self.distances(before), at_positions(before, positions), positions)
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the attention probabilities of every block, outside of training: see `TransformerBackbone`."""
+        """Return the attention probabilities of every block, outside of training; see `TransformerBackbone`."""
         hidden_states = self(inputs)["hidden_states"]
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         distances = self.distances(hidden_states[0])  # (R, H)

@@ -15,7 +15,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class ModernBertConfig(EncoderConfig):
-    """The arguments of `ModernBertBackbone`: those of `EncoderConfig`, and where blocks attend to.
+    """The arguments of `ModernBertBackbone`: those of `EncoderConfig`, and of local attention and rotary positions.
 
     Example: see `ModernBertBackbone`.
     """
@@ -117,7 +117,7 @@ class ModernBertBackbone(TransformerBackbone):
 
     @classmethod
     def block_options(cls, config: Any, index: int) -> dict[str, Any]:
-        """Return what a block attends to, and whether a LayerNorm precedes its attention."""
+        """Return the window, rotary wavelength and LayerNorm of a block's attention, by its number from 0."""
         is_global = config.is_global(index)
         return {
             "gated": True,

@@ -45,14 +45,14 @@ _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier
 
 
 def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
-    """Return a configuration with the keys of transformers 4, all of them, in place of those of version 5."""
+    """Convert a configuration of transformers 5 to the keys of version 4."""
     every = _read_pattern(stored, file)
     wavelengths = {key: _read_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
     return {**stored, _EVERY: every, **wavelengths}
 
 
 def _read_pattern(stored: JsonObject, file: Path | str) -> Any:
-    """Return how many blocks there are for each one that attends to all positions.
+    """Return the interval between the blocks that attend to all positions.
 
     Raises:
         PresetError: If `layer_types` has no such number.
@@ -95,7 +95,7 @@ def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
 
 
 def _parts(layer: str, module: str, names: tuple[str, ...]) -> dict[str, Row]:
-    """Return the rows of kernels that one tensor of a block holds together."""
+    """Return the rows of kernels that share one tensor of a block."""
     rows = {name: Row(f"layers.{{i}}.{module}.weight", TRANSPOSED, part) for part, name in enumerate(names)}
     return {f"block_{{i}}/{layer}{name}/kernel": row for name, row in rows.items()}
 

@@ -35,7 +35,7 @@ class MpnetConfig(FairseqEncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MpnetBackbone(TransformerBackbone):
-    """MPNet's encoder: RoBERTa's with a bias of attention scores by distance, which all blocks share.
+    """MPNet encoder: RoBERTa with a relative position bias of attention scores that all blocks share.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 

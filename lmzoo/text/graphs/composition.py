@@ -22,7 +22,7 @@ _UNIT = 1 << 21  # more than any code point
 
 
 class CompositionTables(NamedTuple):
-    """What the normalization does to single characters and to pairs of them.
+    """Decompositions of characters, ranks of combining marks, and composed pairs.
 
     Attributes:
         characters: int32 (d,), rising, the code points that are decomposed.
@@ -45,7 +45,7 @@ class CompositionTables(NamedTuple):
 
 @functools.lru_cache(maxsize=1)
 def composition_tables() -> CompositionTables:
-    """Return the tables of the installed `tokenizers`, which takes about a second; the result is cached.
+    """Build the tables of the installed `tokenizers`, once per process; it takes about a second.
 
     Example:
 
@@ -88,14 +88,14 @@ def composition_tables() -> CompositionTables:
 
 
 def _split(text: str) -> list[np.ndarray]:
-    """Return the code points before each separator."""
+    """Split a text at the separators, and return the code points of each part."""
     codes = to_codes(text)
     ends = np.flatnonzero(codes == _SEPARATOR)
     return [part[part != _SEPARATOR] for part in np.split(codes, ends)[:-1]]
 
 
 def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
-    """Return the composed pairs, from decompositions: all but the last character of one, composed, and the last."""
+    """Return each pair of code points that is composed, as a key of `CompositionTables.pairs`, and its composition."""
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
     firsts = _split(compose(text))
@@ -107,14 +107,14 @@ def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[
 
 
 class Composition(tf.Module):
-    """Unicode's normalization form C: decompose, sort marks, compose (Unicode Standard Annex 15)."""
+    """Unicode's normalization form C as TensorFlow ops (Unicode Standard Annex 15)."""
 
     def __init__(self) -> None:
         super().__init__()
         self._tables = composition_tables()
 
     def __call__(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        """Normalize texts.
+        """Decompose the characters of texts, sort their marks and compose them again.
 
         Args:
             codes: int32 (n, None), the code points of the texts.
@@ -138,23 +138,23 @@ class Composition(tf.Module):
         begins = (ranks == 0) | (row != tf.concat([[-1], row[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
-        values, consumed, kept = self._compose(values, ranks, row, consumed)
-        values, consumed, row = (tf.boolean_mask(x, kept) for x in (values, consumed, row))
+        values, consumed, remains = self._compose(values, ranks, row, consumed)
+        values, consumed, row = (tf.boolean_mask(x, remains) for x in (values, consumed, row))
         before = tf.cumsum(consumed, exclusive=True)  # characters of all texts before this one's
         source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the characters' parts, int32 (d,), their rows, and how many characters end with each part, 1 or 0."""
+        """Return the parts of characters, int32 (d,), their rows, and 1 for the first part of each, else 0."""
         tables = self._tables
         place = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
-        known = tf.gather(tables.characters, place) == values
+        is_decomposed = tf.gather(tables.characters, place) == values
         own = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
-        parts = tf.where(known[:, None], tf.gather(tables.parts, place), own)  # (c, W)
-        there = parts != _NO_CHARACTER
+        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, place), own)  # (c, W)
+        is_part = parts != _NO_CHARACTER
         first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
         spread = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], first[None]))
-        return tf.boolean_mask(parts, there), *(tf.boolean_mask(x, there) for x in spread)
+        return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in spread)
 
     def _ranks(self, values: tf.Tensor) -> tf.Tensor:
         """Return the ranks of marks, int32 (d,), 0 for other characters."""
@@ -165,10 +165,14 @@ class Composition(tf.Module):
     def _compose(
         self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Compose decomposed texts, and return characters, what they consumed, and which of them, bool (d,), are left.
+        """Compose decomposed texts.
 
         A chain is a character and all behind it that might become a part of it. Chains do not depend on each other:
         the k-th characters of all are composed in step k.
+
+        Returns:
+            Code points, int32 (d,); the number of original characters in each, int32 (d,); and bool (d,), which of them
+            remain.
         """
         seconds = self._tables.seconds
         place = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
@@ -179,7 +183,7 @@ class Composition(tf.Module):
         longer = ends - starts > 1
         starts, ends = tf.boolean_mask(starts, longer), tf.boolean_mask(ends, longer)
 
-        # Of each chain: the last character that is no mark, its place, and the rank of the last mark kept behind it.
+        # Of each chain: the last character that is no mark, its place, and the rank of the last mark behind it.
         last = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
         state = (
             tf.constant(1, tf.int64),
@@ -191,18 +195,18 @@ class Composition(tf.Module):
             tf.zeros_like(last),
         )
 
-        def goes_on(step: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
+        def has_more(step: tf.Tensor, *_: tf.Tensor) -> tf.Tensor:
             return tf.reduce_any(starts + step < ends)
 
         def compose(
-            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, kept: tf.Tensor, at: tf.Tensor, last: tf.Tensor,
+            step: tf.Tensor, values: tf.Tensor, consumed: tf.Tensor, remains: tf.Tensor, at: tf.Tensor, last: tf.Tensor,
             rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
-            there = starts + step < ends  # (k,)
-            this = tf.where(there, starts + step, starts)
+            is_open = starts + step < ends  # (k,)
+            this = tf.where(is_open, starts + step, starts)
             code, own = tf.gather(values, this), tf.gather(ranks, this)
-            found, whole = self._find(last, code)
-            merges = there & found & ((rank == 0) | (rank < own))
+            is_pair, whole = self._find(last, code)
+            merges = is_open & is_pair & ((rank == 0) | (rank < own))
             values = tf.tensor_scatter_nd_update(
                 values, tf.boolean_mask(at, merges)[:, None], tf.boolean_mask(whole, merges)
             )
@@ -212,19 +216,19 @@ class Composition(tf.Module):
                 tf.boolean_mask(tf.gather(consumed, this), merges),
             )
             gone = tf.boolean_mask(this, merges)[:, None]
-            kept = tf.tensor_scatter_nd_update(kept, gone, tf.zeros_like(gone[:, 0], tf.bool))
-            begins = there & ~merges & (own == 0)
-            stays = there & ~merges & (own > 0)
+            remains = tf.tensor_scatter_nd_update(remains, gone, tf.zeros_like(gone[:, 0], tf.bool))
+            begins = is_open & ~merges & (own == 0)
+            stays = is_open & ~merges & (own > 0)
             at = tf.where(begins, this, at)
             last = tf.where(merges, whole, tf.where(begins, code, last))
             rank = tf.where(begins, 0, tf.where(stays, own, rank))
-            return step + 1, values, consumed, kept, at, last, rank
+            return step + 1, values, consumed, remains, at, last, rank
 
-        _, values, consumed, kept, *_ = tf.while_loop(goes_on, compose, state)
-        return values, consumed, kept
+        _, values, consumed, remains, *_ = tf.while_loop(has_more, compose, state)
+        return values, consumed, remains
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return whether pairs of characters are composed, bool (k,), and what they become, int32 (k,)."""
+        """Look up pairs of characters: whether each is composed, bool (k,), and its composition, int32 (k,)."""
         keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
         pairs = self._tables.pairs
         place = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)

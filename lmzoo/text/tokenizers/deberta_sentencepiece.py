@@ -1,4 +1,4 @@
-"""DeBERTa-v3's SentencePiece."""
+"""The SentencePiece tokenizer of DeBERTa-v3."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _CONTROL = 3  # SentencePiece's type of tokens that no text has
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DebertaV3Tokenizer(SentencePieceTokenizer):
-    """DeBERTa-v3's unigram SentencePiece (He et al., 2021).
+    """SentencePiece tokenizer of DeBERTa-v3, a unigram model (He et al., 2021).
 
     Only the model's own rules clean a text, as in Microsoft's code and in KerasHub: letters keep their case and
     accents, and quotes stay as they are. (The class of transformers 5 composes characters instead, NFC: it does not
@@ -52,7 +52,7 @@ class DebertaV3Tokenizer(SentencePieceTokenizer):
         super().__init__(model, lowercase=False, keep_accents=True, **special)
 
     def word_starts(self) -> np.ndarray:
-        """Return which tokens begin a word: those that begin with a space, and special ones."""
+        """Return a mask of the tokens that begin a word: special tokens, and tokens that begin with a space."""
         return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
@@ -68,7 +68,7 @@ class DebertaV3Tokenizer(SentencePieceTokenizer):
 
 
 def with_mask(model: bytes) -> bytes:
-    """Return a model with `[MASK]`, after all other tokens if it lacks it; what is no model is returned as it is."""
+    """Add `[MASK]` after all tokens of a model that lacks it; return any other bytes unchanged."""
     try:
         proto = read_model(model)
     except Exception:  # protobuf raises errors of several types
@@ -83,7 +83,7 @@ def with_mask(model: bytes) -> bytes:
 
 
 def without_mask(model: bytes) -> bytes:
-    """Return the model to which `with_mask` added `[MASK]`; any other model is returned as it is."""
+    """Remove the `[MASK]` that `with_mask` added; return any other model unchanged."""
     added = model_proto()()
     added.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
     return model.removesuffix(added.SerializePartialToString())
