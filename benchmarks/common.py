@@ -188,6 +188,23 @@ def show(title: str, rows: Rows, measures: Iterable[str], skip: int = 0) -> dict
     return summaries
 
 
+def run_alone(peer: str, environment: dict[str, str], code: str, folder: str) -> str | None:
+    """Run code, which finds `folder` as its argument, in a new process; return its output, or None if it failed."""
+    done = subprocess.run(
+        [sys.executable, "-c", code, folder],
+        # An installed package has its bytecode, which a first round writes here.
+        env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        console.print(f"[yellow]{peer} left out:[/] {done.stderr[-900:]}", highlight=False)
+        return None
+    return done.stdout
+
+
 def machine() -> dict[str, Any]:
     """Return the processor and the versions that the numbers depend on."""
     info = Path("/proc/cpuinfo")

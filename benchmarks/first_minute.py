@@ -10,14 +10,11 @@ from __future__ import annotations
 import argparse
 import csv
 import json
-import os
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import JAX, ROOT, TENSORFLOW, TORCH, Rows, console, save, show, warn_if_busy
+from benchmarks.common import JAX, ROOT, TENSORFLOW, TORCH, Rows, console, run_alone, save, show, warn_if_busy
 
 TRAINED, CLASSIFIED, SINGLE = 300, 100, 30
 MEASURES = (
@@ -141,18 +138,8 @@ def write_files(folder: Path) -> None:
 def start(peer: str, folder: str) -> dict[str, float] | None:
     """Return the seconds that a process and its stages take, or None if it failed."""
     environment, code = PEERS[peer]
-    done = subprocess.run(
-        [sys.executable, "-c", BEGIN + code + END, folder],
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        console.print(f"[yellow]{peer} left out:[/] {done.stderr[-900:]}", highlight=False)
-        return None
-    return json.loads(done.stdout.splitlines()[-1])
+    output = run_alone(peer, environment, BEGIN + code + END, folder)
+    return None if output is None else json.loads(output.splitlines()[-1])
 
 
 def main() -> None:

@@ -6,15 +6,12 @@ Every round starts each peer once. `keras alone` is the lower bound: it only imp
 from __future__ import annotations
 
 import argparse
-import os
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
-from benchmarks.common import JAX, ROOT, TENSORFLOW, Rows, console, save, show, warn_if_busy
+from benchmarks.common import JAX, TENSORFLOW, Rows, console, run_alone, save, show, warn_if_busy
 from benchmarks.models import SIZES, keras_hub_classifier, lmzoo_classifier
 
 LMZOO = """
@@ -53,20 +50,8 @@ def start(peer: str, folder: str) -> dict[str, float] | None:
     """Return the seconds that a process takes; None if it failed."""
     environment, code = PEERS[peer]
     began = time.perf_counter()
-    done = subprocess.run(
-        [sys.executable, "-c", code, folder],
-        # An installed package has its bytecode, which round 0 writes here.
-        env={**os.environ, **environment, "PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": ""},
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    seconds = time.perf_counter() - began
-    if done.returncode:
-        console.print(f"[yellow]{peer} left out:[/] {done.stderr[-600:]}", highlight=False)
-        return None
-    return {"seconds": seconds}
+    output = run_alone(peer, environment, code, folder)
+    return None if output is None else {"seconds": time.perf_counter() - began}
 
 
 def main() -> None:

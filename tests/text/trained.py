@@ -7,6 +7,7 @@ import io
 import unicodedata
 from collections.abc import Iterable, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -30,71 +31,64 @@ def train_byte_pairs(root: Path, texts: Iterable[str | bytes]):
     return trained
 
 
-def train_albert(root: Path) -> bytes:
-    """A SentencePiece model with ALBERT's special tokens and symbols; a few pieces end in a digit and a comma."""
+def train_sentencepiece(lines: Iterable[str], added: Iterable[tuple[str, int]] = (), **settings: Any) -> bytes:
+    """A unigram SentencePiece model of some lines, and `added` pieces with their scores where it lacks them."""
     from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
 
-    lines = [review.lower() for review in reviews(root)]
-    lines += [f"in {year}, we read {year // 7} and x{year % 10} or éa{year % 10} and 42" for year in range(2000, 2020)]
     written = io.BytesIO()
     SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=written,
         model_type="unigram",
+        hard_vocab_limit=False,
+        num_threads=1,
+        minloglevel=2,
+        **settings,
+    )
+    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
+    learned = {piece.piece for piece in proto.pieces}
+    for piece, score in added:
+        if piece not in learned:
+            proto.pieces.add(piece=piece, score=score)
+    return proto.SerializeToString()
+
+
+def train_albert(root: Path) -> bytes:
+    """A SentencePiece model with ALBERT's special tokens and symbols; a few pieces end in a digit and a comma."""
+    lines = [review.lower() for review in reviews(root)]
+    lines += [f"in {year}, we read {year // 7} and x{year % 10} or éa{year % 10} and 42" for year in range(2000, 2020)]
+    return train_sentencepiece(
+        lines,
+        [("▁2014,", -5), ("9,", -3), ("▁2,", -3), ("a1,", -4), ("12,", -4), ("▁x9,", -5), ("3,1,", -5)],
         character_coverage=1.0,
         vocab_size=700,
-        hard_vocab_limit=False,
         pad_id=0,
         unk_id=1,
         bos_id=-1,
         eos_id=-1,
         control_symbols=["[CLS]", "[SEP]", "[MASK]"],
         user_defined_symbols=list('()"-.–£€'),
-        num_threads=1,
-        minloglevel=2,
     )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
-    for piece, score in (("▁2014,", -5), ("9,", -3), ("▁2,", -3), ("a1,", -4), ("12,", -4), ("▁x9,", -5), ("3,1,", -5)):
-        proto.pieces.add(piece=piece, score=score)
-    return proto.SerializeToString()
 
 
 def train_xlm_roberta(root: Path, texts: Iterable[str] = ()) -> bytes:
     """A SentencePiece model as XLM-RoBERTa's is published, of reviews and of other texts."""
-    from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
-
-    written = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter([*reviews(root), *(text for text in texts if "\0" not in text and len(text) < 4000)]),
-        model_writer=written,
-        model_type="unigram",
+    return train_sentencepiece(
+        _published_lines(root, texts),
+        [("▁2014,", -5), ("9,", -3), ("''", -3)],
         character_coverage=0.98,
         vocab_size=3001,
-        hard_vocab_limit=False,
         normalization_rule_name="nmt_nfkc",
-        num_threads=1,
-        minloglevel=2,
     )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
-    known = {piece.piece for piece in proto.pieces}
-    for piece, score in (("▁2014,", -5), ("9,", -3), ("''", -3)):
-        if piece not in known:
-            proto.pieces.add(piece=piece, score=score)
-    return proto.SerializeToString()
 
 
 def train_deberta(root: Path, texts: Iterable[str] = ()) -> bytes:
     """A SentencePiece model as DeBERTa-v3's is published, without a mask, of reviews and of other texts."""
-    from sentencepiece import SentencePieceTrainer, sentencepiece_model_pb2
-
-    written = io.BytesIO()
-    SentencePieceTrainer.train(
-        sentence_iterator=iter([*reviews(root), *(text for text in texts if "\0" not in text and len(text) < 4000)]),
-        model_writer=written,
-        model_type="unigram",
+    return train_sentencepiece(
+        _published_lines(root, texts),
+        [("9,", -3), ("''", -3)],
         character_coverage=0.98,
         vocab_size=2503,
-        hard_vocab_limit=False,
         normalization_rule_name="nmt_nfkc",
         pad_id=0,
         pad_piece="[PAD]",
@@ -104,15 +98,11 @@ def train_deberta(root: Path, texts: Iterable[str] = ()) -> bytes:
         eos_piece="[SEP]",
         unk_id=3,
         unk_piece="[UNK]",
-        num_threads=1,
-        minloglevel=2,
     )
-    proto = sentencepiece_model_pb2.ModelProto.FromString(written.getvalue())
-    known = {piece.piece for piece in proto.pieces}
-    for piece, score in (("9,", -3), ("''", -3)):
-        if piece not in known:
-            proto.pieces.add(piece=piece, score=score)
-    return proto.SerializeToString()
+
+
+def _published_lines(root: Path, texts: Iterable[str]) -> list[str]:
+    return [*reviews(root), *(text for text in texts if "\0" not in text and len(text) < 4000)]
 
 
 def comparable_to_transformers(texts: Iterable[str], peer, lowercase: bool, keep_accents: bool) -> list[str]:
