@@ -118,12 +118,12 @@ def _predict_batches(
     callbacks: list[keras.callbacks.Callback] | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return the outputs of all batches, joined, as `keras.Model.predict` does, of a few without its loop."""
-    in_loop = verbose or callbacks or kwargs or keras.distribution.distribution() is not None
-    # Methods of the base, since a task's own take texts.
-    if in_loop or len(batches) > _FEW_BATCHES:
-        batches = _prediction_input(batches)
-        return SeveralDevicesModel.predict(model, batches, verbose=verbose, callbacks=callbacks, **kwargs)
+    """Predict all batches and join the outputs; a few batches skip the loop of `keras.Model.predict`."""
+    needs_loop = verbose or callbacks or kwargs or keras.distribution.distribution() is not None
+    # The base's methods, since those of a task take texts.
+    if needs_loop or len(batches) > _FEW_BATCHES:
+        dataset = _prediction_input(batches)
+        return SeveralDevicesModel.predict(model, dataset, verbose=verbose, callbacks=callbacks, **kwargs)
     outputs = [SeveralDevicesModel.predict_on_batch(model, features) for (features,) in batches.batches()]
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *outputs)
 
@@ -148,10 +148,10 @@ def _predict_tokens(
     batch_count = sum(-(-len(indices) // batch_size) for indices in groups.values())
     with progress_bar("Predicting", batch_count, "batches", shown=bool(verbose)) as advance:
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
-        shown = [*(callbacks or []), *([progress] if verbose else [])]
+        all_callbacks = [*(callbacks or []), *([progress] if verbose else [])]
         for width, indices in groups.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
-            outputs = _predict_batches(model, batches, verbose=0, callbacks=shown, **kwargs)
+            outputs = _predict_batches(model, batches, verbose=0, callbacks=all_callbacks, **kwargs)
             results.append((indices[batches.example_order], outputs))
     return keras.tree.map_structure(
         lambda *parts: _merge_padded(len(encoded), [indices for indices, _ in results], parts),
