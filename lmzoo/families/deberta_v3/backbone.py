@@ -64,7 +64,7 @@ class DebertaV3Backbone(TransformerBackbone):
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, vectors of distances, residual branches and attention probabilities.
-        max_sequence_length: tokens of the longest sequence that tasks make. The layers themselves take longer ones.
+        max_sequence_length: longest sequence that tasks create, in tokens. The layers accept any length.
         num_segments: 0, as there is no segment table.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.

@@ -74,7 +74,7 @@ class ModernBertBackbone(TransformerBackbone):
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I, after the gate.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: the longest input in tokens. No weights depend on it.
+        max_sequence_length: longest input in tokens. No weights depend on it.
         num_segments: 0, since ModernBERT has no segments.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.

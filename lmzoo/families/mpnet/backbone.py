@@ -49,7 +49,7 @@ class MpnetBackbone(TransformerBackbone):
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
-        max_sequence_length: the longest input in tokens; the position table has two rows more.
+        max_sequence_length: longest input in tokens; the position table has two more rows.
         num_segments: 0, since MPNet has no segments.
         activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
