@@ -97,7 +97,7 @@ def integrated_gradients(
                 mean += np.tensordot(weights, slopes, 1) / num_parts
             values = (mean * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
             gap = abs(values.sum() - (text_score - baseline_score))
-            if gap <= 0.01 * abs(text_score - baseline_score) + _NOISE:
+            if gap <= max(0.01 * abs(text_score - baseline_score), _NOISE):
                 break
         else:
             warnings.warn(
