@@ -52,7 +52,7 @@ class LeftToRightBackbone(Backbone):
     """
 
     causal = True
-    # For training from scratch: see "Which settings" in docs/guides/language_models.md.
+    # For training from scratch: see "Training settings" in docs/guides/language_models.md.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"causal_lm": FineTuningRecipe(1e-2)}
 
     @property
