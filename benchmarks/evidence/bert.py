@@ -114,7 +114,7 @@ CLAIMS = (
     Claim(
         name="feature_based",
         title="BERT: features or fine-tuning",
-        says="The last four layers, joined, are the best features, almost as good as fine-tuning; embeddings worst.",
+        says="The last four layers, joined, are the best features, close to fine-tuning; embeddings are the worst.",
         source="Devlin et al. (2019), table 7",
         url="https://arxiv.org/abs/1810.04805",
         arms={
@@ -130,15 +130,16 @@ CLAIMS = (
             Comparison("last layer", "embeddings", F1),
             Comparison("fine-tuned", "last four, joined", F1),
         ),
-        how="""The task is entities in Wikigold, with 1,101 training sentences and 276 test sentences. The features
-of `bert_nano_en_uncased`, the mean over the tokens of each word, are frozen; one bidirectional layer of LSTMs, of
-width 128 in each direction, reads them (AdamW, peak rate 0.001, 10 epochs in batches of 32). Fine-tuning trains all
-weights and a linear layer, at a peak rate of 0.0003, also for 10 epochs.""",
-        limits="""The preset was trained once, and has six layers: "the last four" are most of it. The paper used two
-layers of LSTMs, a cased model and a larger dataset. The learned weighted sums of its table are left out.""",
-        reading="""Four layers joined are three points better than the last one, which is six points better than the
-embeddings. Fine-tuning, whose deviation is two points, is not better than the features: on 1,100 sentences, LSTMs over
-frozen vectors do as well. Unlike in the paper, the last layer but one is no better than the last.""",
+        how="""The task is to find the entities in Wikigold, with 1,101 training sentences and 276 test sentences.
+The features are frozen vectors of `bert_nano_en_uncased`, averaged over the tokens of each word. One bidirectional
+LSTM layer, of width 128 in each direction, reads them (AdamW, peak learning rate 0.001, 10 epochs in batches of
+32). Fine-tuning trains all weights and a linear layer, at a peak learning rate of 0.0003, also for 10 epochs.""",
+        limits="""The preset was trained once, and has six layers, so "the last four" are most of it. The paper used
+two LSTM layers, a cased model and a larger dataset. The learned weighted sums of its table are left out.""",
+        reading="""Four layers joined are three points better than the last layer alone, which is six points better
+than the embeddings. Fine-tuning, with a deviation of two points, is not better than the features: on 1,100
+sentences, LSTMs over frozen vectors do as well. Unlike in the paper, the last layer but one is no better than the
+last.""",
     ),
     Claim(
         name="word_senses",
@@ -163,13 +164,14 @@ frozen vectors do as well. Unlike in the paper, the last layer but one is no bet
             Comparison("BERT, last layer", "BERT, last layer, random weights", SAME),
         ),
         how="""The sentences are those of `examples/word_senses.py`: 32 with "bank" in four senses and 16 with
-"apple" in two. For each use, the nearest other use by cosine is found; the measure is how often it has the same
-sense, as the mean over both words. Each seed draws three quarters of the sentences. By chance it would be 23% and
-47%, or 35% on average.""",
-        limits="""There are only two words and 48 sentences, which were written for this, and the presets were
-trained once. BERT's embeddings contain the position in the sentence, and ELMo's characters may contain a capital
-letter, so they are not at chance. The paper shows examples and does not count.""",
-        reading="""With trained models the nearest use has the same sense more than four times out of five; with random
-weights, which see the same neighbors, half of the time. ELMo's first layer is as good as its second.""",
+"apple" in two. For each use of a word, the experiment finds the nearest other use by cosine similarity. The measure
+is how often both have the same sense, averaged over the two words. Each seed draws three quarters of the sentences.
+By chance, the measure would be 23% and 47%, or 35% on average.""",
+        limits="""There are only two words and 48 sentences, which were written for this experiment, and the presets
+were trained once. BERT's embeddings contain the position in the sentence, and ELMo's characters may contain a
+capital letter, so they are not at chance. The paper shows examples, without counts.""",
+        reading="""With trained models, the nearest use has the same sense more than four times out of five. With
+random weights, which read the same neighboring words, it has the same sense half of the time. ELMo's first layer is
+as good as its second.""",
     ),
 )

@@ -69,32 +69,33 @@ def tag(arm: Tagging, seed: int, setting: Setting) -> dict[str, float]:
 
 SIZES = {100: 30, 300: 12, 1000: 5}  # sentences: epochs, so that the number of steps differs little
 FROZEN = Tagging()
-TAGGER = """The tagger is the paper's: one bidirectional layer of LSTMs, of width 64 in each direction, over ELMo's
-vectors and its own word vectors (`TokenClassifier(encoder="bilstm")`). It learns parts of speech from sentences of
-UD English-EWT, {sentences}, which each seed draws, and is tested on 1,000 others. The optimizer is AdamW with a peak
-rate of {rate}, in batches of 16."""
-ONE_PRESET = "The preset was trained once: the deviations are only those of the drawn examples and of the classifiers."
+TAGGER = """The tagger is the one in the paper: one bidirectional LSTM layer, of width 64 in each direction, over
+ELMo's vectors and word vectors of its own (`TokenClassifier(encoder="bilstm")`). It learns parts of speech from
+sentences of UD English-EWT ({sentences}), which each seed draws, and is tested on 1,000 others. The optimizer is
+AdamW with a peak learning rate of {rate}, in batches of 16."""
+ONE_PRESET = "The preset was trained once, so the deviations come only from the drawn examples and the classifiers."
 
 CLAIMS = (
     Claim(
         name="elmo_layers",
-        title="ELMo: syntax low, meaning high",
-        says="The first LSTM layer knows more of syntax, the second one more of meaning.",
+        title="ELMo: syntax in the first layer, meaning in the second",
+        says="The first LSTM layer captures more syntax, the second more meaning.",
         source="Peters et al. (2018), tables 5 and 6",
         url=ELMO,
         arms={"characters": 0, "first LSTM": 1, "second LSTM": 2},
         run=probe_layer,
         rule=(Comparison("first LSTM", "second LSTM", POS), Comparison("second LSTM", "first LSTM", SENSES)),
         how="""A logistic regression is trained on the vectors of single words in each layer of `elmo_nano_en`.
-Syntax: parts of speech of UD English-EWT, with 1,000 training sentences, which each seed draws, and 500 test
-sentences. Meaning: ten made-up ambiguous words such as river/church. Both words of such a pair are replaced by
-"thing" in sentences of Wikipedia, and the classifier has to tell from the vector of "thing" which of them it was:
-200 sentences for each word, half of them for training. The paper disambiguated the words of SemCor.""",
-        limits=f"""{ONE_PRESET} Made-up words test the topic of a sentence more than shades of meaning.
-The vector of the characters of "thing" is the same everywhere: its accuracy is the share of the more frequent word of a
-pair, since some words occur in fewer than 200 sentences.""",
-        reading="""As in the paper, and by about as little: half a point for parts of speech, two points for senses.
-Both layers are far better than the characters alone.""",
+Syntax is tested with the parts of speech of UD English-EWT, on 1,000 training sentences, which each seed draws, and
+500 test sentences. Meaning is tested with ten made-up ambiguous words such as river/church: in sentences from
+Wikipedia, both words of such a pair are replaced by "thing", and the classifier has to tell from the vector of
+"thing" which of the two it was. There are 200 sentences for each word, half of them for training. The paper
+disambiguated the words of SemCor.""",
+        limits=f"""{ONE_PRESET} Made-up words test the topic of a sentence more than shades of meaning. The
+characters of "thing" give the same vector everywhere, so their accuracy is the fraction of the more frequent word
+of a pair; it is above one half because some words occur in fewer than 200 sentences.""",
+        reading="""The result is the same as in the paper, and the differences are about as small: half a point for
+parts of speech, two points for senses. Both LSTM layers are far better than the characters alone.""",
     ),
     Claim(
         name="elmo_directions",
@@ -114,12 +115,12 @@ Both layers are far better than the characters alone.""",
             for arm in ("forward", "backward")
             for measure in (POS, SENSES)
         ),
-        how="""The vectors of ELMo's last layer consist of those of a forward and of a backward language model, with
-64 dimensions each. The classifiers are those of [the layers](#elmo_layers), on one half, on the other, and on both.
-Since more dimensions alone may help, the rule uses both halves reduced to 64 principal components.""",
+        how="""The vectors of ELMo's last layer join the outputs of a forward and a backward language model, with 64
+dimensions each. The classifiers are the same as for [the layers](#elmo_layers), on one half, on the other, and on
+both. Since more dimensions alone may help, the rule uses both halves reduced to 64 principal components.""",
         limits=f"{ONE_PRESET} A language model in one direction with twice the width was not trained.",
-        reading="""With the same number of dimensions, both directions together are three points better than either for
-parts of speech, and four to six points better for senses.""",
+        reading="""With the same number of dimensions, both directions together are three points better than either
+one for parts of speech, and four to six points better for senses.""",
     ),
     Claim(
         name="elmo_mix",
@@ -131,7 +132,7 @@ parts of speech, and four to six points better for senses.""",
         run=tag,
         rule=(Comparison("mix, frozen", "last layer, frozen", POS),),
         how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003"),
-        limits=f"""{ONE_PRESET} There is only one task. It is about syntax, for which the last layer is expected to be
+        limits=f"""{ONE_PRESET} There is only one task, a syntactic one, for which the last layer is expected to be
 worse.""",
         reading="""The mix is a quarter of a point better, as in the paper, but the difference is less than twice its
 standard error.""",
@@ -139,24 +140,24 @@ standard error.""",
     Claim(
         name="elmo_frozen",
         title="ELMo: frozen or fine-tuned",
-        says="ELMo does better as frozen features under a task's own LSTMs than fine-tuned.",
+        says="ELMo does better as frozen features below a task's own LSTMs than when it is fine-tuned.",
         source="Peters et al. (2019), table 2",
         url="https://arxiv.org/abs/1903.05987",
         arms={"mix, frozen": FROZEN, "mix, fine-tuned": Tagging(tuned=True)},
         run=tag,
         rule=(Comparison("mix, frozen", "mix, fine-tuned", POS),),
         how=TAGGER.format(
-            sentences="1,000 for 5 epochs", rate="0.003, or 0.001 where the language model is trained, too"
+            sentences="1,000 for 5 epochs", rate="0.003, or 0.001 if the language model is also trained"
         ),
-        limits=f"""{ONE_PRESET} The paper unfroze the language model step by step, with rates that differ by layer; here
-everything is trained from the first step. There was no search for the rates, and the lower one also applies to the
-tagger's own layers: a part of the difference may come from that.""",
-        reading="""Fine-tuning, at its lower rate, is nearly a point worse.""",
+        limits=f"""{ONE_PRESET} The paper unfroze the language model step by step, with learning rates that differ
+by layer; here everything is trained from the first step. The learning rates were not tuned, and the lower one also
+applies to the tagger's own layers, which may account for part of the difference.""",
+        reading="""Fine-tuning, at its lower learning rate, is nearly a point worse.""",
     ),
     Claim(
         name="few_labels",
         title="ELMo or static vectors, with few labels",
-        says="With ELMo a tenth of the labels is enough to be as good as with static vectors.",
+        says="With ELMo, a tenth of the labels is enough to do as well as with static vectors.",
         source="Peters et al. (2018), figure 1",
         url=ELMO,
         arms={
@@ -172,11 +173,13 @@ tagger's own layers: a part of the difference may come from that.""",
         ),
         how=TAGGER.format(sentences="100 for 30 epochs, 300 for 12, 1,000 for 5", rate="0.003")
         + """
-Static vectors are ELMo's own below its LSTMs, computed from the characters of a word alone, so that both have seen the
-same text. In the last comparison ELMo may be one point worse with a tenth of the sentences.""",
-        limits=f"""{ONE_PRESET} Static vectors from characters know the endings of words, unlike the paper's vectors
-from a table: for parts of speech they are a strong baseline.""",
-        reading="""ELMo is better with every number of sentences, by 1.7 points with 100 and by 1.3 with 1,000. With 300
-sentences instead of 1,000 it is nearly as good as static vectors; with a tenth it is almost two points worse.""",
+The static vectors come from below ELMo's LSTMs: they are computed from the characters of a word alone, and were
+trained on the same text. In the last comparison, the rule allows ELMo with a tenth of the sentences to be one point
+worse.""",
+        limits=f"""{ONE_PRESET} Static vectors from characters capture the endings of words, unlike the paper's
+vectors from a table, so they are a strong baseline for parts of speech.""",
+        reading="""ELMo is better with every number of sentences, by 1.7 points with 100 and by 1.3 with 1,000. With
+300 sentences it is nearly as good as static vectors with 1,000; with 100 sentences, a tenth, it is almost two
+points worse.""",
     ),
 )

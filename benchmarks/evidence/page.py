@@ -13,25 +13,25 @@ from benchmarks.evidence.runner import stored_rows
 PAGE = ROOT / "docs/evidence/index.md"
 INTRODUCTION = """# Evidence
 
-Lectures and papers say how these models should be trained and used. Which of these claims can be reproduced on a small
-machine? This page has one small experiment for each. The arms of an experiment, which are compared, differ in one
-thing; where something else had to follow, such as the learning rate, the text says so. Each is run with three seeds,
-and the rule for the verdict was written before the first run.
+Papers and lectures make claims about how these models should be trained and used. This page tests which of these
+claims can be reproduced on a small machine, with one small experiment for each. The arms of an experiment differ in one
+thing; where something else had to change as well, such as the learning rate, the text says so. Each arm is run with
+three seeds, and the rule for the verdict was written before the first run.
 
 {table}
 
-* **reproduced**: every comparison of the rule holds. It holds if the difference of the means, less twice its standard
-  error, is above what the rule asks for (0 if it says nothing else).
-* **contradicted**: in one comparison the other arm is better, by more than twice the standard error and by more than
-  the rule allows.
-* **not at this scale**: neither. With small models and three seeds, a small effect can go unnoticed.
+* **reproduced**: every comparison of the rule holds. A comparison holds if the difference of the means, minus twice its
+  standard error, exceeds the margin that the rule asks for (0 unless stated).
+* **contradicted**: in at least one comparison, the other arm is better, by more than twice the standard error and by
+  more than the rule allows.
+* **not at this scale**: neither of the two. With small models and three seeds, a small effect can go unnoticed.
 * **not run yet**: the experiment is written, but has no results yet, or not for all three seeds.
 
 The standard error of a difference is √(s₁²/3 + s₂²/3), where s₁ and s₂ are the standard deviations over three seeds.
 Numbers are percentages, except for losses, which are in nats per predicted token. The models are small, and the
-claims are about large ones: a verdict says what happens here, and does not refute a paper. The runs so far took
-{minutes:.0f} minutes on one or two cores of an AMD EPYC, which other programs used as well, pauses included.
-Some of those that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
+claims are about large models: a verdict says what happens here, and does not refute a paper. The runs so far took
+{minutes:.0f} minutes on one or two cores of an AMD EPYC, including pauses, while other programs were running. Some of
+the runs that pre-train models took {on_gpu:.0f} minutes on a GPU, which up to 28 runs shared.
 
 ```console
 $ python -m benchmarks.evidence --list
@@ -39,9 +39,9 @@ $ python -m benchmarks.evidence word_senses elmo_layers --data DATA --work WORK
 $ python -m benchmarks.evidence --table
 ```
 
-DATA contains a folder for each dataset, as for [fine-tuning results](../quality.md). A run that was stopped
-continues, and results in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this page from
-them. Every claim is a record in
+DATA contains a directory for each dataset, as for [fine-tuning results](../quality.md). To resume a stopped run, use
+the same command again; results in `benchmarks/results/evidence_*.json` are not measured again. `--table` writes this
+page from these results. Every claim is a record in
 [`benchmarks/evidence/`](https://github.com/lmzoo/lmzoo/blob/main/benchmarks/evidence).
 """
 
@@ -90,7 +90,7 @@ def section(claim: Claim) -> str:
     """Return what was done and found for a claim."""
     rows, text = stored_rows(claim), [f"## {claim.title} {{#{claim.name}}}"]
     text.append(f"> {claim.says} [{claim.source}]({claim.url})")
-    text.append(f"**What was done.** {_flat(claim.how)}")
+    text.append(f"**Method.** {_flat(claim.how)}")
     asked = [
         f"*{better}* is better than *{worse}*"
         + (f" by more than {_least(measure, least)}" if least > 0 else "")
@@ -106,11 +106,11 @@ def section(claim: Claim) -> str:
         table += [f"| {arm} | {' | '.join(shown(rows, arm, m) for m in measures)} |" for arm in claim.arms]
         text.append("\n".join(table))
         if verdict(claim, rows) != NOT_RUN:
-            text.append(f"![Each arm: {', '.join(measures)}]({claim.name}.svg)")
+            text.append(f"![Results of each arm: {', '.join(measures)}]({claim.name}.svg)")
         if claim.reading:
-            text.append(f"**What was found.** {_flat(claim.reading)}")
+            text.append(f"**Findings.** {_flat(claim.reading)}")
         text.append(f"**Time.** {_time(claim, rows)}")
-    text.append(f"**What it does not show.** {_flat(claim.limits)}")
+    text.append(f"**Limits.** {_flat(claim.limits)}")
     return "\n\n".join(text)
 
 
@@ -120,7 +120,7 @@ def page(claims: Sequence[Claim]) -> str:
     minutes = {"minutes": _minutes(own, gpu=False), "on_gpu": _minutes(own, gpu=True)}
     parts = [INTRODUCTION.format(table=summary(claims), **minutes).rstrip()]
     for claim in claims:
-        common = f"## The common setting of the following experiments {{#common}}\n\n{_flat(claim.common)}"
+        common = f"## Common setting of the pre-training experiments {{#common}}\n\n{_flat(claim.common)}"
         parts += [common] * (bool(claim.common) and common not in parts) + [section(claim)]
     return "\n\n".join(parts) + "\n"
 

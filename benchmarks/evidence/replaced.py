@@ -84,7 +84,7 @@ CLAIMS = (
     Claim(
         name="replaced_tokens",
         title="Replaced tokens at equal FLOPs",
-        says="A model that tells replaced tokens learns more per FLOP than one that fills masks.",
+        says="A model that detects replaced tokens learns more per FLOP than one that fills masks.",
         source="Clark et al. (2020), figures 1 and 2, table 1",
         url="https://arxiv.org/abs/2003.10555",
         arms=ARMS,
@@ -95,11 +95,11 @@ CLAIMS = (
             for measure in (SST2, POS)
         ),
         how=f"""{HOW} The budgets are the FLOPs of a masked language model that reads {BUDGETS["small"]:,} and
-{BUDGETS["large"]:,} tokens. An ELECTRA of the same size, whose generator has a width of 32 and counts as well, reads
-{ARMS["replaced tokens, small budget"].tokens:,} and {ARMS["replaced tokens, large budget"].tokens:,} tokens with them.
-Each arm is trained with peak rates of 0.0005, 0.001 and 0.002, and the best of the three counts, for each seed and each
-task. The tasks are SST-2 (4,000 sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recipes that
-the presets recommend.""",
-        limits=f"{SCALE} In the paper the smallest model has 12 layers, and its training a thousand times the FLOPs.",
+{BUDGETS["large"]:,} tokens. With the same FLOPs, an ELECTRA of the same size reads
+{ARMS["replaced tokens, small budget"].tokens:,} and {ARMS["replaced tokens, large budget"].tokens:,} tokens; this
+includes the FLOPs of its generator, which has a width of 32. Each arm is trained with peak learning rates of
+0.0005, 0.001 and 0.002, and the best of the three counts, for each seed and each task. The tasks are SST-2 (4,000
+sentences) and parts of speech (EWT, 1,000 sentences), fine-tuned with the recipes that the presets recommend.""",
+        limits=f"{SCALE} In the paper, the smallest model has 12 layers, and a thousand times the FLOPs.",
     ),
 )

@@ -157,35 +157,36 @@ BASE = Training()
 SMALL = Training(documents=150)
 DEEP = "4x128"
 SHARED = Training(family="shared_all", size=DEEP)
-COMMON = f"""The following experiments pre-train BERTs of 2 layers and width 128, with {VOCABULARY:,} tokens in the
-vocabulary, by `lmzoo pretrain`. Unless an arm says otherwise, they see 2 million tokens of Wikipedia in sequences of
-{LENGTH} and batches of 32, with AdamW at a peak rate of 0.001, masked tokens as the only objective, and no dropout.
-The held-out loss is that of single masked tokens, the same ones for all arms, in {TESTED:,} other sequences. SST-2
-is the accuracy of a linear classifier on the mean of the last layer; parts of speech is that of a linear classifier
-on the vectors of words (EWT, 1,000 sentences)."""
+COMMON = f"""The following experiments use `lmzoo pretrain` to pre-train BERTs of 2 layers and width 128, with a
+vocabulary of {VOCABULARY:,} tokens. Unless an arm says otherwise, the models read 2 million tokens of Wikipedia in
+sequences of {LENGTH} and batches of 32, with AdamW at a peak learning rate of 0.001, masked tokens as the only
+objective, and no dropout. The held-out loss is measured on single masked tokens, the same ones for all arms, in
+{TESTED:,} other sequences. SST-2 is the accuracy of a linear classifier on the mean of the last layer; parts of
+speech is the accuracy of a linear classifier on the vectors of words (EWT, 1,000 sentences)."""
 HOW = "See [the common setting](#common)."
-SCALE = "2 million tokens are too few for any model: an effect that needs a model which knows something cannot be seen."
+SCALE = "2 million tokens are too few for a good model, so effects that only better models show cannot be seen."
 
 CLAIMS = (
     Claim(
         name="masks",
         title="Masks: static or dynamic",
-        says="Masks that are drawn again in every pass are as good as static ones, or slightly better.",
+        says="Masks that are drawn anew in every pass are as good as static masks, or slightly better.",
         source="Liu et al. (2019), table 1",
         url=ROBERTA,
         arms={"dynamic": SMALL, "static": dataclasses.replace(SMALL, dynamic=False)},
         run=measure,
         rule=(Comparison("dynamic", "static", LOSS, -0.02),),
         common=COMMON,
-        how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: otherwise masks would always be new.",
-        limits=f"{SCALE} The paper had ten static masks for each sequence. Here there is one, a harder test for them.",
-        reading="""With one set of masks the loss on other text is 0.37 nats higher: in ten passes the model memorizes
-what was masked. Linear classifiers see little of it, 1.4 points for parts of speech and nothing for SST-2.""",
+        how=f"{HOW} The text is {SMALL.documents} articles, read about ten times: in one pass, all masks would be new.",
+        limits=f"{SCALE} The paper had ten static masks for each sequence. One, as here, is a harder test.",
+        reading="""With one set of masks, the loss on other text is 0.37 nats higher: in ten passes, the model
+memorizes what was masked. Linear classifiers show little of this: 1.4 points for parts of speech, and nothing for
+SST-2.""",
     ),
     Claim(
         name="nsp",
         title="Next-sentence prediction",
-        says="Without next-sentence prediction models are as good or slightly better.",
+        says="Models without next-sentence prediction are as good, or slightly better.",
         source="Liu et al. (2019), table 2",
         url=ROBERTA,
         arms={"masked tokens alone": BASE, "with NSP": dataclasses.replace(BASE, objective="nsp")},
@@ -195,17 +196,17 @@ what was masked. Linear classifiers see little of it, 1.4 points for parts of sp
             Comparison("masked tokens alone", "with NSP", POS, -0.01),
         ),
         common=COMMON,
-        how=f"{HOW} Without NSP a model may be one point worse.",
+        how=f"{HOW} The rule allows the model without NSP to be one point worse.",
         limits=f"{SCALE} The paper also used tasks on pairs of texts, which networks of this size do not learn.",
-        reading="""For parts of speech the model without NSP is better by 0.8 points. For SST-2 it is better by 1.4
+        reading="""For parts of speech, the model without NSP is better by 0.8 points. For SST-2 it is better by 1.4
 points, but with NSP the three seeds are so far apart (58 to 65) that this says little. The loss of masked tokens is
-0.17 nats higher with NSP; its model has learned from pairs of shorter texts, and the held-out sequences are single
-ones.""",
+0.17 nats higher with NSP: this model has learned from pairs of shorter texts, while the held-out sequences are
+single texts.""",
     ),
     Claim(
         name="sop",
-        title="Order of sentences, judged by the other objective",
-        says="With SOP a model also knows next from random sentences; with NSP it knows nothing of their order.",
+        title="Sentence order and next sentences",
+        says="SOP also teaches a model to tell next from random sentences; NSP teaches it nothing about their order.",
         source="Lan et al. (2020), table 5",
         url=ALBERT,
         arms={
@@ -219,13 +220,13 @@ ones.""",
             Comparison("with SOP", "masked tokens alone", NEXT, 0.02),
         ),
         common=COMMON,
-        how=f"""{HOW} Then each model is tested on both objectives: a linear classifier on the pooled vector of the
-first token learns from 4,000 pairs of neighboring sentences, half of which are swapped, or end with a sentence of
-another article. It is tested on 2,000 held-out pairs; by chance, half of the answers are right.""",
-        limits=f"{SCALE} The paper's tasks on pairs of texts, which networks of this size do not learn, are left out.",
-        reading="""No run tells the order of sentences, or next from random sentences, in more than 57% of the
-pairs. The model that has never seen pairs is best at their order, so what the classifiers find is not what the
-objectives teach.""",
+        how=f"""{HOW} Each model is then tested on both objectives: a linear classifier on the pooled vector of the
+first token learns from 4,000 pairs of neighboring sentences. In half of the pairs, the sentences are swapped, or
+the second one is replaced by a sentence of another article. The classifier is tested on 2,000 held-out pairs; by
+chance, half of the answers are right.""",
+        limits=f"{SCALE} The paper's tasks on pairs of texts are left out: networks of this size do not learn them.",
+        reading="""No run recognizes the order of sentences, or next sentences, in more than 57% of the pairs. The
+model that has never seen pairs is best at their order, so the classifiers do not measure what the objectives teach.""",
     ),
     Claim(
         name="more_text",
@@ -245,18 +246,18 @@ objectives teach.""",
             for measure_ in (LOSS, SST2)
         ),
         common=COMMON,
-        how=f"{HOW} The little text is {SMALL.documents} articles.",
-        limits="In the paper, all three would be at the very beginning of a training.",
-        reading="""New text lowers the loss by 0.07 nats, at equal steps; three times as many steps lower it by almost
-one nat, and find seven points more of the parts of speech. The verdict is due to SST-2: more steps make a linear
-classifier on the mean of the last layer two points worse. A likely reason: a model that has begun to look at
-neighbors is less of a bag of words, which is a good start for the sentiment of a sentence. The three seeds reach
-this point at different times, which is why their losses are far apart.""",
+        how=f"{HOW} The little text consists of {SMALL.documents} articles.",
+        limits="By the paper's measure, all three arms are at the very beginning of training.",
+        reading="""At equal steps, new text lowers the loss by 0.07 nats. Three times as many steps lower it by
+almost one nat, and raise the accuracy for parts of speech by seven points. The verdict is due to SST-2: more steps
+make a linear classifier on the mean of the last layer two points worse. A likely reason is that a model that has
+begun to use neighboring words is less of a bag of words, and a bag of words is a good start for the sentiment of a
+sentence. The three seeds reach this point at different times, so their losses are far apart.""",
     ),
     Claim(
         name="batch_size",
         title="Batch size at equal tokens",
-        says="Larger batches, at equally many tokens, give a better language model.",
+        says="At equal tokens, larger batches give a better language model.",
         source="Liu et al. (2019), table 3",
         url=ROBERTA,
         arms={
@@ -267,10 +268,10 @@ this point at different times, which is why their losses are far apart.""",
         run=measure,
         rule=(Comparison("128", "32", LOSS), Comparison("32", "8", LOSS)),
         common=COMMON,
-        how=f"{HOW} Peak rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
-        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. No rates were searched for.",
-        reading="""At equal tokens smaller batches are better here, since they make more steps: 3,840 with batches of
-8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, with which it makes 31,000 steps
+        how=f"{HOW} Peak learning rates grow with the square root of the batch size: 0.0005, 0.001 and 0.002.",
+        limits="With batches of 128 there are 240 steps; the paper has 31,000 or more. Rates were not tuned.",
+        reading="""At equal tokens, smaller batches are better here because they allow more steps: 3,840 with
+batches of 8, and 240 with batches of 128. The paper compares batches of 256 to 8,000 sequences, with 31,000 steps
 or more.""",
     ),
     Claim(
@@ -285,12 +286,12 @@ or more.""",
         common=COMMON,
         how=HOW,
         limits="No text is seen twice, so there is nothing to overfit.",
-        reading="""Without dropout the loss is 0.03 nats lower, several times the deviation over seeds. The vectors
-are equally good with and without.""",
+        reading="""Without dropout, the loss is 0.03 nats lower, several times the deviation over seeds. The vectors
+are equally good with and without dropout.""",
     ),
     Claim(
         name="ngrams",
-        title="Masks of words and of several words",
+        title="Masks of tokens, words and several words",
         says="Masking several words in a row gives better vectors than masking single tokens.",
         source="Joshi et al. (2020), section 6.1; used by Lan et al. (2020)",
         url="https://arxiv.org/abs/1907.10529",
@@ -302,10 +303,10 @@ are equally good with and without.""",
         run=measure,
         rule=tuple(Comparison("one to three words", "single tokens", measure_) for measure_ in (SST2, POS)),
         common=COMMON,
-        how=f"{HOW} The loss of single tokens favors the arm that was trained on them, and is not part of the rule.",
-        limits=f"{SCALE} In the paper question answering gains most.",
-        reading="""All three kinds of masks give equally good vectors, within 0.7 points, which is less than the
-seeds differ.""",
+        how=f"{HOW} The loss of single tokens favors the arm that was trained on them, so it is not in the rule.",
+        limits=f"{SCALE} In the paper, question answering gains most.",
+        reading="""All three kinds of masks give equally good vectors: the arms differ by at most 0.7 points, less
+than the seeds do.""",
     ),
     Claim(
         name="left_to_right",
@@ -317,17 +318,18 @@ seeds differ.""",
         run=measure,
         rule=tuple(Comparison("masked tokens", "left to right", measure_) for measure_ in (POS, SST2)),
         common=COMMON,
-        how=f"""{HOW} Both models read byte-level BPE tokens: a RoBERTa, and a GPT-2 of the same size, which has
-LayerNorm before its sublayers.""",
-        limits=f"{SCALE} At equal tokens the left-to-right model predicts seven times as many, and learns faster.",
-        reading="""At equal tokens the model that reads from left to right is far ahead, by 15 points for parts of
-speech and by two for SST-2. It predicts every token, the masked model one in seven, which has hardly begun to look at
-neighbors after 2 million tokens: three times as many bring a masked model [seven points](#more_text).""",
+        how=f"""{HOW} Both models read byte-level BPE tokens. One is a RoBERTa, the other a GPT-2 of the same size,
+which has LayerNorm before its sublayers.""",
+        limits=f"{SCALE} At equal tokens, the left-to-right model predicts seven times as many, so it learns faster.",
+        reading="""At equal tokens, the model that reads from left to right is far ahead, by 15 points for parts of
+speech and by two for SST-2. It predicts every token, while the masked model predicts one in seven, and has hardly
+begun to use neighboring words after 2 million tokens. Three times as many tokens bring a masked model [seven
+points](#more_text).""",
     ),
     Claim(
         name="sharing",
-        title="Parameters shared by layers",
-        says="Sharing all parameters costs quality, mostly by feed-forward networks; sharing attention costs little.",
+        title="Parameter sharing between layers",
+        says="Sharing all parameters costs quality, mainly in feed-forward networks; sharing attention costs little.",
         source="Lan et al. (2020), table 4",
         url=ALBERT,
         arms={
@@ -343,16 +345,16 @@ neighbors after 2 million tokens: three times as many bring a masked model [seve
             Comparison("attention shared", "nothing shared", LOSS, -0.03),
         ),
         common=COMMON,
-        how=f"{HOW} The models have 4 layers of width 128, and embeddings of 128.",
+        how=f"{HOW} The models have 4 layers of width 128, and embeddings of width 128.",
         limits=f"{SCALE} The paper's models have 12 layers.",
-        reading="""Sharing everything costs 0.02 nats, sharing attention alone 0.01 or nothing, sharing feed-forward
-networks as much as sharing everything. The order is that of the paper, but between attention and feed-forward
-networks the difference is less than twice its standard error.""",
+        reading="""Sharing everything costs 0.02 nats, sharing only attention 0.01 or nothing, and sharing
+feed-forward networks as much as sharing everything. The order is the same as in the paper, but the difference
+between attention and feed-forward networks is less than twice its standard error.""",
     ),
     Claim(
         name="embedding_size",
         title="Embeddings of 32 to 256",
-        says="With shared parameters, embeddings of 128 are enough: larger ones are no better, smaller ones are worse.",
+        says="With shared parameters, embeddings of 128 are enough: larger ones are no better, smaller ones worse.",
         source="Lan et al. (2020), table 3",
         url=ALBERT,
         arms={
@@ -363,9 +365,9 @@ networks the difference is less than twice its standard error.""",
         rule=(Comparison("128", "256", LOSS, -0.02), Comparison("128", "32", LOSS)),
         common=COMMON,
         how=f"{HOW} The models have 4 layers of width 128 that share all parameters.",
-        limits="Embeddings of 256 are wider than the model, whose width is 128; in the paper it is 768.",
-        reading="""Halving the size from 128 costs 0.15 nats, halving it again 0.17 more; doubling it changes nothing,
-as far as three seeds can tell. Sizes below the model's width squeeze the vectors of tokens here; in the paper 128
-already does. SST-2 varies by up to 4 points from seed to seed, and does not order the sizes.""",
+        limits="Embeddings of 256 are wider than the model, whose width is 128; the paper's has 768.",
+        reading="""Halving the size from 128 costs 0.15 nats, and halving it again 0.17 more; doubling it changes
+nothing, as far as three seeds can tell. Here, sizes below the model's width compress the vectors of tokens; in the
+paper, 128 already does. SST-2 varies by up to 4 points from seed to seed, and does not rank the sizes.""",
     ),
 )
