@@ -1,4 +1,4 @@
-"""Types of the data that users pass to tasks, encoded examples, and options for batches."""
+"""Type aliases for the data that users pass to tasks, encoded examples, and options for batches."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Examples(NamedTuple):
 
     Attributes:
         encoded: n encoded examples.
-        labels: n labels, as the task's `encode_labels` returns them, or None.
+        labels: n labels in the form returned by the task's `encode_labels`, or None.
         weights: float (n,), or an array of token weights for each example, or None.
     """
 
@@ -71,10 +71,10 @@ class Examples(NamedTuple):
 
 
 def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index of the first held-out example, if the last fraction `share` of `count` examples is held out.
+    """Return the index of the first held-out example when holding out the last fraction `share` of `count` examples.
 
-    Keras holds out the same examples. `cut_before` moves an index to the nearest place before it at
-    which the data can be split.
+    Keras holds out the same examples. `cut_before` moves an index back to the nearest point at which the data can be
+    split.
 
     Raises:
         ValueError: if no example would remain for training or for validation.
@@ -88,17 +88,17 @@ def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = 
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of the batches for `fit` and `evaluate`.
+    """Batching options for `fit` and `evaluate`.
 
     Attributes:
-        batch_size: int, examples of a batch; None for the task's default.
+        batch_size: int, examples per batch; None for the task's default.
         order: `"shuffle"`, `"sorted"` by length, or `"given"`; see `lmzoo.text.LengthBatches`.
-        seed: ints, seed of the order and of all other random choices.
+        seed: ints, seed for shuffling and all other random choices.
         training: whether the batches are for training.
-        steps: int, batches of an epoch; None for all.
+        steps: int, batches per epoch; None for all.
         verbose: whether progress is shown.
-        buckets: padded lengths, rising; None to choose them by the lengths of the examples.
-        class_weight: weights of all classes by number, for a task that labels words; None for equal weights.
+        buckets: padded lengths in increasing order; None to choose them from the lengths of the examples.
+        class_weight: dict from class numbers to weights, for a task that labels words; None for equal weights.
     """
 
     batch_size: int | None = None
@@ -136,8 +136,8 @@ def as_weights(values: Any) -> np.ndarray | None:
 
     Raises:
         TypeError: if they are not numbers.
-        ValueError: for lists of different lengths; naming the position of the first weight that is NaN, infinite or
-            negative, which would ruin every weight of the model.
+        ValueError: for lists of different lengths; for a weight that is NaN, infinite or negative, which would ruin the
+            model (the message names its position).
     """
     if values is None:
         return None
