@@ -1,7 +1,7 @@
 """Conversion of the data that users pass to `fit`, `evaluate` and `predict` to batches for Keras.
 
-Only this module depends on the types of users' data. `read_inputs` returns texts in memory, a dataset of texts, a
-stream of examples, or token features, all of which have a method that makes batches.
+Only this module depends on the types of users' data. `read_inputs` wraps the data as texts in memory, a dataset of
+texts, a stream of examples, or token features; each of these classes has a method that makes batches.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class TaskInputs:
 
         Args:
             task: task whose `encode_examples` and `make_batch` define the content of a batch.
-            options: order, size and seed of the batches. In training each pass over a dataset makes its own random
+            options: order, size and seed of the batches. In training, each pass over a dataset makes new random
                 choices.
 
         Raises:
@@ -185,7 +185,7 @@ class StreamedExamples(TaskInputs):
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
     def _encode(self, task: Encoder, rows: Sequence[Any], warning: FirstWarning) -> Examples:
-        """Encode numbered rows, naming the row in the message of an error."""
+        """Encode numbered rows; if that fails, name the row in the error message."""
         x, y = self.x.examples(rows)
         try:
             with warning.only():
@@ -225,15 +225,15 @@ class TextDataset(TaskInputs):
 
         Args:
             task: task for which the batches are encoded.
-            batch_size: int, examples of a batch if the dataset's elements are single texts.
+            batch_size: int, examples per batch if the dataset's elements are single texts.
             encode: function from the components of a batch, `(x, y, weight)`, to the lengths of its sequences and a
                 function that makes a batch of them, see `LengthBatches`.
             seed: ints, seed of all random choices.
-            redraw: whether each pass makes its own random choices.
+            redraw: whether each pass makes new random choices.
         """
         dataset = self._ensure_batched(task, batch_size)
         buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
-        passes = itertools.count(-1)  # the first pass only looks at the first batch
+        passes = itertools.count(-1)  # the first pass reads one batch, for the dataset's signature
         warning = FirstWarning()
 
         def generate() -> Iterator[Batch]:
@@ -290,7 +290,7 @@ class TokenFeatures(TaskInputs):
 
     @property
     def streams(self) -> bool:
-        """Whether only a part of the data is known at a time."""
+        """Whether the data is read batch by batch and never held as a whole."""
         return isinstance(self.x, keras.utils.PyDataset) or hasattr(self.x, "element_spec")
 
     @property
@@ -325,10 +325,10 @@ class TokenFeatures(TaskInputs):
     def checked(self, task: Encoder) -> TokenFeatures:
         """Check the features, labels and weights, and return them with labels and weights as arrays.
 
-        Of datasets and generators only the types of their elements are checked.
+        For datasets and generators, only the types of their elements are checked.
 
         Raises:
-            TypeError: if `x` is an array of something else, or does not hold examples.
+            TypeError: if `x` is an array of another type, or does not hold examples.
             ValueError: if `x` is a dict of arrays that the backbone cannot take.
         """
         x = self.x
@@ -341,7 +341,7 @@ class TokenFeatures(TaskInputs):
         return replace(self, x=x, y=y, sample_weight=_token_weights(task, self.sample_weight, y))
 
     def weigh(self, class_weight: Mapping[int, float]) -> np.ndarray:
-        """Return the weights of tokens, their class weights times their sample weights, if any.
+        """Return the weights of tokens: their class weights, multiplied by their sample weights if there are any.
 
         Raises:
             ValueError: if `x` and `y` are not arrays.
@@ -377,7 +377,7 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
 
 
 def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
-    """Return whether `x` is any collection of documents, rather than token features or encoded documents."""
+    """Return whether `x` is a collection of documents rather than token features or encoded documents."""
     if x is None or isinstance(x, (Mapping, Encoded, keras.utils.PyDataset)):
         return False
     return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
@@ -387,7 +387,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
     """Split the documents for training and validation, holding out the last `fraction`.
 
     Raises:
-        TypeError: if they are not a sequence.
+        TypeError: if `documents` is not a sequence.
         ValueError: if one of the parts would be empty.
     """
     if not isinstance(documents, Sequence):
@@ -397,7 +397,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
 
 
 def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
-    """Return texts as an iterable, and whether they were passed as one string.
+    """Return `texts` as an iterable, and whether a single string was passed.
 
     Raises:
         TypeError: for a dict of token ids.
@@ -411,17 +411,17 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
 
 
 def list_rows(x: Any) -> list[Any]:
-    """Return a list of the examples, turning a tuple of two lists into pairs."""
+    """Return the examples as a list; a tuple of two lists becomes a list of pairs."""
     if isinstance(x, tuple):
         return [*zip(*x, strict=True)]
     return list(x.numpy() if hasattr(x, "numpy") else x)  # a tensor of strings
 
 
 def check_not_symbolic(x: Any, task: object) -> None:
-    """Check that `x` holds no symbolic strings of a graph.
+    """Check that `x` holds no symbolic strings, tensors of a graph without values.
 
     Raises:
-        TypeError: if it does.
+        TypeError: if `x` holds symbolic strings.
     """
     for part in x if isinstance(x, tuple) else (x,):
         if hasattr(part, "shape") and _is_text_dtype(part) and known_values(part) is None:
@@ -433,7 +433,7 @@ def check_not_symbolic(x: Any, task: object) -> None:
 
 @contextlib.contextmanager
 def errors_in(place: str) -> Iterator[None]:
-    """Prefix the messages of type and value errors in the block with `place`, a part of the data."""
+    """Prefix type and value errors raised in the block with `place`, such as "batch 3 of the dataset"."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -445,7 +445,7 @@ def errors_in(place: str) -> Iterator[None]:
 
 
 def _leading_spec(x: object) -> Any:
-    """Return the `tf.TensorSpec` of a dataset's first component, or a mapping of specs; None for anything else."""
+    """Return the spec, or mapping of specs, of a dataset's first component; None for anything else."""
     spec = getattr(x, "element_spec", None)
     while isinstance(spec, tuple):
         spec = spec[0] if spec else None
@@ -462,14 +462,14 @@ def _is_ragged(spec: object) -> bool:
 
 
 def _is_text_dtype(x: object) -> bool:
-    """Return whether an array of numpy, pandas, TensorFlow or Keras holds strings, or objects that may be strings."""
+    """Return whether a numpy, pandas, TensorFlow or Keras array holds strings, or objects that may be strings."""
     dtype = getattr(x, "dtype", None)
     return getattr(dtype, "name", dtype) == "string" or getattr(dtype, "kind", None) in ("U", "S", "O", "T")
 
 
 def _is_text(x: object) -> TypeGuard[Texts]:
     """Return whether `x` is text, encoded or not, rather than the model's inputs."""
-    # Also a single string, which a later check rejects with advice.
+    # This includes a single string, which a later check rejects with advice.
     return isinstance(x, (Encoded, Sequence, ValuesView)) or _is_text_dtype(x)
 
 
@@ -477,20 +477,20 @@ def _is_text(x: object) -> TypeGuard[Texts]:
 
 
 def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
-    """Iterate over the texts, labels and weights of a dataset's batches, with ragged tensors as lists."""
+    """Yield `(texts, labels, weights)` for each batch of a dataset, with ragged tensors as lists."""
     spec = dataset.element_spec
     has_ragged_texts = _is_ragged(_leading_spec(dataset))
     has_ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
         x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
-        # If all rows of a ragged tensor have the same length, numpy makes it a rectangle, like a dense tensor.
+        # numpy turns a ragged tensor whose rows have equal lengths into a rectangular array, like a dense tensor.
         x = keras.tree.map_structure(_as_list, x) if has_ragged_texts else x
         y = _as_list(y) if has_ragged_labels else y
         yield x, y, weight
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Convert a component of a batch to a list; a ragged array cannot be iterated over."""
+    """Convert a component of a batch, which may be a ragged array, to a list."""
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 
@@ -507,10 +507,10 @@ def _check_components(dataset: Any) -> None:
 
 
 def _checked_source(x: Any) -> Any:
-    """Check the type of a source of batches, and return it.
+    """Check the type of a source of batches, and return it, with a generator replaced by an equivalent iterator.
 
     Raises:
-        TypeError: if it holds no token features.
+        TypeError: if `x` cannot be a source of token features.
     """
     if (class_name := type(x).__name__).startswith("Distributed"):
         raise TypeError(
@@ -550,7 +550,7 @@ def _checked_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
 
 
 def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
-    """Check weights of token features and return them as arrays, spread over tokens if the labels are per token.
+    """Check the weights of token features and return them as arrays, repeated for each token if labels are per token.
 
     Raises:
         ValueError: for weights of another shape, or that are NaN, infinite or negative.
