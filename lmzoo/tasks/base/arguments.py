@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.common.arguments import is_integer, refuse_arguments, require, require_share
 
-# Argument -> its smallest value, and advice for a smaller one.
+# Argument -> its smallest valid value, and advice if the value is too small.
 _COUNTS = {
     "batch_size": (1, "Omit it for the default size."),
     "epochs": (0, "1 trains on every example once."),
@@ -36,7 +36,8 @@ def check_arguments(**arguments: object) -> None:
             `validation_split` outside of [0, 1).
     """
     for name, value in arguments.items():
-        lists_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))  # epochs to validate after
+        # `validation_freq` may also be a list of the epochs after which to validate.
+        lists_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))
         if name in _COUNTS and not lists_epochs and (value is not None or name in _REQUIRED):
             minimum, advice = _COUNTS[name]
             require(is_integer(value, minimum), name, f"an integer of at least {minimum}", value, advice)
@@ -82,6 +83,6 @@ class KnownArguments:
         """
         parameters = inspect.signature(cls).parameters
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
-            possible = {**parameters, **inspect.signature(cls.from_preset).parameters}
-            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, possible)
+            valid_parameters = {**parameters, **inspect.signature(cls.from_preset).parameters}
+            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, valid_parameters)
         return super().__new__(cls, *args, **kwargs)

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Texts: TypeAlias = Iterable[Text | Sequence[Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded
 # Also datasets of strings, token features, and any other source of batches that Keras accepts.
 Inputs: TypeAlias = "Texts | tf.data.Dataset | Mapping[str, Tensor] | keras.utils.PyDataset"
-# A label for each example: a number, a name, a collection of these, spans, an answer. With token features, also a dict
-# of labels by output.
+# A label for each example: a number, a name, a collection of numbers or names, spans, or an answer. With token
+# features, also a dict from outputs to labels.
 Labels: TypeAlias = Collection[Any] | Mapping[str, Any]
-# Weights of examples; of words, in a list for each text; with token features, also of tokens.
+# Weights of examples, or a list of word weights for each text; with token features, also weights of tokens.
 Weights: TypeAlias = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
-# `(x, y, sample_weight)` as users pass them, or as Keras takes them.
+# `(x, y, sample_weight)`, in the forms that users pass or in the forms that Keras takes.
 TrainingData: TypeAlias = tuple[Any, Any, Any]
 
 # The kind of `lmzoo.text.Encoded` that a task's `encode_inputs` returns.
@@ -117,11 +117,11 @@ def as_array(values: Any) -> np.ndarray | None:
 
 
 def example_weights(values: Any) -> np.ndarray | None:
-    """Check the weights of examples, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
+    """Check example weights, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
 
     Raises:
         TypeError: see `as_weights`.
-        ValueError: for weights of another shape; see `as_weights`.
+        ValueError: for weights with the wrong shape; see `as_weights`.
     """
     weights = as_weights(values)
     if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
@@ -135,7 +135,7 @@ def as_weights(values: Any) -> np.ndarray | None:
     """Check the weights of examples or tokens, and return them as a numpy array; None stays None.
 
     Raises:
-        TypeError: if they are not numbers.
+        TypeError: if the weights are not numbers.
         ValueError: for lists of different lengths; for a weight that is NaN, infinite or negative, which would ruin the
             model (the message names its position).
     """

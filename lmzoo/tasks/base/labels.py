@@ -77,8 +77,8 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
 
 
 def _is_listed(values: Any) -> bool:
-    unordered = isinstance(values, (str, bytes, Mapping, Set))
-    return not unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
+    is_unordered = isinstance(values, (str, bytes, Mapping, Set))
+    return not is_unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
 
 
 def one_each(y: Labels, expected: str) -> np.ndarray:
@@ -90,7 +90,7 @@ def one_each(y: Labels, expected: str) -> np.ndarray:
 
     Raises:
         TypeError: if `y` is not a list or an array.
-        ValueError: for labels of another shape.
+        ValueError: for labels with the wrong shape.
     """
     array = as_labels(y, expected)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -140,10 +140,11 @@ def encode_classes(
         return _encode_names(array, labels, place)
     if not is_beyond_int64 and array.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
-    if array.dtype.kind == "f" and len(fractions := np.flatnonzero(~(array == np.round(array)))):  # NaN equals nothing
-        position = int(fractions[0])
-        missing = " A label is missing there." if np.isnan(array[position]) else ""
-        raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{missing}")
+    # NaN is not equal to anything, so it is also invalid.
+    if array.dtype.kind == "f" and len(invalid := np.flatnonzero(~(array == np.round(array)))):
+        position = int(invalid[0])
+        hint = " A label is missing there." if np.isnan(array[position]) else ""
+        raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{hint}")
     problem = (
         f"is outside [0, {num_classes}), the classes of this model. Build it with a larger `num_classes`, or number "
         "the labels from 0."
@@ -156,8 +157,8 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     """Convert sets of classes to indicators, float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
     Args:
-        y: for each example a list, tuple or set of classes, by number or by name, which may be empty; or an array
-            (n, C) of 0 and 1.
+        y: for each example, a list, tuple or set, possibly empty, of class numbers or names; or an array (n, C) of
+            zeros and ones.
         num_classes: int, number of classes of the model, C.
         labels: names of the classes, or None.
 
@@ -165,7 +166,7 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         TypeError: if `y` is not a list or an array; for an entry that is not a collection of classes (the message names
             its position).
         ValueError: for a class that the model does not have, or that an example has twice (the message names its
-            position); for an array of another shape or with values other than 0 and 1.
+            position); for an array with the wrong shape or with values other than 0 and 1.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series
     check_listed(y)

@@ -19,14 +19,14 @@ from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
 
-_MAX_IN_MEMORY = 1024  # largest number of sequences whose features are held in memory at once
+_MAX_IN_MEMORY = 1024  # maximum number of sequences whose features are all made before prediction starts
 # At most this many batches are predicted one by one, which takes less time than starting the loop of
 # `keras.Model.predict`.
 _FEW_BATCHES = 4
 
 
 class Predictor(Encoder, Protocol):
-    """The attributes of a task that predictions need; see `lmzoo.models.Task`."""
+    """A protocol for the attributes of a task that are needed for prediction; see `lmzoo.models.Task`."""
 
     output: Any
     per_token: bool
@@ -57,7 +57,7 @@ def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwarg
         encoded = encoded[: steps * actual_batch_size]
     if not len(encoded):
         return _empty_outputs(task)
-    assert isinstance(task, SeveralDevicesModel)  # as every task is
+    assert isinstance(task, SeveralDevicesModel)  # true for every task; for mypy
     return predict_encoded(task, task, encoded, actual_batch_size, **kwargs)
 
 
@@ -74,7 +74,7 @@ def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, *
 def _empty_outputs(task: Predictor) -> Tensors:
     """Return the outputs for an empty input: arrays without rows."""
     return keras.tree.map_structure(
-        lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
+        lambda output: np.zeros((0, *(size or 0 for size in output.shape[1:])), "float32"), task.output
     )
 
 
@@ -86,7 +86,7 @@ def predict_encoded(
     per_token: bool | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return the model's outputs for at least one encoded example, in order: an array, or a structure of arrays.
+    """Return the model's outputs for one or more encoded examples, in their order.
 
     Repeated calls use the same batch shapes, and therefore reuse compiled code.
 
@@ -98,6 +98,9 @@ def predict_encoded(
         per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Such
             outputs are zero beyond the padded length of a batch.
         **kwargs: further arguments of `keras.Model.predict`.
+
+    Returns:
+        An array with a row for each example, or a structure of such arrays.
     """
     buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
     with expected_retracing():
@@ -107,7 +110,7 @@ def predict_encoded(
         outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
-    def in_order(output: np.ndarray) -> np.ndarray:  # undo the sorting by length
+    def in_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
         result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
         result[order] = output
         return result
@@ -147,13 +150,13 @@ def _predict_tokens(
     Keras can only concatenate outputs of the same length.
     """
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
-    groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
+    indices_by_width = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
     results = []
-    batch_count = sum(-(-len(indices) // batch_size) for indices in groups.values())
+    batch_count = sum(-(-len(indices) // batch_size) for indices in indices_by_width.values())
     with progress_bar("Predicting", batch_count, "batches", shown=bool(verbose)) as advance:
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
         all_callbacks = [*(callbacks or []), *([progress] if verbose else [])]
-        for width, indices in groups.items():
+        for width, indices in indices_by_width.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
             outputs = _predict_batches(model, batches, verbose=0, callbacks=all_callbacks, **kwargs)
             results.append((indices[batches.example_order], outputs))

@@ -64,11 +64,11 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     inputs = {name for name in backbone.input if not name.startswith("decoder_")}  # the task makes a decoder's inputs
     packing = preprocessor.packing
     # The model need not take segment ids.
-    segments = {"segment_ids"} if packing.segments or packing.zero_segments else set()
-    if not features <= inputs <= features | segments:
+    segment_features = {"segment_ids"} if packing.segments or packing.zero_segments else set()
+    if not features <= inputs <= features | segment_features:
         raise ValueError(
             f"This {model_name} takes {', '.join(sorted(inputs))}, but this {tokenizer_name} with its packing makes "
-            f"{', '.join(sorted(features | segments))}: they do not belong together."
+            f"{', '.join(sorted(features | segment_features))}: they do not belong together."
         )
     if embedding_count is not None and token_count > embedding_count:
         raise ValueError(
@@ -81,7 +81,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"`max_characters` of the {tokenizer_name} is {tokenizer_characters}, but that of the {model_name} is "
             f"{model_characters}. Choose at most {model_characters}."
         )
-    if token_count > 1:  # before a vocabulary is loaded, there is at most the padding token
+    if token_count > 1:  # otherwise no vocabulary is loaded yet, and there is at most the padding token
         try:
             for token in filter(None, (packing.start, *packing.between, *packing.closing)):
                 tokenizer.token_to_id(token)

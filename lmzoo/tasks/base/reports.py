@@ -23,7 +23,7 @@ def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]]
 
     Raises:
         TypeError: if errors are to be shown for encoded examples, which have no texts; for a column that is not a list.
-        ValueError: see `with_errors`; also for a column with the same name as the table by length.
+        ValueError: see `with_errors`; also for a column named "length" together with `errors`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
@@ -41,7 +41,7 @@ def with_errors(
     """Return a report with its optional tables: errors, slices by column, and the learning curve.
 
     Args:
-        report: report of the examples.
+        report: report to add the tables to.
         x: examples, not encoded.
         errors: whether to add the tables of errors; see `add_errors`.
         columns: values by column, for tables of slices, or None; see `add_slices`.

@@ -75,9 +75,9 @@ from lmzoo.training.training_run import TrainingRun, find_checkpoint
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# A loss as `keras.Model.compile` takes it, or a dict of them by output.
+# A loss that `keras.Model.compile` takes, or a dict from outputs to losses.
 Losses: TypeAlias = Any
-# Metrics as `keras.Model.compile` takes them: a list, or a dict of lists by output.
+# Metrics that `keras.Model.compile` takes: a list, or a dict from outputs to lists.
 Metrics: TypeAlias = list[Any] | dict[str, Any]
 
 
@@ -99,8 +99,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
       are not made of independent examples;
     * outputs: `per_token`, `independent_rows`;
     * the command line: `commands`, `input_names`, `arguments_for`;
-    * answers: a method of its own, such as `classify`, with `answers` as its second name; `serve`, `served_outputs`
-      and, for strings other than `text` and `text_pair`, `signatures`.
+    * answers: a method of its own, such as `classify`, with the alias `answers`; `serve`, `served_outputs` and, for
+      strings other than `text` and `text_pair`, `signatures`.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -119,7 +119,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     learns_from: str = ""  # training data of a task without labels, for messages: "texts alone"
     independent_rows: bool = True  # whether the sequences of token features may be shuffled
-    splits_examples: ClassVar[bool] = False  # whether an example may become any number of sequences
+    splits_examples: ClassVar[bool] = False  # whether an example may become several sequences, or none
     per_token: bool = False  # whether the second axis of the outputs is the token axis
 
     served_outputs: ClassVar[tuple[str, ...]] = ()
@@ -130,7 +130,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     serves: ClassVar[str] = ""
     # Pairs of a command-line name and the kind of examples it reads; see `lmzoo_cli.task_kinds`.
     commands: ClassVar[tuple[tuple[str, str], ...]] = ()
-    input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # names of an input's parts in files of predictions
+    input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # names of an input's parts in prediction files
 
     def __init__(
         self,
@@ -288,10 +288,10 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     ) -> None:
         """Configure the model for training, with the task's own default for each `"auto"`.
 
-        The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
-        of a `fit` and a linear decay to its end. Its peak learning rate comes from `recipe`: the preset's value for
-        this kind of head, or 5e-5 · 768 / H if the preset recommends none, which is the value of Devlin et al. (2019)
-        for a width of 768, and higher for narrower models.
+        The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1. Its learning rate warms up
+        over the first tenth of a `fit`, and then decays linearly to the end. The peak comes from `recipe`: the preset's
+        value for this kind of head or, if the preset recommends none, 5e-5 · 768 / H for a width of H. This is the
+        value of Devlin et al. (2019) for a width of 768, and higher for narrower models.
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
@@ -334,7 +334,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             # Dropout and other layers without weights have nothing to quantize.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
-        self.forget_compiled()  # the optimizer is replaced below: both hold the old weights
+        self.forget_compiled()  # compiled functions hold the old weights; so does the optimizer, replaced below
         if config is not None:
             config["optimizer"]["built"] = False
             self.compile_from_config(config)
@@ -397,7 +397,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: for labels that are missing, too few, or unknown to the model.
+            ValueError: for labels that are missing, too few, or not among the model's classes.
         """
         self.check_unlabeled(y)
         return self._with_labels(self.encode_inputs(x), y, sample_weight)
@@ -546,7 +546,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Args:
             x: texts, a `tf.data.Dataset` of texts with labels, or token features. `lmzoo.data.from_table` reads texts
-                and labels from a table, and `lmzoo.data.stream` from rows that may be larger than memory.
+                and labels from a table, and `lmzoo.data.stream` reads them row by row if they do not fit in memory.
             y: labels: integers, or strings if the task has `labels`.
             batch_size: int, by default 32 (`BidirectionalLM`: 128).
             epochs: int, epoch to stop at.
@@ -557,7 +557,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 labels.
             shuffle: whether to shuffle the examples in each epoch; False keeps the given order.
             class_weight: dict from each class, by number or by name, to its weight.
-            sample_weight: float array (n,); for `TokenClassifier` also lists, the weights of each text's words.
+            sample_weight: float array (n,); for `TokenClassifier` also a list of word weights for each text.
             initial_epoch: int, epoch to start at.
             steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length.
             seed: int, seed for shuffling and masking.
@@ -591,9 +591,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         inputs = read_inputs(x, y, sample_weight)
         callbacks = callback_list(callbacks)
         class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
-        validation_size = kwargs.get("validation_batch_size") or batch_size
+        validation_batch_size = kwargs.get("validation_batch_size") or batch_size
         validation_order = "given" if kwargs.get("validation_steps") else "sorted"
-        validation_options = BatchOptions(validation_size, validation_order, verbose=verbose != 0)
+        validation_options = BatchOptions(validation_batch_size, validation_order, verbose=verbose != 0)
         inputs, validation_batches = self._hold_out(inputs, validation_data, validation_split, validation_options)
         # The step count makes a second `fit` shuffle differently, yet a run from the same state is repeatable.
         seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
@@ -690,15 +690,15 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             y: labels, as for `fit`.
             batch_size: int, examples per batch.
             verbose: verbosity, as in `keras.Model.evaluate`.
-            errors: whether to add the tables "worst", the most confident mistakes, "by length", and "calibration" with
-                the score `ece`, the expected calibration error (Guo et al., 2017).
+            errors: whether to add three tables: "worst", the most confident mistakes; "by length"; and "calibration",
+                with the score `ece`, the expected calibration error (Guo et al., 2017).
             columns: dict from column names to lists of values, one value per example, such as its source; adds scores
                 by value.
             history: result of `fit`; adds the table "learning curve".
 
         Returns:
-            `scores` by name: the loss and metrics of `evaluate`, and scores of the answers, such as macro F1 or the F1
-            of spans; `tables` by name, such as precision and recall by class, and the confusion matrix.
+            A report with two dicts: `scores`, which holds the loss and metrics of `evaluate` and further scores, such
+            as macro F1 or span F1; and `tables`, such as precision and recall by class, and the confusion matrix.
 
         Raises:
             TypeError: if `x` is not texts in memory.
@@ -915,7 +915,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Build an uncompiled task from the output of `get_config`; Keras compiles it if the file says so."""
+        """Build a task from the output of `get_config`; it is not compiled, since Keras does this for saved models."""
         deserialized = {
             name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
         }
@@ -948,7 +948,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             sequence_length: int, maximum number of tokens in a sequence; the preset's by default.
             labels: names of the classes.
             preprocessor: `lmzoo.text.Preprocessor`; the preset's by default.
-            family: name of the family, such as "bert", for a checkpoint that does not say its family.
+            family: name of the family, such as "bert", for a checkpoint that does not specify its family.
             **task_kwargs: further arguments of the task's constructor, such as `num_classes` or `name`.
 
         Returns:
@@ -1013,7 +1013,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Args:
             size: int, number of tokens; if it is lower than before, the last rows are dropped.
-            seed: int, seed of the new rows.
+            seed: int, seed for initializing new rows.
 
         Raises:
             ValueError: see `Backbone.resize_token_embeddings`; if the tokenizer has a different number of tokens.
@@ -1044,8 +1044,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         save_preset(self, directory, overwrite, self.preprocessor)
 
     def _warn_of_merged_lora(self) -> None:
-        adapted = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
-        if not all(map(stores_updates, adapted)):
+        adapted_layers = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
+        if not all(map(stores_updates, adapted_layers)):
             warnings.warn(
                 "The file holds the weights with LoRA's updates added: a model loaded from it predicts the same, but "
                 "all of its weights are trained until `backbone.enable_lora` is called again.",

@@ -25,8 +25,8 @@ def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
     family = family_of(backbone)
     if of_tokens and not family.token_heads:
         return {}
-    epsilon = {"layer_norm_epsilon": backbone.config.layer_norm_epsilon} if family.head_norm else {}
-    return {**family.classifier, **epsilon}
+    norm_settings = {"layer_norm_epsilon": backbone.config.layer_norm_epsilon} if family.head_norm else {}
+    return {**family.classifier, **norm_settings}
 
 
 @dataclass(frozen=True)
@@ -68,9 +68,9 @@ class TokenVectors:
         sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
         if not self.encoder:
             return sequence
-        rate = self.rate(backbone)
+        dropout_rate = self.rate(backbone)
         policy = backbone.dtype_policy
-        layer = BiLSTMEncoder(self.encoder_dim, dropout=rate, dtype=policy, name="encoder")
+        layer = BiLSTMEncoder(self.encoder_dim, dropout=dropout_rate, dtype=policy, name="encoder")
         ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
         return layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
 
@@ -81,7 +81,7 @@ class TextVector(TokenVectors):
 
     Attributes:
         pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the tokens without padding. With
-            an encoder the vector is always the mean of its outputs.
+            an encoder, the vector is always the mean of the encoder's outputs.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -124,7 +124,7 @@ class TextVectorTask(Task):
         outputs: symbolic outputs.
         labels: names of the classes, or None.
         name: name of the model, or None.
-        vector: settings of the vectors.
+        vector: settings for the text vectors.
         head: layer on top of the vectors.
     """
 
