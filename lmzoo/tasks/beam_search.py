@@ -85,7 +85,7 @@ class BeamSampler:
         Returns:
             int (B, L), the prompts and their best continuations.
         """
-        beams = self.num_beams
+        num_beams = self.num_beams
         width = ops.shape(prompt)[1]
         mask = ops.zeros_like(prompt, "bool") if mask is None else mask
         stop_token_ids = [-1] if stop_token_ids is None else stop_token_ids
@@ -94,13 +94,13 @@ class BeamSampler:
         limits = ops.full_like(prompt_lengths, width) if limits is None else limits  # (B,)
         index = ops.cast(index, "int32")
         prompt_count = ops.shape(prompt)[0]
-        running = ops.repeat(ops.expand_dims(prompt, 1), beams, axis=1)  # (B, K, L)
+        running = ops.repeat(ops.expand_dims(prompt, 1), num_beams, axis=1)  # (B, K, L)
         # All beams are equal at first, so only the first one may be continued.
-        is_first_beam = ops.cast(ops.arange(beams) == 0, "float32")  # (K,)
+        is_first_beam = ops.cast(ops.arange(num_beams) == 0, "float32")  # (K,)
         scores = ops.zeros((prompt_count, 1)) + (1 - is_first_beam) * _NEVER  # (B, K)
-        cache = keras.tree.map_structure(lambda x: ops.repeat(x, beams, axis=0), cache)
-        ended_scores = ops.full((prompt_count, beams), _NEVER)
-        has_ended = ops.zeros((prompt_count, beams), "bool")
+        cache = keras.tree.map_structure(lambda x: ops.repeat(x, num_beams, axis=0), cache)
+        ended_scores = ops.full((prompt_count, num_beams), _NEVER)
+        has_ended = ops.zeros((prompt_count, num_beams), "bool")
         open_rows = ops.ones((prompt_count,), "bool")
 
         def body(
@@ -115,43 +115,43 @@ class BeamSampler:
         ) -> tuple[Tensors, ...]:
             logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
             vocabulary_size = logits.shape[-1]
-            log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, beams, vocabulary_size))  # (B, K, V)
+            log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, num_beams, vocabulary_size))  # (B, K, V)
             log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
             # At most S candidates of each beam end a text, so among this many candidates at least K do not.
-            candidates_per_row = min(beams * (1 + stops.shape[0]), beams * vocabulary_size)
-            totals, flat_index = ops.top_k(
-                ops.reshape(log_probabilities, (-1, beams * vocabulary_size)), candidates_per_row
+            candidates_per_row = min(num_beams * (1 + stops.shape[0]), num_beams * vocabulary_size)
+            candidate_scores, flat_index = ops.top_k(
+                ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size)), candidates_per_row
             )  # (B, C)
             origin = flat_index // vocabulary_size  # (B, C)
             token = ops.cast(flat_index % vocabulary_size, prompt.dtype)  # (B, C)
             at_limit = index + 1 >= limits  # (B,)
-            stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(at_limit, 1)  # (B, C)
+            is_stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(at_limit, 1)  # (B, C)
 
             # The beams of the next step are the best candidates that continue.
-            continuing_totals = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
-            next_scores, best_indices = ops.top_k(continuing_totals, beams)  # (B, K)
+            continuing_scores = candidate_scores + ops.where(is_stopping, _NEVER, 0.0)  # (B, C)
+            next_scores, best_indices = ops.top_k(continuing_scores, num_beams)  # (B, K)
             next_origin = at_positions(origin, best_indices)  # (B, K)
             next_running = _append_token(running, next_origin, at_positions(token, best_indices), index)  # (B, K, L)
 
             # Candidates that end a text are kept if they are among the best K and their row could still improve.
             token_count = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
             penalty = ops.expand_dims(token_count**self.length_penalty, 1)  # (B, 1)
-            is_new = stopping[:, :beams] & ops.expand_dims(open_rows, 1)  # (B, K)
-            new_scores = totals[:, :beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
-            new_texts = _append_token(running, origin[:, :beams], token[:, :beams], index)  # (B, K, L)
+            is_new = is_stopping[:, :num_beams] & ops.expand_dims(open_rows, 1)  # (B, K)
+            new_scores = candidate_scores[:, :num_beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
+            new_texts = _append_token(running, origin[:, :num_beams], token[:, :num_beams], index)  # (B, K, L)
             next_ended, next_ended_scores, next_has_ended = _keep_best(
                 (ended, ended_scores, has_ended), (new_texts, new_scores, is_new)
             )
             worst_scores = ops.where(
                 next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER
             )  # (B, K)
-            improvable = ops.any(next_scores[:, :1] / penalty > worst_scores, axis=1)  # (B,)
+            can_improve = ops.any(next_scores[:, :1] / penalty > worst_scores, axis=1)  # (B,)
 
             # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
             in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
             previous = (running, scores, ended, ended_scores, has_ended, open_rows)
-            next_open = open_rows & improvable & ~at_limit  # (B,)
+            next_open = open_rows & can_improve & ~at_limit  # (B,)
             updated = (next_running, next_scores, next_ended, next_ended_scores, next_has_ended, next_open)
             running, scores, ended, ended_scores, has_ended, open_rows = _keep_rows(in_prompt, previous, updated)
             return index + 1, running, scores, cache, ended, ended_scores, has_ended, open_rows

@@ -233,7 +233,7 @@ class BidirectionalLM(Task):
 
         Raises:
             TypeError: for a document that is not a list of sentences; the message names its position.
-            ValueError: if there are no words, or for another `direction`.
+            ValueError: if there are no words, or for an unknown `direction`.
         """
         slices_by_direction = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
         require(direction in slices_by_direction, "direction", '"forward", "backward" or None', direction)
@@ -286,13 +286,13 @@ class BidirectionalLM(Task):
         """Return the model's inputs for sequences, padded to a length of t.
 
         Args:
-            steps: for each sequence, its steps: pairs of the two directions' input words and of their next words.
+            steps: for each sequence, its steps; a step holds an (input word, next word) pair for each direction.
             width: int, padded length t.
             goes_on: bool, whether sequences continue the sequences of the previous batch.
 
         Returns:
-            `character_ids` int32 (b, t, 2, W), where W is just large enough for the longest word, or `token_ids`
-            (b, t, 2); `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
+            `character_ids` int32 (b, t, 2, W), with W trimmed to roughly the longest word, or `token_ids` (b, t, 2);
+            `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
         """
         tokenizer = self.text_preprocessor.tokenizer
         is_word = np.arange(width) < np.array([len(sequence) for sequence in steps])[:, None]  # (b, t)
@@ -331,7 +331,7 @@ def _check_vocabulary(vocabulary: WordTokenizer | Sequence[str] | None) -> WordT
             "`lmzoo.data.corpora.train_words(documents, vocabulary_size)` learns them."
         )
     words = vocabulary if isinstance(vocabulary, WordTokenizer) else WordTokenizer(vocabulary)
-    special = WordTokenizer.special_tokens
-    if (first := tuple(words.vocabulary[: len(special)])) != special:
-        raise ValueError(f"`vocabulary` must begin with {', '.join(special)}, got {', '.join(first)}.")
+    special_tokens = WordTokenizer.special_tokens
+    if (first_words := tuple(words.vocabulary[: len(special_tokens)])) != special_tokens:
+        raise ValueError(f"`vocabulary` must begin with {', '.join(special_tokens)}, got {', '.join(first_words)}.")
     return words

@@ -195,7 +195,7 @@ class CausalLM(Task):
         return self.streams is not None
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss, the cross-entropy averaged over the tokens with their weights."""
+        """Return the loss, the weighted mean cross-entropy over tokens."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -263,10 +263,10 @@ class CausalLM(Task):
         return self._pack_documents(x, y, sample_weight, pack_continuously)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return `(features, next_ids, weights)` for the sequences at `indices`, all of length t.
+        """Return `(features, next_ids, weights)` for the sequences at `indices`.
 
-        The features leave out the last token of each sequence. `next_ids` is int32 (b, t), and `weights` float32
-        (b, t).
+        The features leave out the last token of each sequence, which is only a target. `next_ids`, int32 (b, t), are
+        the tokens to predict, and `weights`, float32 (b, t), are 0 for tokens that do not count.
         """
         features = self.features(examples.encoded, indices, width)
         ids = features["token_ids"]  # (b, t + 1)
@@ -338,11 +338,11 @@ class CausalLM(Task):
         (cleaned,) = clean_columns({"texts": texts})
         unscored_count = 0 if self.start_ids else 1
         ids = self.text_preprocessor.tokenizer.tokenize(cleaned)
-        count = sum(max(0, len(text_ids) - unscored_count) for text_ids in ids)
-        if not count:
+        token_count = sum(max(0, len(text_ids) - unscored_count) for text_ids in ids)
+        if not token_count:
             raise ValueError("`texts` hold no tokens to predict.")
         log_likelihood = sum(float(row.sum(dtype="float64")) for row in self._log_probabilities(ids, batch_size))
-        return math.exp(-log_likelihood / count)
+        return math.exp(-log_likelihood / token_count)
 
     def _stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
         """Return a model with the same weights in which each sequence begins with a state of zeros."""
@@ -373,11 +373,11 @@ class CausalLM(Task):
             # The partial hides the scoring model from Keras, which would track it as a part of this model and raise an
             # error once this model is quantized.
             self._compiled_parts["scores"] = partial(score_sequences, scoring_model(self.backbone))
-        start = self.start_ids
-        length = self.text_preprocessor.sequence_length
+        start_ids = self.start_ids
+        max_length = self.text_preprocessor.sequence_length
         score = self._compiled_parts["scores"]
-        scores = score(self._stateless(), [[*start, *text] for text in ids], length, batch_size)
-        return [row[len(start) :] for row in scores]
+        scores = score(self._stateless(), [[*start_ids, *text] for text in ids], max_length, batch_size)
+        return [row[len(start_ids) :] for row in scores]
 
     # === Generate ===
 

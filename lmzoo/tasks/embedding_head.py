@@ -56,8 +56,8 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
     all_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
     allowed = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
-    valid = modes and all_supported and len(set(modes)) == len(modes)
-    require(valid, "pooling", f"one of {allowed}, or a list of several", pooling)
+    is_valid = modes and all_supported and len(set(modes)) == len(modes)
+    require(is_valid, "pooling", f"one of {allowed}, or a list of several", pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
             f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'

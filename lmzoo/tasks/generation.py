@@ -189,19 +189,19 @@ class TokenGenerator:
         ids = np.zeros((row_count, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
             row[: len(prompt)] = prompt
-        run = self._loop(sampler)
+        run_loop = self._loop(sampler)
         stops = self._pad_stop_ids(stop_ids)
         end_ids = {*stop_ids, self.vocabulary_size}
         limit = np.array([*limits, *[0] * (row_count - len(prompt_lengths))], "int32")  # (B,)
-        done = np.arange(row_count) >= len(prompts)
+        is_done = np.arange(row_count) >= len(prompts)
         chunk_size = _TOKENS_PER_CHUNK if stream and not isinstance(sampler, BeamSampler) else width
-        while start < last_position and not done.all():
+        while start < last_position and not is_done.all():
             end = min(start + chunk_size, last_position)
-            generated_ids = run(
+            generated_ids = run_loop(
                 prompt=ids,
                 read=ids if stream else ids[:, :read_width],
                 length=padded_lengths,
-                limit=np.where(done, 0, limit),
+                limit=np.where(is_done, 0, limit),
                 start=np.int32(start),
                 end=np.int32(end),
                 stops=stops,
@@ -210,13 +210,13 @@ class TokenGenerator:
             )
             new_tokens: list[list[int]] = []
             for row_index, prompt_length in enumerate(prompt_lengths):
-                first = max(prompt_length, start)
+                first_position = max(prompt_length, start)
                 stop_position = min(limits[row_index], end)
-                tokens = [] if done[row_index] else generated_ids[row_index, first:stop_position].tolist()
+                tokens = [] if is_done[row_index] else generated_ids[row_index, first_position:stop_position].tolist()
                 end_index = next((i for i, token in enumerate(tokens) if token in end_ids), None)
                 tokens = tokens if end_index is None else tokens[: end_index + 1]
-                done[row_index] |= end_index is not None or end >= limits[row_index]
-                ids[row_index, first : first + len(tokens)] = tokens
+                is_done[row_index] |= end_index is not None or end >= limits[row_index]
+                ids[row_index, first_position : first_position + len(tokens)] = tokens
                 new_tokens.append([token for token in tokens if token < self.vocabulary_size])
             yield new_tokens
             start = end
@@ -269,19 +269,21 @@ class TokenGenerator:
         import jax
 
         weights = self.task.weights
-        states = list(getattr(sampler, "variables", ()))
+        sampler_variables = list(getattr(sampler, "variables", ()))
 
         @jax.jit
         def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
-            mapping = [*zip(weights, weight_values, strict=True), *zip(states, state_values, strict=True)]
+            mapping = [*zip(weights, weight_values, strict=True), *zip(sampler_variables, state_values, strict=True)]
             with keras.StatelessScope(state_mapping=mapping) as scope:
                 tokens = self.generate_in_graph(sampler, **data)
-            return tokens, [scope.get_current_value(variable) for variable in states]
+            return tokens, [scope.get_current_value(variable) for variable in sampler_variables]
 
         def run(**data: np.ndarray) -> np.ndarray:
             with one_thread():
-                tokens, new_state_values = compiled([v.value for v in weights], [v.value for v in states], data)
-                for variable, value in zip(states, new_state_values, strict=True):
+                tokens, new_state_values = compiled(
+                    [v.value for v in weights], [v.value for v in sampler_variables], data
+                )
+                for variable, value in zip(sampler_variables, new_state_values, strict=True):
                     variable.assign(value)
                 return np.asarray(tokens)
 
@@ -330,24 +332,26 @@ class TokenGenerator:
         # Some samplers keep several sequences for each prompt and choose among them, so all state of a sequence is part
         # of the cache.
         def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-            last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
+            last_ids = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
             hidden, blocks = backbone.call_with_cache(
-                ops.minimum(last, size - 1), cache["blocks"], index - 1, **source_argument
+                ops.minimum(last_ids, size - 1), cache["blocks"], index - 1, **source_argument
             )
             logits = self.task.next_token_logits(hidden)[:, 0, :size]  # (B, V)
             # Relative to the maximum, since a very low temperature could move all logits below `NEVER`.
             logits = (logits - ops.max(logits, axis=1, keepdims=True)) / temperature
             length = cache["length"]  # (B,)
             limit = cache["limit"]  # (B,)
-            ended = ops.any(last == stops, axis=1) & (index > length)  # (B,)
+            ended = ops.any(last_ids == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)
             if self.task.forces_end:
-                full = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
-                logits = ops.where(full, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
+                at_limit = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
+                logits = ops.where(at_limit, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
             # XLA of JAX 0.11 cannot compile a concatenation with a column (B, 1) for GPUs, for some V; padding works.
-            waiting = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
-            logits = ops.where(done, waiting, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER))  # (B, V + 1)
+            waiting_logits = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
+            logits = ops.where(
+                done, waiting_logits, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER)
+            )  # (B, V + 1)
             # After the end of a text, equal hidden states keep contrastive search from preferring any token.
             is_waiting = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
             hidden = ops.where(is_waiting, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)

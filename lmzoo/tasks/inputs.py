@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Encoder(Protocol):
-    """The attributes of a task that batches need; see `lmzoo.models.Task`."""
+    """A protocol for the attributes of a task that are needed to make batches; see `lmzoo.models.Task`."""
 
     preprocessor: Preprocessor | None
     backbone: Any
@@ -84,7 +84,7 @@ class TaskInputs:
         Batches of texts hold all three.
 
         Args:
-            task: task whose `encode_examples` and `make_batch` define the content of a batch.
+            task: task whose `encode_examples` and `make_batch` make the batches.
             options: order, size and seed of the batches. In training, each pass over a dataset makes new random
                 choices.
 
@@ -107,7 +107,7 @@ class TaskInputs:
 
 
 class TextsInMemory(TaskInputs):
-    """Texts in memory, in a list, an array or a column, or encoded."""
+    """Texts in memory: a list, an array or a column of texts, or encoded texts."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         examples = task.encode_examples(self.x, self.y, self.sample_weight)
@@ -115,9 +115,9 @@ class TextsInMemory(TaskInputs):
             examples = weigh_classes(examples, options.class_weight)
         lengths = examples.encoded.lengths
         batch_size = options.batch_size or BATCH_SIZE
-        limit = task.text_preprocessor.sequence_length
+        max_length = task.text_preprocessor.sequence_length
         compiled = bool(task.jit_compile)
-        buckets = options.buckets or fitted_buckets(lengths, limit, batch_size=batch_size, compiled=compiled)
+        buckets = options.buckets or fitted_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
         make_batch = partial(task.make_batch, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
@@ -127,14 +127,14 @@ class TextsInMemory(TaskInputs):
 
 
 class StreamedExamples(TaskInputs):
-    """Examples of an `ExampleStream`, whose rows are streamed and shuffled within a buffer."""
+    """Examples of an `ExampleStream`, which are read row by row and shuffled within a buffer."""
 
     x: ExampleStream
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         task.check_takes_text()
         self._check(task)
-        size = options.batch_size or BATCH_SIZE
+        batch_size = options.batch_size or BATCH_SIZE
         examples = self.x.shuffled(options.seed[0]) if options.order == "shuffle" else self.x
         row_count = self._count_rows(task, options) if options.training and options.steps is None else None
         warning = FirstWarning()
@@ -146,12 +146,12 @@ class StreamedExamples(TaskInputs):
         def count_batches() -> int:
             rows = examples.count(options.verbose) if row_count is None else row_count
             rows = sum(1 for _ in examples.rows()) if rows is None else rows
-            return math.ceil(rows / size)
+            return math.ceil(rows / batch_size)
 
         batches = BufferedBatches(
-            partial(examples.buffers, batch_size=size),
+            partial(examples.buffers, batch_size=batch_size),
             encode,
-            size,
+            batch_size,
             task.longest_sequence,
             options.order,
             options.seed,
@@ -162,19 +162,21 @@ class StreamedExamples(TaskInputs):
         return batches, None, None
 
     def _check(self, task: Encoder) -> None:
-        name = type(task).__name__
+        task_name = type(task).__name__
         if self.y is not None:
             raise ValueError("The labels of a stream are in a column: pass its name as `label` to `lmzoo.data.stream`.")
         if self.sample_weight is not None:
             raise ValueError("A stream takes no `sample_weight`: pass texts in memory, such as a list.")
         if task.needs_labels and self.x.label is None:
-            raise ValueError(f"{name} needs labels: pass the name of their column as `label` to `lmzoo.data.stream`.")
+            raise ValueError(
+                f"{task_name} needs labels: pass the name of their column as `label` to `lmzoo.data.stream`."
+            )
 
     def _count_rows(self, task: Encoder, options: BatchOptions) -> int:
         """Return the number of rows in an epoch, which the learning rate schedule needs.
 
         Raises:
-            ValueError: if it is unknown.
+            ValueError: if the number is unknown.
         """
         if task.splits_examples:
             reason = f"a {type(task).__name__} may make several sequences of an example"
@@ -198,7 +200,7 @@ class StreamedExamples(TaskInputs):
 
 
 class TextDataset(TaskInputs):
-    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, in its own order and batches."""
+    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, which keeps its order and its batches."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         def encode(x: Texts, y: Labels | None, weight: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
@@ -209,8 +211,8 @@ class TextDataset(TaskInputs):
                 examples = weigh_classes(examples, options.class_weight)
             return examples.encoded.lengths, partial(task.make_batch, examples)
 
-        size = options.batch_size or BATCH_SIZE
-        batches = self.encoded_batches(task, size, encode, options.seed, redraw=options.training)
+        batch_size = options.batch_size or BATCH_SIZE
+        batches = self.encoded_batches(task, batch_size, encode, options.seed, redraw=options.training)
         return batches, self.y, self.sample_weight
 
     def encoded_batches(
@@ -226,18 +228,18 @@ class TextDataset(TaskInputs):
         Args:
             task: task for which the batches are encoded.
             batch_size: int, examples per batch if the dataset's elements are single texts.
-            encode: function from the components of a batch, `(x, y, weight)`, to the lengths of its sequences and a
-                function that makes a batch of them, see `LengthBatches`.
+            encode: function from a batch's components, `(x, y, weight)`, to the lengths of its sequences and a function
+                that makes a batch of them, see `LengthBatches`.
             seed: ints, seed of all random choices.
             redraw: whether each pass makes new random choices.
         """
         dataset = self._ensure_batched(task, batch_size)
         buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
-        passes = itertools.count(-1)  # the first pass reads one batch, for the dataset's signature
+        pass_numbers = itertools.count(-1)  # the first pass reads one batch, for the dataset's signature
         warning = FirstWarning()
 
         def generate() -> Iterator[Batch]:
-            epoch = max(0, next(passes)) if redraw else 0
+            epoch = max(0, next(pass_numbers)) if redraw else 0
             index = -1
             for index, (x, y, weight) in enumerate(_components(dataset)):
                 with warning.only(), errors_in(f"batch {index} of the dataset"):
@@ -252,13 +254,13 @@ class TextDataset(TaskInputs):
 
     def in_memory(self, task: Encoder) -> TextsInMemory:
         """Read all texts, or pairs of texts, of the dataset into memory."""
-        inputs = [x for x, _, _ in _components(self._ensure_batched(task, BATCH_SIZE))]
-        if inputs and isinstance(inputs[0], tuple):
+        batches = [x for x, _, _ in _components(self._ensure_batched(task, BATCH_SIZE))]
+        if batches and isinstance(batches[0], tuple):
             firsts, seconds = (
-                [text for part in column for text in _as_list(part)] for column in zip(*inputs, strict=True)
+                [text for batch in column for text in _as_list(batch)] for column in zip(*batches, strict=True)
             )
             return TextsInMemory((firsts, seconds))
-        return TextsInMemory([text for part in inputs for text in _as_list(part)])
+        return TextsInMemory([text for batch in batches for text in _as_list(batch)])
 
     def first_labels(self, batches: int) -> np.ndarray | None:
         """Return the labels in the first `batches` elements as a flat array, or None for a dataset without labels."""
@@ -295,7 +297,7 @@ class TokenFeatures(TaskInputs):
 
     @property
     def made_by_fit(self) -> bool:
-        """Whether a task made these batches: Keras' `fit` passes its validation data back to `evaluate`."""
+        """Whether `fit` made these batches, since Keras' `fit` passes its validation data on to `evaluate`."""
         return isinstance(self.x, Batches) or hasattr(self.x, "generator")
 
     @property
@@ -328,7 +330,7 @@ class TokenFeatures(TaskInputs):
         For datasets and generators, only the types of their elements are checked.
 
         Raises:
-            TypeError: if `x` is an array of another type, or does not hold examples.
+            TypeError: if `x` is an array that does not hold text, or another object that does not hold examples.
             ValueError: if `x` is a dict of arrays that the backbone cannot take.
         """
         x = self.x
@@ -367,7 +369,7 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
     """Wrap the `validation_data` of `fit`: `(x, y)`, `(x, y, sample_weight)`, or `x` alone.
 
     Raises:
-        ValueError: for a tuple of another length.
+        ValueError: for a tuple that does not have one to three entries.
     """
     if not isinstance(data, tuple) and not (isinstance(data, list) and needs_labels):
         return read_inputs(data)
@@ -418,7 +420,7 @@ def list_rows(x: Any) -> list[Any]:
 
 
 def check_not_symbolic(x: Any, task: object) -> None:
-    """Check that `x` holds no symbolic strings, tensors of a graph without values.
+    """Check that `x` holds no symbolic strings, such as the inputs of a Functional model.
 
     Raises:
         TypeError: if `x` holds symbolic strings.
@@ -483,7 +485,8 @@ def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
     has_ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
         x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
-        # numpy turns a ragged tensor whose rows have equal lengths into a rectangular array, like a dense tensor.
+        # If all rows of a ragged tensor have the same length, it becomes a rectangular array, which would be taken for
+        # a dense tensor; a list is not.
         x = keras.tree.map_structure(_as_list, x) if has_ragged_texts else x
         y = _as_list(y) if has_ragged_labels else y
         yield x, y, weight
@@ -507,7 +510,7 @@ def _check_components(dataset: Any) -> None:
 
 
 def _checked_source(x: Any) -> Any:
-    """Check the type of a source of batches, and return it, with a generator replaced by an equivalent iterator.
+    """Check the type of a source of batches, and return it; a generator is replaced by an equivalent iterator.
 
     Raises:
         TypeError: if `x` cannot be a source of token features.
@@ -553,7 +556,7 @@ def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
     """Check the weights of token features and return them as arrays, repeated for each token if labels are per token.
 
     Raises:
-        ValueError: for weights of another shape, or that are NaN, infinite or negative.
+        ValueError: for weights that have the wrong shape, or are NaN, infinite or negative.
     """
     if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)
@@ -570,17 +573,17 @@ def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
 
 
 def _with_checked_weights(x: Any) -> Any:
-    """Add a check of the weights to a `tf.data.Dataset` of token features, and return anything else unchanged."""
+    """Make a `tf.data.Dataset` of token features check its weights, and return anything else unchanged."""
     _check_components(x)
     if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):
         return x
     import tensorflow as tf
 
     def check(index: tf.Tensor, element: tuple[Any, ...]) -> tuple[Any, ...]:
-        place = tf.strings.format("In batch {} of the dataset: weights must be finite and at least 0, got", index)
+        message = tf.strings.format("In batch {} of the dataset: weights must be finite and at least 0, got", index)
         for weights in tf.nest.flatten(element[2]):
-            valid = tf.math.is_finite(tf.cast(weights, "float32")) & (weights >= 0)
-            tf.debugging.Assert(tf.reduce_all(valid), [place, weights])
+            is_valid = tf.math.is_finite(tf.cast(weights, "float32")) & (weights >= 0)
+            tf.debugging.Assert(tf.reduce_all(is_valid), [message, weights])
         return element
 
     return x.enumerate().map(check)

@@ -30,7 +30,7 @@ _MAX_MASKS = 1024  # masks predicted at once, which limits the memory for logits
 
 
 class MaskAnswer(TypedDict):
-    """A candidate for a mask, with its probability and the completed text."""
+    """A candidate token for a mask, with its probability and the completed text."""
 
     token: str
     score: float
@@ -154,11 +154,11 @@ class MaskedLM(MaskedTokensTask):
         whole_word_masks = self._whole_word_masks() if whole_words else None
         chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
         for start in range(0, len(encoded), chunk_size):
-            part = slice(start, start + chunk_size)
-            logits = self.predict(encoded[part], batch_size, verbose=0)  # (n, M, V)
+            chunk = slice(start, start + chunk_size)
+            logits = self.predict(encoded[chunk], batch_size, verbose=0)  # (n, M, V)
             results += [
                 self._candidates(segments, log_softmax(row[:count]), top_k, whole_word_masks)
-                for segments, row, count in zip(examples[part], logits, mask_counts[part], strict=True)
+                for segments, row, count in zip(examples[chunk], logits, mask_counts[chunk], strict=True)
             ]
         return results
 
@@ -167,11 +167,11 @@ class MaskedLM(MaskedTokensTask):
     def _whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
         """Return two bool arrays (V,): whether each token is a whole word after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
-        texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
+        token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
         # The replacement character marks tokens that are only some of a character's bytes.
-        is_word = np.array([bool(text.strip()) and "\ufffd" not in text for text in texts])
+        is_word = np.array([bool(text.strip()) and "\ufffd" not in text for text in token_texts])
         is_word &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
-        begins_with_space = np.array([text.startswith(" ") for text in texts])
+        begins_with_space = np.array([text.startswith(" ") for text in token_texts])
         if begins_with_space.any():
             return is_word & begins_with_space, is_word
         return (is_word & tokenizer.word_starts(),) * 2
@@ -193,8 +193,8 @@ class MaskedLM(MaskedTokensTask):
             part[-1:].isspace() for segment in segments for part in (prefix + segment).split(mask_token)[:-1]
         ]
         for mask_index, row in enumerate(log_probabilities):  # (V,)
-            before = mask_token.join(parts[: mask_index + 1])
-            after = mask_token.join(parts[mask_index + 1 :])
+            before_mask = mask_token.join(parts[: mask_index + 1])
+            after_mask = mask_token.join(parts[mask_index + 1 :])
             # Leave out token embeddings beyond the tokenizer's vocabulary.
             order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
             if whole_word_masks:
@@ -205,10 +205,10 @@ class MaskedLM(MaskedTokensTask):
                 filling = tokenizer.text_of(token)
                 # A space at the start of the token replaces the space before the mask, and is dropped at the beginning
                 # of the text.
-                text_before = before.rstrip(" ") if filling.startswith(" ") else before
-                filling = filling if before else filling.lstrip(" ")
+                left_text = before_mask.rstrip(" ") if filling.startswith(" ") else before_mask
+                filling = filling if before_mask else filling.lstrip(" ")
                 candidates.append(
-                    {"token": token, "score": float(np.exp(row[token_id])), "text": text_before + filling + after}
+                    {"token": token, "score": float(np.exp(row[token_id])), "text": left_text + filling + after_mask}
                 )
             results.append(candidates)
         return results[0] if len(results) == 1 else [*results]
@@ -233,7 +233,7 @@ class MaskedLM(MaskedTokensTask):
         mask_counts = tf.math.count_nonzero(is_masked, axis=1)  # (B,)
         is_not_padding = tf.sequence_mask(mask_counts, tf.shape(positions)[1])[..., None]  # (B, M, 1)
         logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
-        vocabulary_size = tokenizer.vocabulary_size  # there may be more token embeddings
+        vocabulary_size = tokenizer.vocabulary_size  # the model may have more token embeddings
         score, best_ids = tf.math.top_k(
             tf.nn.softmax(logits)[..., :vocabulary_size], min(5, vocabulary_size)
         )  # (B, M, 5)

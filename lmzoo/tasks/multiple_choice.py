@@ -32,7 +32,7 @@ Prompts: TypeAlias = Iterable[tuple[Text, Sequence[Text]]] | tuple[Iterable[Text
 
 
 class ChoiceAnswer(TypedDict):
-    """A choice of an example, with its probability."""
+    """The choice predicted for an example, with its index and probability."""
 
     index: int
     choice: Text  # as it was passed
@@ -41,7 +41,7 @@ class ChoiceAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleChoice(TextVectorTask):
-    """A model that scores the choices for continuing or answering a prompt (Devlin et al., 2019, section 4.4).
+    """A model that picks the best of several continuations or answers for a prompt (Devlin et al., 2019, section 4.4).
 
     Every choice is packed with its prompt as a pair, and a score is computed from the pair's vector. Examples may have
     different numbers of choices.
@@ -211,8 +211,8 @@ class MultipleChoice(TextVectorTask):
         ranked: list[list[ChoiceAnswer]] = []
         for row, texts in zip(logits, choices, strict=True):
             scores = softmax(row[: len(texts)])
-            best = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
-            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best])
+            best_indices = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
+            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
         return [choices[0] for choices in ranked] if top_k == 1 else ranked
 
     answers = choose

@@ -49,7 +49,7 @@ class Pretrainer(MaskedTokensTask):
     float32 (B, M), uniform random numbers in [0, 1), or negative for the generator's most probable tokens. The output
     is a dict of logits: `masked_lm` float32 (B, M, V); for pairs, `sentence` float32 (B, 2) on the pooled output; for
     `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32 (B, T), the discriminator's token ids. The loss
-    is the sum of the outputs' mean losses, in which the loss of `replaced_tokens` has the weight 50.
+    is the sum of the outputs' mean losses; for `"rtd"`, the loss of `replaced_tokens` has weight 50.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Each call first cuts the documents
     into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs, packs them
@@ -119,11 +119,13 @@ class Pretrainer(MaskedTokensTask):
                 return {"masked_lm": logits}
             initializer = TruncatedNormal(stddev=backbone.config.initializer_range)
             policy = backbone.dtype_policy
-            layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
+            sentence_head = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
             # The second cast does not change values, but it puts this layer before the other head in the order of the
             # model's layers. Files store the optimizer's state in that order.
-            sentence = ops.cast(ops.cast(layer(features["pooled_output"]), "float32"), "float32")  # (B, 2)
-            return {"masked_lm": logits, "sentence": sentence}
+            sentence_logits = ops.cast(
+                ops.cast(sentence_head(features["pooled_output"]), "float32"), "float32"
+            )  # (B, 2)
+            return {"masked_lm": logits, "sentence": sentence_logits}
 
         head_settings = (masking, activation, layer_norm_epsilon)
         super().__init__(backbone, preprocessor, *head_settings, outputs, name, objective, generator_width)
@@ -180,19 +182,19 @@ class Pretrainer(MaskedTokensTask):
         """
         if self.objective != "rtd" or y is None or "corrupted_ids" not in y_pred:
             return y, y_pred, sample_weight
-        name = "replaced_tokens"
-        replaced = ops.cast(y_pred["corrupted_ids"] != ops.cast(y[name], "int32"), "float32")  # (B, T)
-        y = {**y, name: ops.reshape(replaced, (-1, 1))}  # (B·T, 1)
-        y_pred = {"masked_lm": y_pred["masked_lm"], name: ops.reshape(y_pred[name], (-1, 1))}  # (B·T, 1)
+        output_name = "replaced_tokens"
+        is_replaced = ops.cast(y_pred["corrupted_ids"] != ops.cast(y[output_name], "int32"), "float32")  # (B, T)
+        y = {**y, output_name: ops.reshape(is_replaced, (-1, 1))}  # (B·T, 1)
+        y_pred = {"masked_lm": y_pred["masked_lm"], output_name: ops.reshape(y_pred[output_name], (-1, 1))}  # (B·T, 1)
         if sample_weight is not None:
-            sample_weight = {**sample_weight, name: ops.reshape(sample_weight[name], (-1,))}  # (B·T,)
+            sample_weight = {**sample_weight, output_name: ops.reshape(sample_weight[output_name], (-1,))}  # (B·T,)
         return y, y_pred, sample_weight
 
     def make_generator(self) -> MaskedLM:
         """Return a copy of the generator, trained with `"rtd"`, as a masked language model.
 
         Raises:
-            ValueError: for another objective.
+            ValueError: if the objective is not `"rtd"`.
 
         Example:
 
@@ -251,9 +253,9 @@ class Pretrainer(MaskedTokensTask):
         """
         encoded = examples.encoded
         weights = examples.weights
-        features, tokens, is_masked = self.mask(encoded, indices, width, rng)
+        features, target_ids, is_masked = self.mask(encoded, indices, width, rng)
         weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
-        targets = {"masked_lm": tokens}
+        targets = {"masked_lm": target_ids}
         target_weights = {"masked_lm": is_masked * weight[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective in _PAIR_OBJECTIVES:
             targets["sentence"] = encoded.labels[indices]

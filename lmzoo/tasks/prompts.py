@@ -8,7 +8,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 
-# Argument of KerasHub's `generate` -> advice for lmzoo's.
+# Argument of KerasHub's `generate` -> advice on lmzoo's `generate`.
 INSTEAD_OF_KERAS_HUBS = {
     "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
     "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",

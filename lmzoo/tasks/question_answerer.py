@@ -81,8 +81,8 @@ class QuestionAnswerer(Task):
         max_answer_length: int, maximum number of tokens in an answer.
         n_best: int, number of starts and of ends to consider in each window, and of answers to consider for each
             example.
-        null_score_threshold: float; `answer` returns no answer if the score of no answer exceeds the score of the best
-            answer by more than this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
+        null_score_threshold: float; `answer` returns "no answer" if its score exceeds the best answer's by more than
+            this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
         name: name of the model.
 
     Raises:
@@ -185,7 +185,7 @@ class QuestionAnswerer(Task):
 
         Args:
             x: pairs (question, context), or encoded windows.
-            y: answers for each example, see the class; or int (w, 2) for encoded windows.
+            y: a label for each example, in any format that the class describes; or int (w, 2) for encoded windows.
             sample_weight: float array, a weight for each entry of `y`.
 
         Raises:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 BATCH_SIZE = 32
-# By default a target has at most 2·n + 16 tokens, for n tokens of its source.
+# By default, a target has at most 2·n + 16 tokens for a source of n tokens.
 _MAX_TARGET_RATIO = 2
 _EXTRA_TARGET_TOKENS = 16
 
@@ -125,13 +125,15 @@ class Seq2SeqLM(Task):
         require(is_number(length_penalty), "length_penalty", "a number", length_penalty)
         require_share("label_smoothing", label_smoothing)
         max_length = backbone.config.max_sequence_length
-        fits = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
-        require(fits, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens)
-        bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
+        is_valid = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
+        require(
+            is_valid, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens
+        )
+        output_bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
         inputs = backbone.input
-        logits = bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
+        logits = output_bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
-        self.output_bias = bias
+        self.output_bias = output_bias
         self.num_beams = int(num_beams)
         self.length_penalty = float(length_penalty)
         self.max_new_tokens = max_new_tokens
@@ -238,11 +240,11 @@ class Seq2SeqLM(Task):
 
         The decoder's inputs are the targets shifted by one position, with a padding token in front.
         """
-        pad = self.text_preprocessor.tokenizer.pad_id
-        ids, mask = encoded.targets.padded(indices, width, pad)  # (b, width)
+        pad_id = self.text_preprocessor.tokenizer.pad_id
+        ids, mask = encoded.targets.padded(indices, width, pad_id)  # (b, width)
         return {
             **self.text_preprocessor.features(encoded.sources, indices, width),
-            "decoder_token_ids": np.concatenate([np.full_like(ids[:, :1], pad), ids[:, :-1]], axis=1),
+            "decoder_token_ids": np.concatenate([np.full_like(ids[:, :1], pad_id), ids[:, :-1]], axis=1),
             "decoder_padding_mask": mask,
         }
 
@@ -284,9 +286,9 @@ class Seq2SeqLM(Task):
             ValueError: before the first step, for a text that is too long for the model, a language that it cannot
                 translate to, and numbers out of range.
         """
-        beams = self.num_beams if num_beams is None else num_beams
+        beam_count = self.num_beams if num_beams is None else num_beams
         penalty = self.length_penalty if length_penalty is None else length_penalty
-        sampler = BeamSampler(beams, penalty)
+        sampler = BeamSampler(beam_count, penalty)
         return self.generate(texts, max_new_tokens, sampler, language=language, batch_size=batch_size)
 
     answers = translate
@@ -324,9 +326,9 @@ class Seq2SeqLM(Task):
             ValueError: see `translate`.
         """
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
-        limit = self.backbone.config.max_sequence_length - 1
-        is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, limit)
-        require(is_valid, "max_new_tokens", f"an integer from 1 to {limit}", max_new_tokens)
+        max_target_length = self.backbone.config.max_sequence_length - 1
+        is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
+        require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
         texts, is_single = list_texts(texts)
         self.check_takes_text()
@@ -350,7 +352,7 @@ class Seq2SeqLM(Task):
         for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
             if generator.static_shapes:
-                width = next(bucket for bucket in ladder_buckets(limit + 1) if bucket >= width)
+                width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
             (targets,) = generator.generate(
                 [[tokenizer.pad_id]] * len(batch),
                 np.asarray(self.most_new_tokens(lengths[batch], max_new_tokens)),
@@ -378,7 +380,7 @@ class Seq2SeqLM(Task):
         counts = lengths * 0 + new if new is not None else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
         return np.minimum(counts, limit) if isinstance(lengths, np.ndarray) else ops.minimum(counts, limit)
 
-    forces_end = True  # the last token of a target that reaches the limit is the end token
+    forces_end = True  # a target that reaches the maximum length ends with the end token
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).
@@ -398,8 +400,8 @@ class Seq2SeqLM(Task):
             layer: int, index of the decoder's block, from 0; the last block by default.
 
         Returns:
-            The T tokens of the source, the S tokens of the target, and the attention weights, float (S, T), whose row i
-            is taken at the position that predicts token i of the target.
+            The T tokens of the source, the S tokens of the target, and the attention weights, float (S, T). Row i holds
+            the weights at the position that predicts token i of the target.
         """
         block_count = self.backbone.config.decoder_layers
         require(

@@ -50,15 +50,15 @@ def score_sequences(
     """
     step = max(1, length // 2)
     begins_by_sequence = [range(0, max(1, len(sequence) - length + step), step) for sequence in sequences]
-    windows = [(index, begin) for index, begins in enumerate(begins_by_sequence) for begin in begins]
-    tokens_by_window = [sequences[index][begin : begin + length] for index, begin in windows]
+    windows = [(i, begin) for i, begins in enumerate(begins_by_sequence) for begin in begins]
+    tokens_by_window = [sequences[i][begin : begin + length] for i, begin in windows]
     splits = np.cumsum([0, *map(len, tokens_by_window)], dtype="int64")
     tokens = np.fromiter(itertools.chain.from_iterable(tokens_by_window), "int32", int(splits[-1]))
     encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
     scores = predict_encoded(task, model, encoded, batch_size, per_token=True, verbose=0) if windows else []
     results = [np.zeros(len(sequence), "float32") for sequence in sequences]
-    for (index, begin), window_tokens, row in zip(windows, tokens_by_window, scores, strict=True):
+    for (i, begin), window_tokens, row in zip(windows, tokens_by_window, scores, strict=True):
         # The number of tokens at the start of the window that already have a score.
         scored_count = 1 if begin == 0 else length - step
-        results[index][begin + scored_count : begin + len(window_tokens)] = row[scored_count : len(window_tokens)]
+        results[i][begin + scored_count : begin + len(window_tokens)] = row[scored_count : len(window_tokens)]
     return results

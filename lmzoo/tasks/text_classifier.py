@@ -175,7 +175,7 @@ class TextClassifier(TextVectorTask):
             return self._compare_sets(parts, y, batch_size)
         names = self.class_names
         labels: Any = self.encode_labels(y)
-        actual = [names[k] for k in labels.tolist()]
+        actual = [names[class_number] for class_number in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
         predicted = [answer["label"] for answer in answers]
         judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
@@ -185,7 +185,9 @@ class TextClassifier(TextVectorTask):
         """Compare sets of classes, counting each class of each text as a separate yes-or-no answer."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
-        actual = [[names[k] for k in np.flatnonzero(indicators).tolist()] for indicators in labels]
+        actual = [
+            [names[class_number] for class_number in np.flatnonzero(indicators).tolist()] for indicators in labels
+        ]
         answers: list[Any] = [
             row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
         ]

@@ -134,7 +134,7 @@ class TextEmbedder(Task):
         return {"objective": "contrastive" if y is None else "cosine"}
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss of the objective."""
+        """Return the loss for the task's objective."""
         return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
@@ -146,8 +146,8 @@ class TextEmbedder(Task):
         """The variables that get no gradient from the task's loss."""
         # ELMo's gamma scales all vectors, which has no effect if they are then scaled to unit length.
         mix = self.backbone.scalar_mix
-        scale_is_lost = self.normalize and not self.projection
-        return super().unused_variables + ([mix.gamma] if mix is not None and scale_is_lost else [])
+        scale_has_no_effect = self.normalize and not self.projection
+        return super().unused_variables + ([mix.gamma] if mix is not None and scale_has_no_effect else [])
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain lists and dicts."""

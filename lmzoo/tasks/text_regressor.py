@@ -150,7 +150,7 @@ class TextRegressor(TextVectorTask):
 
 
 def _first_labels(inputs: TaskInputs, batches: Any) -> Any:
-    """Return the labels, for a stream or a dataset only those of the first examples; or None if there are none.
+    """Return the labels, or None if there are none; for a stream or a dataset, return only the first labels.
 
     `batches` are the batches made from `inputs`.
     """

@@ -200,10 +200,10 @@ class TokenClassifier(Task):
         places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[in_sequence]  # among all tokens
         if widened_count:
             warn(f"{widened_count} spans began or ended inside a word and were widened to the whole word.")
-        labeled = word_labels != IGNORED  # (W,)
-        if truncated_count := int((labeled & ~in_sequence).sum()):
+        is_labeled = word_labels != IGNORED  # (W,)
+        if truncated_count := int((is_labeled & ~in_sequence).sum()):
             warn(
-                f"{truncated_count:,} of {int(labeled.sum()):,} labeled words were truncated and count neither in "
+                f"{truncated_count:,} of {int(is_labeled.sum()):,} labeled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
         token_labels[places] = word_labels[in_sequence]
@@ -228,14 +228,14 @@ class TokenClassifier(Task):
         invalid = [
             i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]
         ]
-        flat = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
-        if isinstance(encoded, EncodedWords) and (flat is None or flat.dtype.kind not in "iu"):
+        flat_labels = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
+        if isinstance(encoded, EncodedWords) and (flat_labels is None or flat_labels.dtype.kind not in "iu"):
             return None
-        if flat is None:
+        if flat_labels is None:
             raise ValueError(
                 f"`y[{invalid[0]}]` must be the labels of the {encoded.lengths[invalid[0]]} tokens of its sequence."
             )
-        return encoded.by_sequence(np.asarray(self.encode_labels(flat[None]))[0])
+        return encoded.by_sequence(np.asarray(self.encode_labels(flat_labels[None]))[0])
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """Return the labels of each text's words, and the number of spans that were widened to whole words.
@@ -268,20 +268,20 @@ class TokenClassifier(Task):
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
         """Return the class numbers of the words of all texts as one int32 array, -100 for words that do not count."""
-        flat = [label for text_labels in labels for label in text_labels]
-        result = np.full(len(flat), IGNORED, "int32")
-        counted_indices = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
+        flat_labels = [label for text_labels in labels for label in text_labels]
+        class_numbers = np.full(len(flat_labels), IGNORED, "int32")
+        counted_indices = [k for k, label in enumerate(flat_labels) if isinstance(label, str) or label != IGNORED]
 
         def place(k: int) -> str:
             ends = np.cumsum(counts)
-            text = int(np.searchsorted(ends, counted_indices[k], side="right"))
-            return f"at `y[{text}][{counted_indices[k] - (ends[text] - counts[text])}]`"
+            text_index = int(np.searchsorted(ends, counted_indices[k], side="right"))
+            return f"at `y[{text_index}][{counted_indices[k] - (ends[text_index] - counts[text_index])}]`"
 
         if counted_indices:
-            result[counted_indices] = encode_classes(
-                [flat[k] for k in counted_indices], self.num_classes, self.labels, place
+            class_numbers[counted_indices] = encode_classes(
+                [flat_labels[k] for k in counted_indices], self.num_classes, self.labels, place
             )
-        return result
+        return class_numbers
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
         """Check that token labels, (n, T), are class numbers or -100, and return them as int32."""
@@ -391,8 +391,8 @@ class TokenClassifier(Task):
             text_end = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
             columns = np.arange(columns[0], min(columns[0] + len(places), text_end))
             # Some tokenizers put a space in front of a word, which may be a separate token without any text.
-            with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
-            yield [places[k] for k in with_text], columns[with_text]
+            nonempty = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
+            yield [places[k] for k in nonempty], columns[nonempty]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the predicted labels of words with the actual labels.
@@ -403,7 +403,8 @@ class TokenClassifier(Task):
         truncated_label = OUTSIDE if marks_spans(self.labels) else ""
         names = self.class_names
         labels: list[Any] = []  # actual labels of the words that count
-        words: list[tuple[str, float, int, int]] = []  # their predicted labels, probabilities, start and end offsets
+        # The predicted label, probability, start and end offsets of each of these words.
+        predicted_words: list[tuple[str, float, int, int]] = []
         counts: list[int] = []  # number of these words in each text
         remaining_labels = iter(y)
         for part in parts:
@@ -420,16 +421,16 @@ class TokenClassifier(Task):
                     class_number, score = next(word_predictions) if place >= 0 else (None, math.nan)
                     if label != IGNORED:
                         labels.append(label)
-                        words.append(
+                        predicted_words.append(
                             (truncated_label if class_number is None else names[class_number], score, start, end)
                         )
                 counts.append(len(labels) - previous_count)
         actual = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
-        predicted = [label for label, *_ in words]
+        predicted = [label for label, *_ in predicted_words]
         decisions = replace(
-            Judged.of_classes(actual, predicted, [score for _, score, *_ in words]),
+            Judged.of_classes(actual, predicted, [score for _, score, *_ in predicted_words]),
             example=np.repeat(np.arange(len(counts)), counts),
-            places=np.array([place for _, _, *place in words], "int64").reshape(-1, 2),
+            places=np.array([place for _, _, *place in predicted_words], "int64").reshape(-1, 2),
             count=len(counts),
         )
         actual_by_text, predicted_by_text = (
@@ -466,8 +467,10 @@ class TokenClassifier(Task):
             outputs = self(features, training=False)  # (n, T, C), or (n, T, C + 1, C + 1)
             if self.crf:
                 places = tf.stack([first.value_rowids(), tf.cast(first.values, tf.int64)], axis=1)  # (w, 2)
-                words = tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
-                classes, scores = (tf.gather_nd(x, places) for x in decode(outputs, words))  # (w,)
+                is_word = (
+                    tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
+                )
+                classes, scores = (tf.gather_nd(x, places) for x in decode(outputs, is_word))  # (w,)
             else:
                 probabilities = tf.nn.softmax(tf.gather(outputs, first, batch_dims=1).values)  # (w, C)
                 classes = tf.argmax(probabilities, axis=-1)  # (w,)
@@ -476,7 +479,7 @@ class TokenClassifier(Task):
             return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}
-        # A CRF labels words, and token features do not show which tokens begin words.
+        # A CRF labels words, but token features do not show which tokens begin words.
         return pack, signatures if self.crf else {**signatures, "tokens": tokens_signature(self)}
 
 

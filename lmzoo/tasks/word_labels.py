@@ -90,17 +90,17 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
     Raises:
         ValueError: for a label that cannot follow the label before it; the message names the first.
     """
-    allowed = transition_table(labels)
-    boundary = len(labels)
+    is_allowed = transition_table(labels)
+    boundary_index = len(labels)
     for i, text_labels in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
         places = np.flatnonzero(text_labels != IGNORED)
-        path = [boundary, *text_labels[places].tolist(), boundary]
+        path = [boundary_index, *text_labels[places].tolist(), boundary_index]
         for k, (before, after) in enumerate(pairwise(path)):
-            if not allowed[before, after]:
-                place = f"`y[{i}][{places[k]}]`" if after < boundary else f"`y[{i}]`"
-                if before == boundary:
+            if not is_allowed[before, after]:
+                place = f"`y[{i}][{places[k]}]`" if after < boundary_index else f"`y[{i}]`"
+                if before == boundary_index:
                     problem = f"{labels[after]!r} cannot begin a text"
-                elif after == boundary:
+                elif after == boundary_index:
                     problem = f"a text cannot end with {labels[before]!r}"
                 else:
                     problem = f"{labels[after]!r} cannot follow {labels[before]!r}"

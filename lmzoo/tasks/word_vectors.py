@@ -66,7 +66,7 @@ class LayerMix(NamedTuple):
             count: int, number of the backbone's `hidden_states`.
 
         Raises:
-            TypeError: if `layers` has another type.
+            TypeError: if the type of `layers` is not supported.
             ValueError: for an empty selection, a layer that the model does not have, or a weight that is not finite.
         """
         if layers is None:
@@ -100,7 +100,7 @@ class LayerMix(NamedTuple):
         return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
 
     def of(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the weighted sum over layers (w, H) of `vectors`, float32 (w, K, H), or `vectors` without weights."""
+        """Return the weighted sum over layers, (w, H), of float32 (w, K, H); without weights, return `vectors`."""
         return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
 
 
@@ -169,8 +169,8 @@ def embed_words(
             indices = order[start : start + max(1, _MAX_VALUES // int(max_length * values_per_token))]
             start += len(indices)
             model = models.of(mix.layers)
-            states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
-            for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
+            hidden_states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
+            for i, vectors in zip(indices.tolist(), hidden_states, strict=True):  # (T, K, H)
                 word_index, token_index = (index[alignments[i][1] < max_tokens[i]] for index in alignments[i])
                 word_indices, first_tokens, counts = np.unique(word_index, return_index=True, return_counts=True)
                 means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
@@ -181,9 +181,9 @@ def embed_words(
                 offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
                 results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
     if missing_count:
-        count = sum(map(len, words))
+        word_count = sum(map(len, words))
         messages.append(
-            f"{missing_count} of {count} words have no token in the model's input: their vectors are zeros."
+            f"{missing_count} of {word_count} words have no token in the model's input: their vectors are zeros."
         )
     if messages:
         warn(" ".join(messages))

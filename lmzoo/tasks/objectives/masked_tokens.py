@@ -133,28 +133,28 @@ class MaskedTokensTask(Task):
         tokenizer = preprocessor.tokenizer
         ids = features["token_ids"]
         if self.masking.dynamic:
-            positions, chosen, corrupted = self._draw_masks(tokenizer, ids, lengths, rng)
+            positions, is_chosen, corrupted_ids = self._draw_masks(tokenizer, ids, lengths, rng)
         else:  # seeded by the content of each sequence, so that its masks do not depend on its position in the data
             rows = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
             masks = [self._draw_masks(tokenizer, part, np.array([part.size]), _rng_from_ids(part)) for part in rows]
-            slots = self.masking.slots(width)
-            positions, chosen, corrupted = (
-                np.concatenate([np.pad(part, ((0, 0), (0, slots - part.shape[1]))) for part in column])
+            slot_count = self.masking.slots(width)
+            positions, is_chosen, corrupted_ids = (
+                np.concatenate([np.pad(part, ((0, 0), (0, slot_count - part.shape[1]))) for part in column])
                 for column in zip(*masks, strict=True)
             )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
-        row, column = np.nonzero(chosen)
+        row, column = np.nonzero(is_chosen)
         if self.objective == "plm":
             is_visible = maskable(tokenizer, ids)
             is_visible[row, positions[row, column]] = False
             features["order"] = factorization_order(is_visible, lengths, rng)
         else:
-            ids[row, positions[row, column]] = corrupted[row, column]
+            ids[row, positions[row, column]] = corrupted_ids[row, column]
         if self.objective == "rtd":
             features["draws"] = np.zeros(positions.shape, "float32")
             # Draw a number for each chosen token only, so that the draws do not depend on padding.
             features["draws"][row, column] = rng.random(len(row), "float32")
-        return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
+        return {**features, "mask_positions": positions}, targets, is_chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for predicting the mask tokens in texts.
@@ -182,10 +182,10 @@ class MaskedTokensTask(Task):
         """Draw masks for ids (b, T), and return `(positions, chosen, corrupted_ids)`, all (b, M)."""
         # `word_starts` iterates over the vocabulary, which takes as long as the rest of this function.
         is_word_start = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
-        positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, is_word_start, rng)
+        positions, is_chosen = self.masking.choose(maskable(tokenizer, ids), lengths, is_word_start, rng)
         targets = np.take_along_axis(ids, positions, axis=1)
-        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
-        return positions, chosen, corrupted
+        corrupted_ids = self.masking.corrupt(targets, is_chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
+        return positions, is_chosen, corrupted_ids
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": asdict(self.masking)}

@@ -164,7 +164,7 @@ def sample(logits: Tensor, draws: Tensor) -> Tensor:
     """
     cumulative = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
     count_below = ops.sum(ops.cast(cumulative <= draws[..., None], "int32"), axis=-1)  # (B, M)
-    sampled = ops.minimum(count_below, logits.shape[-1] - 1)  # the last sum may be rounded to less than 1
+    sampled = ops.minimum(count_below, logits.shape[-1] - 1)  # the last cumulative sum may be rounded to less than 1
     return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), sampled)
 
 
