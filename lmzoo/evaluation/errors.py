@@ -124,7 +124,8 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
     judged = _judged(report)
     check_columns(columns, int(judged.example.max(initial=-1)) + 1 if judged.count is None else judged.count)
     return replace(
-        report, tables={**report.tables, **{f"by {name}": _slices(name, v, judged) for name, v in columns.items()}}
+        report,
+        tables={**report.tables, **{f"by {name}": _slices(name, values, judged) for name, values in columns.items()}},
     )
 
 
@@ -158,7 +159,7 @@ def learning_curve(history: Any) -> Cells:
         history: result of `fit`, or its `history`: a dict from names to lists of numbers.
 
     Raises:
-        TypeError: If `history` has another type.
+        TypeError: If the type of `history` is not supported.
         ValueError: If the lists are empty or differ in length.
     """
     history = getattr(history, "history", history)
@@ -267,12 +268,12 @@ def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
         if not is_number.all():
             yield _NONE, ~is_number
         return
-    frequent = [name for name, _ in Counter(names).most_common(_MAX_GROUPS)]
+    frequent_names = [name for name, _ in Counter(names).most_common(_MAX_GROUPS)]
     if (is_number | (names == _NONE)).all():
-        frequent.sort(key=lambda name: (name == _NONE, _as_number(name)))
-    for name in frequent:
+        frequent_names.sort(key=lambda name: (name == _NONE, _as_number(name)))
+    for name in frequent_names:
         yield name, names == name
-    if (is_other := ~np.isin(names, frequent)).any():
+    if (is_other := ~np.isin(names, frequent_names)).any():
         yield "(others)", is_other
 
 

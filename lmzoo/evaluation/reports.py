@@ -25,8 +25,8 @@ class Judged:
 
     Attributes:
         example: int (a,), index of the example that each prediction belongs to.
-        actual: list of a labels.
-        predicted: list of a predictions.
+        actual: list of labels, one for each prediction.
+        predicted: list of the predictions.
         error: float (a,), 1 for wrong predictions and 0 for right ones; for numbers, the absolute error.
         probability: float (a,), probability of each prediction, NaN if it has none; None for numbers.
         places: int (a, 2), start and end offsets of the word that each prediction belongs to; None if predictions
@@ -124,7 +124,7 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
         "macro_f1": float(metrics.f1_score(actual, predicted, average="macro", zero_division=0)),
     }
     if len(names) == 2:
-        # Scikit-learn returns 0, too, but warns if only one class occurs.
+        # Scikit-learn also returns 0, but warns if only one class occurs.
         is_constant = len({*actual, *predicted}) < 2
         scores["mcc"] = 0.0 if is_constant else float(metrics.matthews_corrcoef(actual, predicted))
     by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0)
@@ -149,8 +149,8 @@ def compare_label_sets(
     """
     from sklearn import metrics, preprocessing
 
-    encoder = preprocessing.MultiLabelBinarizer(classes=names)
-    indicators = [encoder.fit_transform(labels) for labels in (actual, predicted)]  # each int (n, C)
+    binarizer = preprocessing.MultiLabelBinarizer(classes=names)
+    indicators = [binarizer.fit_transform(labels) for labels in (actual, predicted)]  # each int (n, C)
     counted_columns = [1] if len(names) == 1 else None  # scikit-learn treats a single column as classes 0 and 1
     by_class = metrics.precision_recall_fscore_support(*indicators, labels=counted_columns, zero_division=0)
     is_used = np.logical_or(*indicators).any(axis=0)  # (C,)
@@ -187,9 +187,9 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
     """
     from sklearn import metrics
 
-    words = [[label for text in texts for label in text] for texts in (actual, predicted)]  # each (w,)
-    scores = {"accuracy": float(metrics.accuracy_score(*words))}
-    compared = words
+    word_labels = [[label for text in texts for label in text] for texts in (actual, predicted)]  # each (w,)
+    scores = {"accuracy": float(metrics.accuracy_score(*word_labels))}
+    actual_and_predicted = word_labels
     scheme = SpanScheme.of(labels)
     if scheme:
         span_sets = [
@@ -198,14 +198,14 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
         ]
         all_spans = list(set.union(*span_sets))
         # A span that occurs in only one of the two gets the type "" in the other.
-        compared = [[span[1] if span in spans else "" for span in all_spans] for spans in span_sets]
-    types = sorted({*compared[0], *compared[1]} - {""})
+        actual_and_predicted = [[span[1] if span in spans else "" for span in all_spans] for spans in span_sets]
+    types = sorted({*actual_and_predicted[0], *actual_and_predicted[1]} - {""})
     averages = dict.fromkeys(("span_precision", "span_recall", "span_f1", "macro_f1"), 0.0)
     by_type: Sequence[np.ndarray] = [np.zeros(0)] * 4
     if types:
-        by_type = metrics.precision_recall_fscore_support(*compared, labels=types, zero_division=0)
+        by_type = metrics.precision_recall_fscore_support(*actual_and_predicted, labels=types, zero_division=0)
         micro_scores = metrics.precision_recall_fscore_support(
-            *compared, labels=types, average="micro", zero_division=0
+            *actual_and_predicted, labels=types, average="micro", zero_division=0
         )
         averages = dict(zip(averages, map(float, (*micro_scores[:3], by_type[2].mean())), strict=True))
     scores |= {name: value for name, value in averages.items() if scheme or name == "macro_f1"}

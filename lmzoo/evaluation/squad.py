@@ -56,7 +56,7 @@ def read_golds(y: Any) -> list[list[Gold]]:
     elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
-    with collect_warnings():  # a warning was already issued when the texts were encoded
+    with collect_warnings():  # discard warnings, which were already issued when the texts were encoded
         cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
@@ -213,7 +213,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     ```
     """
     answer_lists = read_golds(golds)
-    texts = [_text_of(p, i) for i, p in enumerate(predictions)]
+    texts = [_text_of(prediction, i) for i, prediction in enumerate(predictions)]
     if len(answer_lists) != len(texts) or not answer_lists:
         raise ValueError(
             f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(answer_lists)}."
@@ -223,12 +223,12 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean()), "total": len(answer_lists)}
     has_answer = np.array([bool(answers) for answers in answer_lists])
     if not has_answer.all():
-        parts = {
+        scores_by_subset = {
             "answerable_exact_match": exact[has_answer],
             "answerable_f1": f1[has_answer],
             "unanswerable_accuracy": exact[~has_answer],
         }
-        metrics |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
+        metrics |= {name: float(part.mean()) for name, part in scores_by_subset.items() if len(part)}
         metrics |= {"answerable_total": int(has_answer.sum()), "unanswerable_total": int((~has_answer).sum())}
     return metrics
 
