@@ -45,7 +45,7 @@ class HasHead(keras.Model):
         if head_kind := cls.__dict__.get("head_kind"):  # a subclass without one keeps the kind of its base
             for kind in (head_kind, *cls.other_head_kinds):
                 owner = _TASKS.setdefault(kind, cls)
-                # Compared by name, since a cell of a notebook may define the class again.
+                # Compare names, since running a notebook cell again redefines its classes.
                 if (owner.__module__, owner.__qualname__) != (cls.__module__, cls.__qualname__):
                     raise ValueError(
                         f"Heads of the kind {kind!r} belong to {owner.__name__}: give {cls.__name__} another "
