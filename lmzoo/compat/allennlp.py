@@ -102,9 +102,9 @@ class Elmo(keras.layers.Layer):
         self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.scalar_mix_parameters = None if scalar_mix_parameters is None else list(scalar_mix_parameters)
-        norm = "allennlp" if do_layer_norm else None
+        norm_mode = "allennlp" if do_layer_norm else None
         self.scalar_mixes = [
-            ScalarMix(norm, parameters=scalar_mix_parameters, dtype=self.dtype_policy, name=f"scalar_mix_{i}")
+            ScalarMix(norm_mode, parameters=scalar_mix_parameters, dtype=self.dtype_policy, name=f"scalar_mix_{i}")
             for i in range(num_output_representations)
         ]
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -120,9 +120,9 @@ class Elmo(keras.layers.Layer):
 
     def build(self, inputs_shape: Shape | None = None, word_inputs_shape: Shape | None = None) -> None:
         """Create the scalars of the mixes."""
-        layers = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
+        layer_shapes = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
         for mix in self.scalar_mixes:
-            mix.build(layers)
+            mix.build(layer_shapes)
         self.built = True
 
     def call(self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False) -> Representations:
@@ -130,7 +130,7 @@ class Elmo(keras.layers.Layer):
         if word_inputs is not None and self._cache is None:
             warnings.warn("`word_inputs` needs `vocab_to_cache`; the characters are used instead.", stacklevel=2)
             word_inputs = None
-        leading = ops.shape(inputs)[:-2] if word_inputs is None else ops.shape(word_inputs)[:-1]
+        leading_shape = ops.shape(inputs)[:-2] if word_inputs is None else ops.shape(word_inputs)[:-1]
         if word_inputs is None:
             ids = ops.reshape(ops.cast(inputs, "int32"), (-1, *ops.shape(inputs)[-2:]))  # (B, T, 50)
             features = {"character_ids": ids}
@@ -148,8 +148,8 @@ class Elmo(keras.layers.Layer):
         for mix in self.scalar_mixes:
             mixed = mix(layers, mask)[:, positions] * float_mask  # (B, T, 2P)
             mixed = self.dropout(mixed, training=training)
-            representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
-        output_mask = ops.reshape(token_mask, (*leading, ops.shape(token_mask)[1]))
+            representations.append(ops.reshape(mixed, (*leading_shape, *ops.shape(mixed)[1:])))
+        output_mask = ops.reshape(token_mask, (*leading_shape, ops.shape(token_mask)[1]))
         return {"elmo_representations": representations, "mask": output_mask}
 
     def _word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
