@@ -1,11 +1,12 @@
-"""Errors that say what a user can do about them."""
+"""Exceptions whose messages say what the user can do."""
 
 
 class ArgumentError(ValueError):
-    """A value that an argument does not take.
+    """An invalid value for an argument.
 
     Attributes:
-        argument: name of the argument, for which the command line prints the option; None if no single one is wrong.
+        argument: name of the argument, for which the command line prints its option; None if the error does not concern
+            a single argument.
     """
 
     def __init__(self, message: str = "", argument: str | None = None) -> None:
@@ -14,7 +15,7 @@ class ArgumentError(ValueError):
 
 
 class PathExistsError(FileExistsError):
-    """A file or directory that stands where another is to be written, and that may not be replaced."""
+    """A file or directory that already exists at an output path and may not be replaced."""
 
     argument = "overwrite"
 
@@ -36,25 +37,25 @@ class PresetError(ArgumentError):
 
 
 class NotFiniteError(ValueError):
-    """A loss or weights that are NaN or infinite, so that nothing computed with them means anything.
+    """A loss or weights that are NaN or infinite, so that results would be meaningless.
 
     Example: see `lmzoo.training.divergence.StopOnDivergence`.
     """
 
 
 class WrongModelError(TypeError, ValueError):
-    """A model of the wrong kind for what was asked of it, such as one without attention.
+    """A model that does not support the requested analysis, such as one without attention.
 
     Example: see `lmzoo.analysis.attention`.
     """
 
 
 class NoExamplesError(ValueError):
-    """A file of examples that holds none."""
+    """A data file that contains no examples."""
 
 
 class ProcessesError(RuntimeError):
-    """Processes that train one model and do not fit together, or do not reach each other."""
+    """A failure of processes that train a model together, for example because their data differ or one has ended."""
 
 
 class MissingTokenizerError(PresetError):

@@ -33,9 +33,9 @@ class Representations(TypedDict):
 class Elmo(keras.layers.Layer):
     """ELMo representations of sentences: learned mixes of the language model's layers (Peters et al., 2018).
 
-    It behaves like AllenNLP's module of the same name, except that every call starts from zero states. AllenNLP's LSTMs
-    continue from the states after the previous batch, so that a sentence gets different vectors in each call; for this
-    behavior, use `ElmoBackbone.call_with_state`.
+    The layer behaves like AllenNLP's module of the same name, except that every call starts from states of zeros.
+    AllenNLP's LSTMs continue from the states after the previous batch, so that a sentence gets different vectors in
+    each call; for this behavior, use `ElmoBackbone.call_with_state`.
 
     Args:
         options_file: path of an `*options.json` file.
@@ -45,20 +45,20 @@ class Elmo(keras.layers.Layer):
         do_layer_norm: whether to normalize layers before they are mixed; see `lmzoo.layers.ScalarMix`.
         dropout: float, dropout rate of each representation in training.
         vocab_to_cache: words whose vectors are computed once, in the constructor; the first word is padding. Pass the
-            indices of these words as `word_inputs`. Words with other indices are read by their characters.
+            indices of these words as `word_inputs`. Vectors of words with other indices are computed from characters.
         keep_sentence_boundaries: whether the representations include the two boundary markers.
-        scalar_mix_parameters: fixed scalars of all mixes before the softmax; None to train them.
+        scalar_mix_parameters: fixed values, before the softmax, for the scalars of every mix; None to train them.
         module: a backbone to use instead of the two files.
 
     Call arguments: `inputs`, character ids int32 (B, T, 50), returned by `batch_to_ids`, or with more axes before T;
-    `word_inputs`, int32 (B, T), the same axes without the last. Returns a dict: `elmo_representations`, a list of float
-    (B, T, 2P), and `mask`, bool (B, T).
+    `word_inputs`, int32 (B, T), with the same axes except the last. Returns a dict: `elmo_representations`, a list of
+    float (B, T, 2P), and `mask`, bool (B, T).
 
     Raises:
         FileNotFoundError: If a file does not exist.
-        ValueError: If both or neither of the files and `module` are passed, or a file has the wrong format; in a call,
-            if the shapes of `word_inputs` and `inputs` do not match, or, outside of graphs, an id is not in the cache
-            and its word has no characters. In graphs, such a word is read as a word without characters.
+        ValueError: If both or neither of the files and `module` are passed, or a file has the wrong format. In a call,
+            if the shapes of `word_inputs` and `inputs` do not match, or if an id is not in the cache and its word has
+            no characters; in graphs, where this cannot be checked, such a word is treated as a word without characters.
 
     Example:
 
@@ -102,9 +102,9 @@ class Elmo(keras.layers.Layer):
         self.do_layer_norm = do_layer_norm
         self.keep_sentence_boundaries = keep_sentence_boundaries
         self.scalar_mix_parameters = None if scalar_mix_parameters is None else list(scalar_mix_parameters)
-        norm = "allennlp" if do_layer_norm else None
+        norm_mode = "allennlp" if do_layer_norm else None
         self.scalar_mixes = [
-            ScalarMix(norm, parameters=scalar_mix_parameters, dtype=self.dtype_policy, name=f"scalar_mix_{i}")
+            ScalarMix(norm_mode, parameters=scalar_mix_parameters, dtype=self.dtype_policy, name=f"scalar_mix_{i}")
             for i in range(num_output_representations)
         ]
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -112,17 +112,17 @@ class Elmo(keras.layers.Layer):
         self._cache = None if vocab_to_cache is None else self._word_vectors(list(vocab_to_cache))
 
     def _word_vectors(self, words: list[str]) -> np.ndarray:
-        """Return the vectors of words, float (n, P), with zeros for the first word."""
-        parts = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
-        vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(part)) for part in parts])
+        """Compute the vectors of words, float (n, P), with zeros for the first word."""
+        batches = [batch_to_ids([[word] for word in words[i : i + 1024]])[:, 0] for i in range(0, len(words), 1024)]
+        vectors = np.concatenate([ops.convert_to_numpy(self.backbone.word_vectors(batch)) for batch in batches])
         vectors[0] = 0
         return vectors
 
     def build(self, inputs_shape: Shape | None = None, word_inputs_shape: Shape | None = None) -> None:
         """Create the scalars of the mixes."""
-        layers = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
+        layer_shapes = [(None, None, self.get_output_dim())] * (self.backbone.config.num_layers + 1)
         for mix in self.scalar_mixes:
-            mix.build(layers)
+            mix.build(layer_shapes)
         self.built = True
 
     def call(self, inputs: Tensor, word_inputs: Tensor | None = None, training: bool = False) -> Representations:
@@ -130,7 +130,7 @@ class Elmo(keras.layers.Layer):
         if word_inputs is not None and self._cache is None:
             warnings.warn("`word_inputs` needs `vocab_to_cache`; the characters are used instead.", stacklevel=2)
             word_inputs = None
-        leading = ops.shape(inputs)[:-2] if word_inputs is None else ops.shape(word_inputs)[:-1]
+        leading_shape = ops.shape(inputs)[:-2] if word_inputs is None else ops.shape(word_inputs)[:-1]
         if word_inputs is None:
             ids = ops.reshape(ops.cast(inputs, "int32"), (-1, *ops.shape(inputs)[-2:]))  # (B, T, 50)
             features = {"character_ids": ids}
@@ -138,22 +138,22 @@ class Elmo(keras.layers.Layer):
             assert self._cache is not None  # without a cache, `word_inputs` is None here; for mypy
             features = self._word_features(self._cache, inputs, word_inputs)
         layers, mask, _ = self.backbone.marked_layers(features, training=training)  # each (B, T + 2, 2P)
-        tokens = slice(None)
+        positions = slice(None)
         token_mask = mask
         if not self.keep_sentence_boundaries:
-            tokens = slice(1, -1)
+            positions = slice(1, -1)
             token_mask = ops.cast(self.backbone.padding_mask(features), "bool")
-        real = ops.cast(token_mask, layers[0].dtype)[:, :, None]
+        float_mask = ops.cast(token_mask, layers[0].dtype)[:, :, None]
         representations = []
         for mix in self.scalar_mixes:
-            mixed = mix(layers, mask)[:, tokens] * real  # (B, T, 2P)
+            mixed = mix(layers, mask)[:, positions] * float_mask  # (B, T, 2P)
             mixed = self.dropout(mixed, training=training)
-            representations.append(ops.reshape(mixed, (*leading, *ops.shape(mixed)[1:])))
-        output_mask = ops.reshape(token_mask, (*leading, ops.shape(token_mask)[1]))
+            representations.append(ops.reshape(mixed, (*leading_shape, *ops.shape(mixed)[1:])))
+        output_mask = ops.reshape(token_mask, (*leading_shape, ops.shape(token_mask)[1]))
         return {"elmo_representations": representations, "mask": output_mask}
 
     def _word_features(self, cache: np.ndarray, inputs: Tensor, word_inputs: Tensor) -> Features:
-        """Return the backbone's inputs: word vectors from the cache, or from characters for words not in the cache."""
+        """Return the backbone's inputs: word vectors from the cache, or from characters for words that it lacks."""
         check_like("inputs", inputs, keras.KerasTensor((*word_inputs.shape, None), "int32"))
         ids = ops.reshape(ops.cast(word_inputs, "int32"), (-1, ops.shape(word_inputs)[-1]))  # (B, T)
         characters = ops.reshape(ops.cast(inputs, "int32"), (-1, ops.shape(inputs)[-1]))  # (B T, 50)
@@ -169,8 +169,8 @@ class Elmo(keras.layers.Layer):
         if values is None:
             vectors = ops.cond(ops.all(is_cached), lambda: cached, encode_missing)
         else:
-            usable = is_cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
-            for sequence, position in np.argwhere(~ops.convert_to_numpy(usable))[:1]:
+            is_valid = is_cached | ops.reshape(ops.any(characters > 0, axis=-1), ops.shape(ids))
+            for sequence, position in np.argwhere(~ops.convert_to_numpy(is_valid))[:1]:
                 raise ValueError(
                     f"`word_inputs` must be in 0..{len(cache) - 1}, the ids of `vocab_to_cache`, except for words with "
                     f"characters in `inputs`, got {int(ids[sequence, position])} without characters in sequence "
@@ -215,15 +215,15 @@ class Elmo(keras.layers.Layer):
 
 
 def _check_files(options_file: str | Path, weight_file: str | Path) -> None:
-    """Raise an error if a file does not exist or has the wrong format, for example if the two are swapped."""
+    """Check that both files exist and have the right format, for example that they are not swapped."""
     import h5py
 
     files = {"options_file": (options_file, "*options.json"), "weight_file": (weight_file, "*weights.hdf5")}
-    for name, (path, kind) in files.items():
+    for name, (path, pattern) in files.items():
         if not Path(path).is_file():
-            raise FileNotFoundError(f"`{name}` must be the path of an {kind}, but there is no file {str(path)!r}.")
-        if h5py.is_hdf5(path) != kind.endswith("hdf5"):
+            raise FileNotFoundError(f"`{name}` must be the path of an {pattern}, but there is no file {str(path)!r}.")
+        if h5py.is_hdf5(path) != pattern.endswith("hdf5"):
             raise ValueError(
-                f"`{name}` must be an {kind}, and {str(path)!r} is something else. The order is `options_file`, "
+                f"`{name}` must be an {pattern}, and {str(path)!r} is something else. The order is `options_file`, "
                 "`weight_file`."
             )

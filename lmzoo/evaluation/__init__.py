@@ -1,4 +1,4 @@
-"""Scores of predictions against labels: SQuAD's metrics, calibration, and the reports of `lmzoo evaluate`."""
+"""Evaluation of predictions: SQuAD metrics, calibration, and the reports of `lmzoo evaluate`."""
 
 from lmzoo.evaluation.errors import Calibration, calibration, report
 from lmzoo.evaluation.squad import squad_metrics

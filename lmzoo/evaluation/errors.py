@@ -13,10 +13,10 @@ import numpy as np
 from lmzoo.evaluation.reports import Cell, Cells, Judged, Report
 from lmzoo.text.validate_text import is_text
 
-_NUM_BINS = 15  # of probabilities, as in Guo et al. (2017)
+_NUM_BINS = 15  # probability bins, as in Guo et al. (2017)
 _MAX_WORST = 20  # rows of the table of the worst predictions
-_MAX_SINGLE_NUMBERS = 8  # distinct numbers that are groups of their own; more are grouped into quarters
-_MAX_GROUPS = 20  # distinct values of a column that are groups of their own; rarer ones share a group
+_MAX_SINGLE_NUMBERS = 8  # up to this many distinct numbers form one group each; otherwise there is a group per quartile
+_MAX_GROUPS = 20  # this many most frequent values form one group each; rarer values share a group
 _MISSING = ("", "None", "nan", "NaN")
 _NONE = "(none)"
 
@@ -28,15 +28,15 @@ LENGTH = "length"  # in "by length"
 
 
 class Calibration(NamedTuple):
-    """Accuracy of predictions by the probability that the model gives them.
+    """The accuracy of predictions in bins of predicted probability.
 
     Attributes:
         bounds: float (M + 1,), bounds of the bins; a probability on a bound is in the lower bin.
         counts: int (M,), number of predictions in each bin.
         confidence: float (M,), mean probability of the predictions in each bin; NaN for empty bins.
-        accuracy: float (M,), fraction of the predictions in each bin that are right; NaN for empty bins.
-        error: float, expected calibration error, the mean over all predictions of the difference between confidence and
-            accuracy.
+        accuracy: float (M,), fraction of correct predictions in each bin; NaN for empty bins.
+        error: float, expected calibration error: the absolute difference between confidence and accuracy, averaged over
+            bins and weighted by their counts.
 
     Example: see `calibration`.
     """
@@ -59,7 +59,7 @@ def calibration(probability: Any, right: Any, bins: int = _NUM_BINS) -> Calibrat
         bins: int, M, number of bins, which have equal width.
 
     Raises:
-        ValueError: If there are no predictions, the two differ in number, or a probability is not between 0 and 1.
+        ValueError: If there are no predictions, the arrays differ in shape, or a probability is not between 0 and 1.
 
     Example:
 
@@ -80,10 +80,10 @@ def calibration(probability: Any, right: Any, bins: int = _NUM_BINS) -> Calibrat
         raise ValueError("Probabilities must be between 0 and 1: pass those of `softmax`, not logits.")
     bounds = np.linspace(0, 1, bins + 1)
     bin_index = np.clip(np.searchsorted(bounds, probability, side="left") - 1, 0, bins - 1)
-    count = np.bincount(bin_index, minlength=bins)
+    counts = np.bincount(bin_index, minlength=bins)
     sums = [np.bincount(bin_index, values, bins) for values in (probability, right)]
-    confidence, accuracy = (np.where(count > 0, total / np.maximum(count, 1), np.nan) for total in sums)
-    return Calibration(bounds, count, confidence, accuracy, float(np.abs(sums[0] - sums[1]).sum() / len(right)))
+    confidence, accuracy = (np.where(counts > 0, total / np.maximum(counts, 1), np.nan) for total in sums)
+    return Calibration(bounds, counts, confidence, accuracy, float(np.abs(sums[0] - sums[1]).sum() / len(right)))
 
 
 def add_errors(report: Report, texts: Sequence[str]) -> Report:
@@ -94,7 +94,7 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
         texts: list of strings, the text of each example.
 
     Raises:
-        ValueError: If the report has no predictions that are right or wrong.
+        ValueError: If the report has no judged predictions.
     """
     judged = _judged(report)
     scores = dict(report.scores)
@@ -111,11 +111,11 @@ def add_errors(report: Report, texts: Sequence[str]) -> Report:
 
 
 def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
-    """Return a report with tables of scores by the values of each column added; many numbers form quarters.
+    """Return a report with tables added that show scores by each column's values, or by quartile for many numbers.
 
     Args:
         report: `Report` with judged predictions.
-        columns: dict from names to lists with a value for each example.
+        columns: dict from column names to lists with a value for each example.
 
     Raises:
         TypeError: If a column is not a list.
@@ -124,7 +124,8 @@ def add_slices(report: Report, columns: Mapping[str, Sequence[Any]]) -> Report:
     judged = _judged(report)
     check_columns(columns, int(judged.example.max(initial=-1)) + 1 if judged.count is None else judged.count)
     return replace(
-        report, tables={**report.tables, **{f"by {name}": _slices(name, v, judged) for name, v in columns.items()}}
+        report,
+        tables={**report.tables, **{f"by {name}": _slices(name, values, judged) for name, values in columns.items()}},
     )
 
 
@@ -133,7 +134,7 @@ def check_columns(columns: Mapping[str, Sequence[Any]], count: int) -> None:
 
     Raises:
         TypeError: If `columns` is not a dict, or a column is not a list.
-        ValueError: If a column has another number of values.
+        ValueError: If a column does not have `count` values.
     """
     if not isinstance(columns, Mapping):
         raise TypeError(
@@ -152,13 +153,13 @@ def add_learning_curve(report: Report, history: Any) -> Report:
 
 
 def learning_curve(history: Any) -> Cells:
-    """Return a table of the loss and the metrics of each epoch.
+    """Return a table of the loss and metrics in each epoch.
 
     Args:
         history: result of `fit`, or its `history`: a dict from names to lists of numbers.
 
     Raises:
-        TypeError: If `history` is neither.
+        TypeError: If the type of `history` is not supported.
         ValueError: If the lists are empty or differ in length.
     """
     history = getattr(history, "history", history)
@@ -174,17 +175,17 @@ def learning_curve(history: Any) -> Cells:
 
 
 def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
-    """Return the report of a task with its most confident mistakes, calibration, and scores by length.
+    """Evaluate a task, and return a report that includes its most confident mistakes, calibration and scores by length.
 
     Args:
         task: task of `lmzoo.models` whose predictions can be right or wrong.
         x: texts in memory.
         y: labels.
-        **arguments: arguments of the task's `report`, such as `columns` and `history`.
+        **arguments: further arguments of the task's `report`, such as `columns` and `history`.
 
     Raises:
-        TypeError: If `task` has no `report`, or its `report` raises it.
-        ValueError: If the task's `report` raises it.
+        TypeError: If `task` has no `report`; see also `lmzoo.models.Task.report`.
+        ValueError: See `lmzoo.models.Task.report`.
 
     Example:
 
@@ -202,10 +203,10 @@ def report(task: Any, x: Any, y: Any = None, **arguments: Any) -> Report:
 
 
 def _judged(report: Report) -> Judged:
-    """Return the judged predictions of a report.
+    """Return the judged predictions of a report, which must exist.
 
     Raises:
-        ValueError: If it has none.
+        ValueError: If the report has none.
     """
     if report.judged is None:
         raise ValueError("This task has no answers that are right or wrong, which a report of errors needs.")
@@ -213,7 +214,7 @@ def _judged(report: Report) -> Judged:
 
 
 def _calibration_table(result: Calibration) -> Cells:
-    """Return a table with a row for each bin that is not empty."""
+    """Return a calibration table with a row for each bin that is not empty."""
     names = [f"{low:.2f}-{high:.2f}" for low, high in itertools.pairwise(result.bounds)]
     columns = (array.tolist() for array in (result.counts, result.confidence, result.accuracy))
     rows: list[list[Cell]] = [[*row] for row in zip(names, *columns, strict=True) if row[1]]
@@ -221,7 +222,7 @@ def _calibration_table(result: Calibration) -> Cells:
 
 
 def _worst(judged: Judged, texts: Sequence[str]) -> Cells:
-    """Return a table of the wrong predictions with the highest probability, or of the largest errors of numbers."""
+    """Return a table of the most confident wrong predictions or, for numeric predictions, of the largest errors."""
     confidence = np.zeros(len(judged.error)) if judged.probability is None else np.nan_to_num(judged.probability)
     order = np.lexsort((-confidence, -judged.error))
     rows: list[list[Cell]] = []
@@ -236,7 +237,7 @@ def _worst(judged: Judged, texts: Sequence[str]) -> Cells:
 
 
 def _slices(name: str, values: Sequence[Any], judged: Judged) -> Cells:
-    """Return a table of scores by the groups of a column's values."""
+    """Return a table of scores for each group of examples with equal or similar values in a column."""
     rows: list[list[Cell]] = []
     for value, in_group in _groups(values):
         is_selected = in_group[judged.example]
@@ -253,31 +254,31 @@ def _slices(name: str, values: Sequence[Any], judged: Judged) -> Cells:
 
 
 def _groups(values: Sequence[Any]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name of each group of examples, and whether each example belongs to it, bool (n,)."""
+    """Group examples by value, and yield `(name, in_group)` for each group, bool (n,)."""
     numbers = np.array([*map(_as_number, values)], "float64")
     is_number = np.isfinite(numbers)
     names = np.array([_NONE if str(value) in _MISSING else str(value) for value in values], object)
     if (is_number | (names == _NONE)).all() and len(np.unique(numbers[is_number])) > _MAX_SINGLE_NUMBERS:
         bounds = np.unique(np.quantile(numbers[is_number], [0, 0.25, 0.5, 0.75, 1]))
-        quarter = np.clip(np.searchsorted(bounds, numbers, side="right") - 1, 0, len(bounds) - 2)
+        quarters = np.clip(np.searchsorted(bounds, numbers, side="right") - 1, 0, len(bounds) - 2)
         for k in range(len(bounds) - 1):
-            is_selected = is_number & (quarter == k)
+            is_selected = is_number & (quarters == k)
             if is_selected.any():
                 yield f"{numbers[is_selected].min():g} to {numbers[is_selected].max():g}", is_selected
         if not is_number.all():
             yield _NONE, ~is_number
         return
-    frequent = [name for name, _ in Counter(names).most_common(_MAX_GROUPS)]
+    frequent_names = [name for name, _ in Counter(names).most_common(_MAX_GROUPS)]
     if (is_number | (names == _NONE)).all():
-        frequent.sort(key=lambda name: (name == _NONE, _as_number(name)))
-    for name in frequent:
+        frequent_names.sort(key=lambda name: (name == _NONE, _as_number(name)))
+    for name in frequent_names:
         yield name, names == name
-    if (is_other := ~np.isin(names, frequent)).any():
+    if (is_other := ~np.isin(names, frequent_names)).any():
         yield "(others)", is_other
 
 
 def _as_number(value: Any) -> float:
-    """Return a value, or the number in a string, as in CSV files, as a float; NaN for anything else."""
+    """Convert a number, or a string such as "0.5", to a float; return NaN for anything else."""
     try:
         return float(value)
     except (TypeError, ValueError):

@@ -12,7 +12,7 @@ import numpy as np
 from lmzoo.common.span_marks import SpanScheme
 from lmzoo.text.span_labels import spans_of
 
-_MAX_CONFUSION_CLASSES = 12  # number of classes of the largest matrix that fits on a screen
+_MAX_CONFUSION_CLASSES = 12  # larger confusion matrices do not fit on a screen
 _MAX_CELL_CHARACTERS = 60
 
 Cell = str | int | float
@@ -21,16 +21,16 @@ Cells = tuple[list[str], list[list[Cell]]]  # column titles and rows
 
 @dataclass(frozen=True)
 class Judged:
-    """Predictions of a report with their labels, one after another; a text may have several.
+    """Individual predictions with their labels; an example may have several predictions.
 
     Attributes:
-        example: int (a,), index of the example of each prediction.
-        actual: list of the a labels.
-        predicted: list of the a predictions.
+        example: int (a,), index of the example that each prediction belongs to.
+        actual: list of labels, one for each prediction.
+        predicted: list of the predictions.
         error: float (a,), 1 for wrong predictions and 0 for right ones; for numbers, the absolute error.
         probability: float (a,), probability of each prediction, NaN if it has none; None for numbers.
-        places: int (a, 2), start and end in characters of the word that each prediction belongs to; None if
-            predictions belong to whole texts.
+        places: int (a, 2), start and end offsets of the word that each prediction belongs to; None if predictions
+            belong to whole texts.
         count: int, number of examples; None if the last one has a prediction.
 
     Example:
@@ -62,7 +62,7 @@ class Judged:
     @classmethod
     def of_numbers(cls, actual: Any, predicted: Any) -> Judged:
         """Create an instance with one predicted number per example."""
-        labels, predictions = (np.asarray(side, "float64").reshape(-1) for side in (actual, predicted))
+        labels, predictions = (np.asarray(values, "float64").reshape(-1) for values in (actual, predicted))
         return cls(np.arange(len(labels)), labels.tolist(), predictions.tolist(), np.abs(labels - predictions))
 
 
@@ -73,7 +73,7 @@ class Report:
     Attributes:
         scores: dict from names to numbers.
         tables: dict from names to column titles and rows.
-        judged: `Judged`, the single predictions, for tasks whose predictions can be right or wrong.
+        judged: `Judged`, the individual predictions, for tasks whose predictions can be right or wrong.
 
     Example:
 
@@ -91,7 +91,7 @@ class Report:
     judged: Judged | None = field(default=None, compare=False, repr=False)
 
     def __str__(self) -> str:
-        """Return all scores, and then each table, as text with columns of equal width."""
+        """Format all scores, and then each table, as text with aligned columns."""
         scores: list[list[Cell]] = [[name, score] for name, score in self.scores.items()]
         return "\n\n".join(
             _format_table([titles, *rows]) for titles, rows in [(["score", "value"], scores), *self.tables.values()]
@@ -99,7 +99,7 @@ class Report:
 
 
 def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequence[str]) -> Report:
-    """Compute accuracy, macro F1, Matthews' correlation for two classes, scores by class, and the confusion matrix.
+    """Compute accuracy, macro F1, scores by class, the confusion matrix and, for two classes, Matthews' correlation.
 
     Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
 
@@ -124,7 +124,7 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
         "macro_f1": float(metrics.f1_score(actual, predicted, average="macro", zero_division=0)),
     }
     if len(names) == 2:
-        # Scikit-learn warns if there is only one class, and also returns 0.
+        # Scikit-learn also returns 0, but warns if only one class occurs.
         is_constant = len({*actual, *predicted}) < 2
         scores["mcc"] = 0.0 if is_constant else float(metrics.matthews_corrcoef(actual, predicted))
     by_class = metrics.precision_recall_fscore_support(actual, predicted, labels=names, zero_division=0)
@@ -138,7 +138,7 @@ def compare_classes(actual: Sequence[str], predicted: Sequence[str], names: Sequ
 def compare_label_sets(
     actual: Sequence[Collection[str]], predicted: Sequence[Collection[str]], names: Sequence[str]
 ) -> Report:
-    """Compute micro and macro F1, the fraction of examples whose labels are all right, and scores by class.
+    """Compute micro F1, macro F1, the fraction of examples with exactly the right set of labels, and scores by class.
 
     Macro F1 is the mean over the classes that occur in labels or predictions; undefined scores are 0.
 
@@ -149,23 +149,23 @@ def compare_label_sets(
     """
     from sklearn import metrics, preprocessing
 
-    encoder = preprocessing.MultiLabelBinarizer(classes=names)
-    flags = [encoder.fit_transform(labels) for labels in (actual, predicted)]  # each int (n, C)
-    columns = [1] if len(names) == 1 else None  # scikit-learn treats a single column as classes 0 and 1
-    by_class = metrics.precision_recall_fscore_support(*flags, labels=columns, zero_division=0)
-    is_used = np.logical_or(*flags).any(axis=0)  # (C,)
+    binarizer = preprocessing.MultiLabelBinarizer(classes=names)
+    indicators = [binarizer.fit_transform(labels) for labels in (actual, predicted)]  # each int (n, C)
+    counted_columns = [1] if len(names) == 1 else None  # scikit-learn treats a single column as classes 0 and 1
+    by_class = metrics.precision_recall_fscore_support(*indicators, labels=counted_columns, zero_division=0)
+    is_used = np.logical_or(*indicators).any(axis=0)  # (C,)
     scores = {
-        "micro_f1": float(metrics.f1_score(*flags, labels=columns, average="micro", zero_division=0)),
+        "micro_f1": float(metrics.f1_score(*indicators, labels=counted_columns, average="micro", zero_division=0)),
         "macro_f1": float(by_class[2][is_used].mean()) if is_used.any() else 0.0,
-        "exact": float(metrics.accuracy_score(*flags)),
+        "exact": float(metrics.accuracy_score(*indicators)),
     }
     return Report(scores, {"classes": _class_table("class", names, by_class)})
 
 
 def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[float] | np.ndarray) -> Report:
-    """Compute Pearson's and Spearman's correlation of numbers (n,).
+    """Compute Pearson's and Spearman's correlation between actual and predicted numbers, both (n,).
 
-    A correlation is NaN if either side is constant. There are no scores for n below 2.
+    A correlation is NaN if either array is constant. There are no scores for n below 2.
     """
     from scipy import stats
 
@@ -178,18 +178,18 @@ def compare_numbers(actual: Sequence[float] | np.ndarray, predicted: Sequence[fl
 
 
 def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]], labels: Sequence[str]) -> Report:
-    """Compute accuracy over words, and precision, recall and F1 of spans, or of labels that do not mark spans.
+    """Compute accuracy over words, and precision, recall and F1 of spans or, if labels do not mark spans, of labels.
 
     Args:
-        actual: for each text a list of the labels of its words.
-        predicted: for each text a list of the predicted labels of its words; "" for no label.
+        actual: for each text, a list of its words' labels.
+        predicted: for each text, a list of its words' predicted labels; "" for no label.
         labels: all labels of the model.
     """
     from sklearn import metrics
 
-    words = [[label for text in texts for label in text] for texts in (actual, predicted)]  # each (w,)
-    scores = {"accuracy": float(metrics.accuracy_score(*words))}
-    pairs = words
+    word_labels = [[label for text in texts for label in text] for texts in (actual, predicted)]  # each (w,)
+    scores = {"accuracy": float(metrics.accuracy_score(*word_labels))}
+    actual_and_predicted = word_labels
     scheme = SpanScheme.of(labels)
     if scheme:
         span_sets = [
@@ -197,21 +197,23 @@ def compare_tags(actual: Sequence[Sequence[str]], predicted: Sequence[Sequence[s
             for texts in (actual, predicted)
         ]
         all_spans = list(set.union(*span_sets))
-        # The type is "" on a side that lacks the span.
-        pairs = [[span[1] if span in spans else "" for span in all_spans] for spans in span_sets]
-    types = sorted({*pairs[0], *pairs[1]} - {""})
+        # A span that occurs in only one of the two gets the type "" in the other.
+        actual_and_predicted = [[span[1] if span in spans else "" for span in all_spans] for spans in span_sets]
+    types = sorted({*actual_and_predicted[0], *actual_and_predicted[1]} - {""})
     averages = dict.fromkeys(("span_precision", "span_recall", "span_f1", "macro_f1"), 0.0)
     by_type: Sequence[np.ndarray] = [np.zeros(0)] * 4
     if types:
-        by_type = metrics.precision_recall_fscore_support(*pairs, labels=types, zero_division=0)
-        total = metrics.precision_recall_fscore_support(*pairs, labels=types, average="micro", zero_division=0)
-        averages = dict(zip(averages, map(float, (*total[:3], by_type[2].mean())), strict=True))
+        by_type = metrics.precision_recall_fscore_support(*actual_and_predicted, labels=types, zero_division=0)
+        micro_scores = metrics.precision_recall_fscore_support(
+            *actual_and_predicted, labels=types, average="micro", zero_division=0
+        )
+        averages = dict(zip(averages, map(float, (*micro_scores[:3], by_type[2].mean())), strict=True))
     scores |= {name: value for name, value in averages.items() if scheme or name == "macro_f1"}
     return Report(scores, {"types" if scheme else "labels": _class_table("label", types, by_type)})
 
 
 def shortened(text: str, length: int) -> str:
-    """Return a text on one line, with an ellipsis if it is longer than `length` characters."""
+    """Put a text on one line, and truncate it to `length` characters with an ellipsis."""
     line = " ".join(text.split())
     return line if len(line) <= length else f"{line[: length - 1]}…"
 
@@ -221,8 +223,8 @@ def _format_table(rows: Sequence[Sequence[Cell]]) -> str:
     cells = [
         [f"{x:.4f}" if isinstance(x, float) else shortened(str(x), _MAX_CELL_CHARACTERS) for x in row] for row in rows
     ]
-    first, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
-    lines = ([row[0].ljust(first), *map(str.rjust, row[1:], widths)] for row in cells)
+    first_width, *widths = (max(map(len, column)) for column in zip(*cells, strict=True))
+    lines = ([row[0].ljust(first_width), *map(str.rjust, row[1:], widths)] for row in cells)
     return "\n".join("  ".join(line).rstrip() for line in lines)
 
 

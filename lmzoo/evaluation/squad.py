@@ -1,4 +1,4 @@
-"""SQuAD evaluation: reading answers, locating them in their contexts, and the scores of the official script."""
+"""SQuAD evaluation: reading answers, locating them in their contexts, and computing the official script's scores."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ Prediction = str | Mapping[str, Any] | None  # text of an answer, or a dict from
 
 
 class Gold(NamedTuple):
-    """A labeled answer.
+    """A labeled answer in a SQuAD dataset.
 
     Attributes:
         text: str, text of the answer.
-        start: int, offset in the context of the answer's first character; None if unknown.
+        start: int, offset of the answer's first character in the context; None if unknown.
     """
 
     text: str
@@ -40,15 +40,15 @@ def read_golds(y: Any) -> list[list[Gold]]:
     """Read the labeled answers of each example, in any of the usual formats.
 
     Args:
-        y: for each example `{"text": str, "answer_start": int}`, a list of these, `{"text": [...], "answer_start":
-            [...]}`, a string, or a list of strings. None, an empty list or an empty text mean no answer. Or columns:
-            a dict with the texts and the starts of all examples.
+        y: for each example, `{"text": str, "answer_start": int}`, a list of such dicts, `{"text": [...],
+            "answer_start": [...]}`, a string, or a list of strings. None, an empty list or an empty text mean no
+            answer. Alternatively, a dict of columns, with the texts and the starts of all examples.
 
     Returns:
         A list of answers for each example, empty if it has none.
 
     Raises:
-        TypeError: If an entry has another format; the message names its position.
+        TypeError: If the format of an entry is not supported; the message names its position.
         ValueError: If lists have unequal lengths.
     """
     if isinstance(y, Mapping):
@@ -56,7 +56,7 @@ def read_golds(y: Any) -> list[list[Gold]]:
     elif not is_column(y):
         raise TypeError(f"`y` must be a list with the answer of each example, got {y!r:.60} ({type(y).__name__}).")
     golds = [[gold for gold in _golds_of(answer, f"y[{i}]") if gold.text] for i, answer in enumerate(y)]
-    with collect_warnings():  # a warning was already issued when the texts were encoded
+    with collect_warnings():  # discard warnings, which were already issued when the texts were encoded
         cleaned = clean_columns({"y": [gold.text for answers in golds for gold in answers]})
     texts = iter(cleaned[0])
     return [[gold._replace(text=next(texts)) for gold in answers] for answers in golds]
@@ -66,7 +66,7 @@ def _golds_of(answer: Any, place: str) -> list[Gold]:
     """Return the labeled answers of one example; `place` names it in messages.
 
     Raises:
-        TypeError: If they have another format.
+        TypeError: If the format of `answer` is not supported.
         ValueError: If lists have unequal lengths.
     """
     if answer is None:
@@ -95,7 +95,7 @@ def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
 
     Raises:
         TypeError: If the columns are not lists of texts and starts.
-        ValueError: If they have unequal lengths.
+        ValueError: If the columns have unequal lengths.
     """
     if "text" not in columns or not all(map(is_column, columns.values())):
         raise TypeError(f'`{place}` must hold lists of "text" and "answer_start", got {columns!r:.60}.')
@@ -107,9 +107,9 @@ def _rows(columns: Mapping[str, Any], place: str) -> list[Any]:
 
 
 def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
-    """Return the start and end of an answer in its context, or None if the context has other text there.
+    """Return the start and end of an answer in its context, or None if the answer is not at its start offset.
 
-    Whitespace within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in number. None is also
+    Whitespace within the answer (spaces, tabs, line breaks, U+202F) may differ in kind and in amount. None is also
     returned if the answer's start is unknown.
     """
     text = gold.text.strip(_SPACES)
@@ -126,32 +126,32 @@ def find_answer(context: str, gold: Gold) -> tuple[int, int] | None:
 
 
 def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np.ndarray:
-    """Return the start and end of the first answer of each example in its context, after checking all answers.
+    """Check all answers of each example, and locate the first one in its context.
 
     Returns:
-        int64 (n, 2), start and end in characters of the context; zeros for an example without an answer.
+        int64 (n, 2), start and end offsets in the context; zeros for an example without an answer.
 
     Raises:
-        ValueError: If a context has other text at `answer_start`; the message names the example.
+        ValueError: If an answer is not at `answer_start` in its context; the message names the example.
     """
     spans = np.zeros((len(contexts), 2), "int64")
     for i, (context, answers) in enumerate(zip(contexts, golds, strict=True)):
         for gold in reversed(answers):
-            answer = f"The answer of example {i}, {gold.text!r:.60},"
+            subject = f"The answer of example {i}, {gold.text!r:.60},"
             start = gold.start
             if start is None:
-                raise ValueError(f'{answer} lacks its "answer_start".')
+                raise ValueError(f'{subject} lacks its "answer_start".')
             if not gold.text.strip():
-                raise ValueError(f"{answer} is white space; no answer is None.")
+                raise ValueError(f"{subject} is white space; no answer is None.")
             if start < 0:
-                raise ValueError(f"{answer} begins before its context: {start}.")
+                raise ValueError(f"{subject} begins before its context: {start}.")
             if (span := find_answer(context, gold)) is None:
                 text_at_start = context[start : start + len(gold.text)]
                 occurrences = [match.start() for match in re.finditer(re.escape(gold.text), context)]
                 distances = [abs(occurrence - start) for occurrence in occurrences]
                 hint = f"it occurs at {occurrences[np.argmin(distances)]}" if occurrences else "it occurs nowhere in it"
                 raise ValueError(
-                    f"{answer} is not at character {start} of its context (`answer_start`), where "
+                    f"{subject} is not at character {start} of its context (`answer_start`), where "
                     f"{text_at_start!r:.60} stands; {hint}."
                 )
             spans[i] = span
@@ -162,26 +162,26 @@ def find_answers(contexts: Sequence[str], golds: Sequence[Sequence[Gold]]) -> np
 
 
 def normalize_answer(text: str) -> str:
-    """Normalize an answer like the official script: lowercase, without ASCII punctuation, articles and extra spaces."""
+    """Lowercase an answer and remove ASCII punctuation, articles and extra spaces, as the official script does."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_DROP_PUNCTUATION)).split())
 
 
 def exact_match(prediction: str, gold: str) -> float:
-    """Return 1.0 if prediction and gold are equal after normalization, otherwise 0.0."""
+    """Return 1.0 if prediction and gold answer are equal after normalization, otherwise 0.0."""
     return float(normalize_answer(prediction) == normalize_answer(gold))
 
 
 def token_f1(prediction: str, gold: str) -> float:
-    """Return the F1 score of the words of a prediction, 1.0 if neither prediction nor gold has words."""
+    """Return the F1 score between the words of prediction and gold answer; 1.0 if neither has any words."""
     predicted_words, gold_words = (Counter(normalize_answer(text).split()) for text in (prediction, gold))
     if not predicted_words or not gold_words:
         return float(predicted_words == gold_words)
-    num_common = (predicted_words & gold_words).total()
-    return 2 * num_common / (predicted_words.total() + gold_words.total())
+    common_count = (predicted_words & gold_words).total()
+    return 2 * common_count / (predicted_words.total() + gold_words.total())
 
 
 def answer_score(prediction: str, golds: Sequence[Gold], score: Callable[[str, str], float] = token_f1) -> float:
-    """Return the best score of a prediction against several answers; without answers, only "" is right."""
+    """Return the best score of a prediction against several gold answers; if there are none, only "" is right."""
     texts = [gold.text for gold in golds if normalize_answer(gold.text)] or [""]
     return max(score(prediction, text) for text in texts)
 
@@ -190,10 +190,10 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     """Return exact match and F1 in percent, as defined by the official script of SQuAD 2.0.
 
     Args:
-        predictions: for each example its answer: a string, or a dict with `text` from
+        predictions: the predicted answer to each example: a string, or a dict with `text` as returned by
             `lmzoo.models.QuestionAnswerer.answer`; "" or None for no answer.
-        golds: labels in a format of `read_golds`; `answer_start` may be missing. If an example has several
-            answers, the one nearest to the prediction counts.
+        golds: labels in any format that `read_golds` takes; `answer_start` may be missing. If an example has several
+            answers, the one with the best score counts.
 
     Returns:
         Dict with `exact_match`, `f1` and `total`, the number of examples. If some examples have no answer, also
@@ -201,7 +201,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
 
     Raises:
         TypeError: If a prediction is not an answer; the message names its position.
-        ValueError: If there are no examples, or not as many predictions as labels.
+        ValueError: If there are no examples, or if the numbers of predictions and labels differ.
 
     Example:
 
@@ -213,7 +213,7 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     ```
     """
     answer_lists = read_golds(golds)
-    texts = [_text_of(p, i) for i, p in enumerate(predictions)]
+    texts = [_text_of(prediction, i) for i, prediction in enumerate(predictions)]
     if len(answer_lists) != len(texts) or not answer_lists:
         raise ValueError(
             f"Expected as many predictions as golds, and at least one; got {len(texts)} and {len(answer_lists)}."
@@ -223,18 +223,18 @@ def squad_metrics(predictions: Sequence[Prediction], golds: Any) -> dict[str, fl
     metrics = {"exact_match": float(exact.mean()), "f1": float(f1.mean()), "total": len(answer_lists)}
     has_answer = np.array([bool(answers) for answers in answer_lists])
     if not has_answer.all():
-        parts = {
+        scores_by_subset = {
             "answerable_exact_match": exact[has_answer],
             "answerable_f1": f1[has_answer],
             "unanswerable_accuracy": exact[~has_answer],
         }
-        metrics |= {name: float(part.mean()) for name, part in parts.items() if len(part)}
+        metrics |= {name: float(part.mean()) for name, part in scores_by_subset.items() if len(part)}
         metrics |= {"answerable_total": int(has_answer.sum()), "unanswerable_total": int((~has_answer).sum())}
     return metrics
 
 
 def _text_of(prediction: Prediction, position: int) -> str:
-    """Return the text of a prediction, "" for no answer.
+    """Return the text of a prediction, or "" for no answer.
 
     Raises:
         TypeError: If the prediction is not an answer or its text.
@@ -246,24 +246,28 @@ def _text_of(prediction: Prediction, position: int) -> str:
 
 
 def best_null_threshold(differences: np.ndarray, scores: np.ndarray, null_scores: np.ndarray) -> float:
-    """Return the threshold with the highest mean score, the lowest one on ties.
+    """Return the null-score threshold that gives the highest mean score; the lowest such threshold on ties.
 
     Args:
-        differences: float (n,), null score minus the best answer's score; above the threshold no answer is given.
-        scores: float (n,), score of the answer.
-        null_scores: float (n,), score of giving no answer.
+        differences: float (n,), null score minus the best answer's score; above the threshold, no answer is given.
+        scores: float (n,), evaluation score of each answer.
+        null_scores: float (n,), evaluation score for giving no answer.
 
     Returns:
-        A float between two finite differences, below the lowest or above the highest.
+        A float between two of the differences, below the lowest or above the highest, ignoring infinite ones.
     """
     order = np.argsort(differences, kind="stable")
-    sorted_ = differences[order]
-    gain = np.concatenate([[0.0], np.cumsum((scores - null_scores)[order])])
-    finite = sorted_[np.isfinite(sorted_)]
-    if not len(finite):
+    sorted_differences = differences[order]
+    gains = np.concatenate([[0.0], np.cumsum((scores - null_scores)[order])])
+    finite_differences = sorted_differences[np.isfinite(sorted_differences)]
+    if not len(finite_differences):
         return 0.0
-    # A threshold can separate the first k differences from the rest only if the next one is different.
-    cuts = [k for k in range(len(finite) + 1) if k in (0, len(finite)) or finite[k - 1] < finite[k]]
-    best = max(cuts, key=lambda k: gain[k])
-    edges = np.concatenate([[finite[0] - 1], finite, [finite[-1] + 1]])
-    return float((edges[best] + edges[best + 1]) / 2)
+    # A threshold can only separate the first k differences from the rest if the next one is larger.
+    cuts = [
+        k
+        for k in range(len(finite_differences) + 1)
+        if k in (0, len(finite_differences)) or finite_differences[k - 1] < finite_differences[k]
+    ]
+    best_cut = max(cuts, key=lambda k: gains[k])
+    edges = np.concatenate([[finite_differences[0] - 1], finite_differences, [finite_differences[-1] + 1]])
+    return float((edges[best_cut] + edges[best_cut + 1]) / 2)

@@ -1,4 +1,4 @@
-"""Scores of translations."""
+"""Evaluation scores for translations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from lmzoo.evaluation.reports import Report
 
 
 def compare_translations(translations: Sequence[str], references: Sequence[str]) -> Report:
-    """Compute BLEU (Papineni et al., 2002) and chrF (Popović, 2015) of a corpus with sacrebleu's default settings.
+    """Compute corpus BLEU (Papineni et al., 2002) and chrF (Popović, 2015) with sacrebleu's default settings.
 
     Args:
-        translations: n texts.
-        references: n texts, the right translations.
+        translations: n translations by a model.
+        references: n reference translations.
 
     Raises:
         ImportError: If sacrebleu is not installed.
-        ValueError: If the two differ in number.
+        ValueError: If the numbers of translations and references differ.
 
     Example:
 

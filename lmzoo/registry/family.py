@@ -1,4 +1,4 @@
-"""The record of a model family, which shared code reads, and the registry of families."""
+"""The description of a model family, and the registry of families."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
-# Layouts of the weights of lmzoo's layers, as of Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053): the first
-# products of a block are split along columns, the second ones along rows. LSTMs are split in the same way.
+# Weight layouts for lmzoo's layers, as in Shoeybi et al. (2019, https://arxiv.org/abs/1909.08053): the first matrices
+# of a block are split by columns, the second ones by rows. LSTMs are split in the same way.
 LAYOUTS = {
     ".*token_embedding/embeddings": (SPLIT, None),
     ".*(query|key|value)/kernel": (None, SPLIT),
@@ -36,32 +36,32 @@ LAYOUTS = {
 
 @dataclass(frozen=True)
 class Family:
-    """The record of a model family.
+    """The description of a model family, used by code that is shared by all families.
 
     Attributes:
         name: str, lowercase name of the family, as in `presets/<name>/`.
         backbone: subclass of `lmzoo.models.Backbone`.
         tokenizer: subclass of `Tokenizer`.
         tiny: frozen dataclass, configuration of a model small enough for the conformance tests.
-        packing: `Packing`, the construction of a sequence of token ids from segments; by default BERT's.
-        classifier: dict, arguments of `lmzoo.layers.ClassificationHead` that this family sets.
+        packing: `Packing`, the template that combines segments into a sequence; BERT's by default.
+        classifier: dict, arguments that this family passes to `lmzoo.layers.ClassificationHead`.
         head_norm: bool, whether a LayerNorm with the backbone's epsilon follows the dense layer of `classifier`.
         token_heads: bool, whether heads for token classification and question answering also have the layers of
             `classifier`.
-        checkpoints: by name of the format, the `lmzoo.checkpoints.engine.Layout` of checkpoint files.
+        checkpoints: dict from names of formats to the `lmzoo.checkpoints.engine.Layout` of checkpoint files.
         masking: `Masking`, the masking of texts in pre-training; the default of `MaskedLM`.
-        objective: str, the pre-training objective and default of `Pretrainer`: "nsp" or "sop", in addition to masked
-            tokens, "plm", instead of masked tokens, or None.
+        objective: str, the family's pre-training objective and the default of `Pretrainer`: "nsp" or "sop" in addition
+            to masked tokens, "plm" or "rtd" instead of plain masked tokens, or None for masked tokens alone.
         pretrained_head: str, kind of head for `lmzoo.pretraining`, a key of `lmzoo.pretraining.recipe.METHODS`. Empty
             for a family that is not trained from scratch.
         special_tokens: special tokens that differ from the defaults of the tokenizer's class.
         title: str, display name, such as "GPT-2"; by default `name`.
-        like: str, name of a family with the same computations except for sizes, embeddings or names, so that tests
-            check this family less often. Empty for a family with other layers or another placement of norms.
-        variants: changes of `tiny` for additional runs of `lmzoo.testing.CHECKPOINT_CHECKS`.
+        like: str, name of a family that computes the same except for sizes, embeddings or names, so that tests check
+            this family less often. Empty for a family with other layers or norms in other positions.
+        variants: changes to `tiny` for additional runs of `lmzoo.testing.CHECKPOINT_CHECKS`.
         guide: str, path below `docs/` of the page about the family; may be empty.
         layouts: dict from regular expressions, which match the full path of a weight, to tuples with `SPLIT` for the
-            axis that `lmzoo.parallel.layout_map` splits between devices, and None for other axes. Other weights are
+            axis that `lmzoo.parallel.layout_map` splits across devices, and None for other axes. Other weights are
             copied to every device.
     """
 
@@ -115,7 +115,7 @@ def families_with(format: str) -> list[Family]:
 
 
 def family_of(backbone: keras.Model | type[keras.Model]) -> Family:
-    """Return the family of a backbone or of its class.
+    """Return the family of a backbone or backbone class.
 
     Raises:
         ValueError: if the class belongs to no registered family.

@@ -1,4 +1,4 @@
-"""The registry of tasks by kind of head, which identifies tasks in files."""
+"""The registry of tasks by kind of head, the name that identifies a task's head in files."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ class HasHead(keras.Model):
     """The base of `Task`: a model with a backbone and a head, whose subclasses are registered by kind of head.
 
     Attributes:
-        head_kind: str, purpose of the head, such as "classification" or "masked_lm". A task without one cannot be saved
-            as a preset. Instances may override it.
-        other_head_kinds: other values of `head_kind` in instances of this class, reserved for it.
+        head_kind: str, kind of head, such as "classification" or "masked_lm". A task without one cannot be saved as a
+            preset. Instances may override it.
+        other_head_kinds: further values of `head_kind` that instances may have, and other classes may not use.
         reads_heads: kinds of stored heads that contain the weights of this head.
-        predicts_tokens: bool, whether the task predicts tokens of its texts. Its head comes from pre-training, so a
-            new, untrained head causes a warning.
-        replaceable: bool, whether other tasks discard a stored head of this kind without a warning, since such presets
-            are published for their backbones.
+        predicts_tokens: bool, whether the task predicts tokens of its texts. Such a head comes from pre-training, so
+            loading a preset without one causes a warning.
+        replaceable: bool, whether other tasks discard a stored head of this kind without a warning, since presets with
+            such heads are usually loaded for their backbones.
         labels: names of the classes, or None.
         num_classes: int, number of classes; 0 for a task without classes.
         multi_label: bool, whether an example may have several classes.
@@ -37,7 +37,7 @@ class HasHead(keras.Model):
 
     @property
     def class_names(self) -> list[str]:
-        """Names of the classes; for unnamed classes, their indices as strings."""
+        """The names of the classes, or their indices as strings if they have no names."""
         return list(self.labels or map(str, range(self.num_classes)))
 
     def __init_subclass__(cls, **kwargs: object) -> None:
@@ -45,7 +45,7 @@ class HasHead(keras.Model):
         if head_kind := cls.__dict__.get("head_kind"):  # a subclass without one keeps the kind of its base
             for kind in (head_kind, *cls.other_head_kinds):
                 owner = _TASKS.setdefault(kind, cls)
-                # Compared by name, since a cell of a notebook may define the class again.
+                # Compare names, since running a notebook cell again redefines its classes.
                 if (owner.__module__, owner.__qualname__) != (cls.__module__, cls.__qualname__):
                     raise ValueError(
                         f"Heads of the kind {kind!r} belong to {owner.__name__}: give {cls.__name__} another "
@@ -61,7 +61,7 @@ def check_head_kind(task_class: type[HasHead]) -> None:
     """Check that a task defines `head_kind`, which presets store.
 
     Raises:
-        ValueError: if it does not.
+        ValueError: if `head_kind` is empty.
     """
     if not task_class.head_kind:
         name = task_class.__name__
@@ -77,14 +77,14 @@ def tasks() -> dict[str, type[HasHead]]:
 
 
 def task_of(kind: str | None) -> type[HasHead] | None:
-    """Return the task with a kind of head, or None if no task has it."""
+    """Return the task class registered for a kind of head, or None if there is none."""
     return _TASKS.get(kind or "")
 
 
 def task_that_reads(kind: str | None) -> type[HasHead] | None:
-    """Return the task to load a stored head with, or None if no task reads it.
+    """Return the task class that loads a stored head of a kind, or None if there is none.
 
-    A pre-training head is read by a task that uses a part of it.
+    A pre-training head is loaded by a task that uses a part of it.
     """
     task = task_of(kind)
     readers = [candidate for candidate in _TASKS.values() if kind in candidate.reads_heads]
@@ -92,6 +92,6 @@ def task_that_reads(kind: str | None) -> type[HasHead] | None:
 
 
 def task_name(kind: str) -> str:
-    """Return the class name of the task with a kind of head, or `kind` itself if no task has it."""
+    """Return the name of the task class for a kind of head, or `kind` itself if there is none."""
     task = task_of(kind)
     return kind if task is None else task.__name__

@@ -1,6 +1,6 @@
-"""Task classes, each for all families.
+"""Task classes, each of which works with the backbones of many families.
 
-An import here registers a task; `make registry` then writes the public names and the tables of the pages.
+To register a task, import it here and run `make registry`, which writes the public names and the tables of the docs.
 """
 
 from lmzoo.tasks.base.task import Task as Task

@@ -1,4 +1,4 @@
-"""Beam search equal to transformers', as a sampler with KerasHub's interface.
+"""Beam search that matches transformers, as a sampler with KerasHub's interface.
 
 Letters in shape comments: B prompts, K beams, C candidates, L positions, V tokens.
 """
@@ -20,18 +20,19 @@ _NEVER = -1e9  # score of a beam that must not be chosen
 
 
 class BeamSampler:
-    """Beam search with a length penalty, equal to transformers' beam search with `early_stopping=False`.
+    """Beam search with a length penalty, equivalent to transformers' beam search with `early_stopping=False`.
 
-    `keras_hub.samplers.BeamSampler` differs: it has no length penalty, and keeps a text that has ended among its beams,
-    where it continues and displaces other beams; and while it passes over the tokens of a prompt that is longer than
-    others, it adds the scores of tokens that it then discards, so that results depend on the other prompts.
+    `keras_hub.samplers.BeamSampler` differs in three ways. It has no length penalty. It keeps a text that has ended
+    among its beams, where the text continues and displaces other beams. And at positions inside a prompt, where the
+    tokens are given, it still adds the scores of its own choices, so that results depend on the lengths of the other
+    prompts.
 
     Args:
         num_beams: int, number of texts that are continued at the same time.
         length_penalty: float; the log-probability of a text is divided by its number of tokens to this power.
 
-    It has the interface of KerasHub's samplers. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
-    the argument `limits`.
+    The interface is that of KerasHub's samplers. In addition, `stop_token_ids` may be a tensor, int (S,), and there is
+    an argument `limits`.
 
     Raises:
         ValueError: for `num_beams` below 1, or a `length_penalty` that is not a number.
@@ -70,36 +71,37 @@ class BeamSampler:
         """Return the best continuation of each prompt.
 
         Args:
-            next: function from tokens int (B·K, L), a cache and a position to the logits at that position, float
-                (B·K, V), hidden states, which are ignored, and the new cache.
-            prompt: int (B, L), prompts, padded.
-            cache: tensors whose first axis is the prompts' axis.
+            next: function from tokens int (B·K, L), a cache and a position to three outputs: the logits at that
+                position, float (B·K, V); hidden states, which are ignored; and the new cache.
+            prompt: int (B, L), padded prompts.
+            cache: tensors of shape (B, ...).
             index: int or int tensor (), the first position at which a token is chosen.
-            mask: bool (B, L), True at the tokens of each prompt; nowhere by default.
+            mask: bool (B, L), True at the tokens of each prompt; all False by default.
             stop_token_ids: ids of the tokens that end a text.
             hidden_states: ignored.
             model: ignored.
-            limits: int (B,), maximum number of tokens of each prompt with its continuation; L by default.
+            limits: int (B,), maximum number of tokens of each prompt including its continuation; L by default.
 
         Returns:
             int (B, L), the prompts and their best continuations.
         """
-        beams = self.num_beams
+        num_beams = self.num_beams
         width = ops.shape(prompt)[1]
         mask = ops.zeros_like(prompt, "bool") if mask is None else mask
         stop_token_ids = [-1] if stop_token_ids is None else stop_token_ids
         stops = ops.cast(ops.convert_to_tensor(stop_token_ids), prompt.dtype)  # (S,)
-        length = ops.sum(ops.cast(mask, "int32"), axis=1)  # (B,)
-        limits = ops.full_like(length, width) if limits is None else limits  # (B,)
+        prompt_lengths = ops.sum(ops.cast(mask, "int32"), axis=1)  # (B,)
+        limits = ops.full_like(prompt_lengths, width) if limits is None else limits  # (B,)
         index = ops.cast(index, "int32")
-        rows = ops.shape(prompt)[0]
-        running = ops.repeat(ops.expand_dims(prompt, 1), beams, axis=1)  # (B, K, L)
-        first = ops.cast(ops.arange(beams) == 0, "float32")  # (K,): all beams are equal at first
-        scores = ops.zeros((rows, 1)) + (1 - first) * _NEVER  # (B, K)
-        cache = keras.tree.map_structure(lambda x: ops.repeat(x, beams, axis=0), cache)
-        ended_scores = ops.full((rows, beams), _NEVER)
-        has_ended = ops.zeros((rows, beams), "bool")
-        open_rows = ops.ones((rows,), "bool")
+        prompt_count = ops.shape(prompt)[0]
+        running = ops.repeat(ops.expand_dims(prompt, 1), num_beams, axis=1)  # (B, K, L)
+        # All beams are equal at first, so only the first one may be continued.
+        is_first_beam = ops.cast(ops.arange(num_beams) == 0, "float32")  # (K,)
+        scores = ops.zeros((prompt_count, 1)) + (1 - is_first_beam) * _NEVER  # (B, K)
+        cache = keras.tree.map_structure(lambda x: ops.repeat(x, num_beams, axis=0), cache)
+        ended_scores = ops.full((prompt_count, num_beams), _NEVER)
+        has_ended = ops.zeros((prompt_count, num_beams), "bool")
+        open_rows = ops.ones((prompt_count,), "bool")
 
         def body(
             index: Tensor,
@@ -112,44 +114,46 @@ class BeamSampler:
             open_rows: Tensor,
         ) -> tuple[Tensors, ...]:
             logits, _, cache = next(ops.reshape(running, (-1, width)), cache, index)
-            size = logits.shape[-1]
-            log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, beams, size))  # (B, K, V)
+            vocabulary_size = logits.shape[-1]
+            log_probabilities = ops.reshape(ops.log_softmax(logits), (-1, num_beams, vocabulary_size))  # (B, K, V)
             log_probabilities = log_probabilities + ops.expand_dims(scores, 2)
-            # At most S candidates of each beam end a text, so at least K of this many candidates continue.
-            candidates_per_row = min(beams * (1 + stops.shape[0]), beams * size)
-            totals, flat_index = ops.top_k(
-                ops.reshape(log_probabilities, (-1, beams * size)), candidates_per_row
+            # At most S candidates of each beam end a text, so among this many candidates at least K do not.
+            candidates_per_row = min(num_beams * (1 + stops.shape[0]), num_beams * vocabulary_size)
+            candidate_scores, flat_index = ops.top_k(
+                ops.reshape(log_probabilities, (-1, num_beams * vocabulary_size)), candidates_per_row
             )  # (B, C)
-            origin = flat_index // size  # (B, C)
-            token = ops.cast(flat_index % size, prompt.dtype)  # (B, C)
-            full = index + 1 >= limits  # (B,)
-            stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(full, 1)  # (B, C)
+            origin = flat_index // vocabulary_size  # (B, C)
+            token = ops.cast(flat_index % vocabulary_size, prompt.dtype)  # (B, C)
+            at_limit = index + 1 >= limits  # (B,)
+            is_stopping = ops.any(ops.expand_dims(token, -1) == stops, axis=-1) | ops.expand_dims(at_limit, 1)  # (B, C)
 
             # The beams of the next step are the best candidates that continue.
-            continuing_totals = totals + ops.where(stopping, _NEVER, 0.0)  # (B, C)
-            next_scores, best = ops.top_k(continuing_totals, beams)  # (B, K)
-            next_origin = at_positions(origin, best)  # (B, K)
-            next_running = _append_token(running, next_origin, at_positions(token, best), index)  # (B, K, L)
+            continuing_scores = candidate_scores + ops.where(is_stopping, _NEVER, 0.0)  # (B, C)
+            next_scores, best_indices = ops.top_k(continuing_scores, num_beams)  # (B, K)
+            next_origin = at_positions(origin, best_indices)  # (B, K)
+            next_running = _append_token(running, next_origin, at_positions(token, best_indices), index)  # (B, K, L)
 
-            # Candidates that end a text count if they are among the best K and their row could still improve.
-            token_count = ops.cast(ops.maximum(index + 1 - length, 1), "float32")  # (B,)
+            # Candidates that end a text are kept if they are among the best K and their row could still improve.
+            token_count = ops.cast(ops.maximum(index + 1 - prompt_lengths, 1), "float32")  # (B,)
             penalty = ops.expand_dims(token_count**self.length_penalty, 1)  # (B, 1)
-            is_new = stopping[:, :beams] & ops.expand_dims(open_rows, 1)  # (B, K)
-            new_scores = totals[:, :beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
-            new_texts = _append_token(running, origin[:, :beams], token[:, :beams], index)  # (B, K, L)
+            is_new = is_stopping[:, :num_beams] & ops.expand_dims(open_rows, 1)  # (B, K)
+            new_scores = candidate_scores[:, :num_beams] / penalty + ops.where(is_new, 0.0, _NEVER)  # (B, K)
+            new_texts = _append_token(running, origin[:, :num_beams], token[:, :num_beams], index)  # (B, K, L)
             next_ended, next_ended_scores, next_has_ended = _keep_best(
                 (ended, ended_scores, has_ended), (new_texts, new_scores, is_new)
             )
-            worst = ops.where(next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER)  # (B, K)
-            improvable = ops.any(next_scores[:, :1] / penalty > worst, axis=1)  # (B,)
+            worst_scores = ops.where(
+                next_has_ended, ops.min(next_ended_scores, axis=1, keepdims=True), _NEVER
+            )  # (B, K)
+            can_improve = ops.any(next_scores[:, :1] / penalty > worst_scores, axis=1)  # (B,)
 
-            # Rows still inside their prompt do not change; all their beams, and so their caches, are equal.
+            # Rows still inside their prompt keep their state. All their beams are equal, so any order suits the cache.
             in_prompt = ops.take(mask, index, axis=1)  # (B,)
             cache = keras.tree.map_structure(lambda x: _select_beams(x, next_origin), cache)
-            old = (running, scores, ended, ended_scores, has_ended, open_rows)
-            next_open = open_rows & improvable & ~full  # (B,)
+            previous = (running, scores, ended, ended_scores, has_ended, open_rows)
+            next_open = open_rows & can_improve & ~at_limit  # (B,)
             updated = (next_running, next_scores, next_ended, next_ended_scores, next_has_ended, next_open)
-            running, scores, ended, ended_scores, has_ended, open_rows = _keep_rows(in_prompt, old, updated)
+            running, scores, ended, ended_scores, has_ended, open_rows = _keep_rows(in_prompt, previous, updated)
             return index + 1, running, scores, cache, ended, ended_scores, has_ended, open_rows
 
         state = (index, running, scores, cache, running, ended_scores, has_ended, open_rows)
@@ -161,19 +165,20 @@ class BeamSampler:
 
 
 def _keep_best(ended: tuple[Tensor, ...], candidates: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """Return the K best of two groups of ended texts.
+    """Return the K best among the texts that ended before and those that end at this step.
 
     Args:
-        ended: texts that ended before: int (B, K, L); their scores, float (B, K); bool (B, K), whether there is one.
-        candidates: the same of the texts that end now.
+        ended: `(texts, scores, exists)` for the texts that ended before: int (B, K, L), float (B, K) and bool (B, K),
+            which is False in unused places.
+        candidates: the same for the texts that end at this step.
     """
     texts, scores, exists = (ops.concatenate(pair, axis=1) for pair in zip(ended, candidates, strict=True))
-    best_scores, best = ops.top_k(scores, ended[1].shape[1])  # (B, K)
-    return at_positions(texts, best), best_scores, at_positions(exists, best)
+    best_scores, best_indices = ops.top_k(scores, ended[1].shape[1])  # (B, K)
+    return at_positions(texts, best_indices), best_scores, at_positions(exists, best_indices)
 
 
 def _keep_rows(is_kept: Tensor, old: tuple[Tensor, ...], updated: tuple[Tensor, ...]) -> list[Tensor]:
-    """Return the `updated` tensors, (B, ...), with the old values in the rows of `is_kept`, bool (B,)."""
+    """Return the `updated` tensors, (B, ...), but with the old values in rows where `is_kept`, bool (B,), is True."""
     return [
         ops.where(ops.reshape(is_kept, (-1, *[1] * (len(before.shape) - 1))), before, after)
         for before, after in zip(old, updated, strict=True)
@@ -186,6 +191,10 @@ def _append_token(running: Tensor, origin: Tensor, token: Tensor, index: Tensor)
 
 
 def _select_beams(x: Tensor, origin: Tensor) -> Tensor:
-    """Select the rows of `x`, (B·K, ...), of the beams at `origin`, int (B, K), of the same prompt."""
+    """Reorder the beams of each prompt.
+
+    Returns:
+        The rows of `x`, (B·K, ...), at `origin`, int (B, K), which are indices of beams within the same prompt.
+    """
     by_prompt = ops.reshape(x, (-1, origin.shape[1], *ops.shape(x)[1:]))  # (B, K, ...)
     return ops.reshape(at_positions(by_prompt, origin), ops.shape(x))

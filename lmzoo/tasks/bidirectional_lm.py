@@ -30,49 +30,49 @@ from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.optimizers import Adagrad
 
 BATCH_SIZE = 128
-_CHARACTER_MULTIPLE = 16  # words are truncated to a multiple of this many characters, so that few shapes are compiled
+_CHARACTER_MULTIPLE = 16  # character ids are trimmed to a multiple of this length, so that few shapes are compiled
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class BidirectionalLM(Task):
-    """A pair of language models, which predict each word from the words before it and from the words after it.
+    """A pair of language models: one predicts each word from the words before it, the other from the words after it.
 
     See Peters et al. (2018), https://arxiv.org/abs/1802.05365. Training is the same as in the original implementation,
     bilm-tf.
 
     `fit`, `evaluate` and `perplexity` take documents, each a list of sentences: strings, which are split into words, or
-    lists of words. They may be in any collection that can be iterated over repeatedly, which is read as needed. Words
-    are read by their characters; predicted words that are not in the vocabulary are `<UNK>`.
+    lists of words. They may be in any collection that can be iterated over repeatedly, and are read on demand. Input
+    words are represented by their characters; predicted words that are not in the vocabulary are `<UNK>`.
 
     A batch holds a sequence from each of `batch_size` streams of sentences, without padding, and the LSTMs continue
-    each stream from their states in the previous batch; a pass over the documents begins with zeros. Each direction has
-    its own streams: in `fit` the forward and the backward direction read the documents in different orders. The number
-    of words determines the number of batches in an epoch; if documents end before the last batch is full, they start
-    again.
+    each stream from their states in the previous batch; a pass over the documents begins with states of zeros. Each
+    direction has its own streams: in `fit`, the forward and the backward direction read the documents in different
+    orders. The number of words determines the number of batches in an epoch; if documents end before the last batch is
+    full, they start again.
 
-    In training the softmax is over a sample of the words (`lmzoo.layers.SampledSoftmax`), otherwise over all words. It
+    In training, the softmax is over a sample of the words (`lmzoo.layers.SampledSoftmax`), otherwise over all words. It
     is shared by both directions. The default optimizer is Adagrad with learning rate 0.2 and gradients clipped to norm
     10, and the default loss is the negative log-likelihood of a sequence, `lmzoo.training.UnrolledLoss`. The training
-    perplexities that `fit` reports are based on the sampled softmax, and smaller than the true ones.
+    perplexities that `fit` reports are based on the sampled softmax, and are lower than the true perplexities.
 
-    `predict` also takes documents, and begins each with zeros. Its outputs are float32 (n, T, 2), log-probabilities of
-    each document's words and `</S>`, forward and backward, each in the order of reading, 0 at padding.
+    `predict` also takes documents, and begins each with states of zeros. Its outputs are float32 (n, T, 2): the
+    log-probabilities of each document's words and `</S>`, forward and backward, each in reading order, 0 at padding.
 
-    With token features the inputs are the backbone's with an additional axis for the directions: `character_ids` int32
-    (B, T, 2, W), or `token_ids` (B, T, 2), the words that are read; `targets` int32 (B, T, 2), ranks of the next words,
-    -1 at padding; `goes_on` int32 (B,), 1 for sequences that continue a sequence of the previous batch.
+    Token features have an additional axis for the two directions: `character_ids` int32 (B, T, 2, W), or `token_ids`
+    (B, T, 2), the input words; `targets` int32 (B, T, 2), frequency ranks of the next words, -1 at padding; `goes_on`
+    int32 (B,), 1 for sequences that continue a sequence of the previous batch.
 
     Args:
         backbone: an `ElmoBackbone`. Its mix is not trained.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         vocabulary: list or `lmzoo.text.WordTokenizer` of the words to predict: `<S>`, `</S>`, `<UNK>`, then other words
-            by falling frequency; see `lmzoo.data.corpora.train_words`.
+            in order of decreasing frequency; see `lmzoo.data.corpora.train_words`.
         num_sampled: int, number of words in the sample; if the vocabulary is not larger, all words are used.
-        unroll_steps: int, number of words of a sequence in a batch, through which gradients flow. Settable.
+        unroll_steps: int, number of words in a sequence, through which gradients flow. Settable.
         name: name of the model.
 
     Raises:
-        ValueError: for a backbone without LSTMs in both directions, for no vocabulary, or for one that does not begin
+        ValueError: for a backbone without LSTMs in both directions, or a vocabulary that is missing or does not begin
             with the special words.
 
     Example:
@@ -140,7 +140,7 @@ class BidirectionalLM(Task):
 
     @property
     def unroll_steps(self) -> int:
-        """The number of words of each stream in a batch, through which gradients flow; settable.
+        """The number of words in each sequence of a batch, through which gradients flow; settable.
 
         Raises:
             ValueError: for a number below 1.
@@ -159,7 +159,7 @@ class BidirectionalLM(Task):
 
     @property
     def unused_variables(self) -> list[keras.Variable]:
-        """The variables that the task's loss does not reach: the weights of the mix."""
+        """The variables that get no gradient from the task's loss: the weights of the layer mix."""
         return [] if self.backbone.scalar_mix is None else self.backbone.scalar_mix.variables
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
@@ -167,11 +167,11 @@ class BidirectionalLM(Task):
         return Adagrad(0.2, initial_accumulator_value=1.0, global_clipnorm=10.0)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the negative log-likelihood of the words of a sequence."""
+        """Return the loss, the negative log-likelihood of a sequence's words."""
         return UnrolledLoss()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the perplexity of both directions together, and of each direction."""
+        """Return perplexity metrics for both directions together and for each direction."""
         return [Perplexity(), Perplexity(0, "forward_perplexity"), Perplexity(1, "backward_perplexity")]
 
     # === Fit, evaluate, predict ===
@@ -180,11 +180,11 @@ class BidirectionalLM(Task):
         """Return the data of `fit` and `evaluate` for Keras, with documents as streams of sentences.
 
         In training, documents are read repeatedly. Otherwise every sentence is read once, and streams that have ended
-        are padded, which adds nothing to the loss and is left out of the perplexities. With `steps_per_epoch` words are
-        not counted first, and an epoch continues at the end of the previous epoch.
+        are padded; padding adds nothing to the loss and is left out of the perplexities. With `steps_per_epoch`, words
+        are not counted first, and an epoch continues where the previous one ended.
 
         Raises:
-            TypeError: naming the position of a document that is not a list of sentences.
+            TypeError: for a document that is not a list of sentences; the message names its position.
             ValueError: for labels or weights, and if the words do not fill a batch.
         """
         documents = inputs.x
@@ -193,17 +193,17 @@ class BidirectionalLM(Task):
         self.check_unlabeled(inputs.y)
         if inputs.sample_weight is not None:
             raise ValueError("A document has no weight, since a batch holds parts of many.")
-        size = options.batch_size or BATCH_SIZE
+        batch_size = options.batch_size or BATCH_SIZE
         if not options.training:
-            return self._test_streams(documents, size, self.unroll_steps, options.verbose), None, None
+            return self._test_streams(documents, batch_size, self.unroll_steps, options.verbose), None, None
         self.check_takes_text()
         shuffle = options.order == "shuffle"
         streams = DocumentStreams(
-            documents, self._make_stream_batch, size, self.unroll_steps, shuffle=shuffle, seed=options.seed
+            documents, self._make_stream_batch, batch_size, self.unroll_steps, shuffle=shuffle, seed=options.seed
         )
         if options.steps is None:
             streams.count(options.verbose)
-        self._make_room(size, training=True)
+        self._make_room(batch_size, training=True)
         return streams, None, None
 
     def split_validation(self, inputs: TaskInputs, fraction: float) -> tuple[TaskInputs, TaskInputs]:
@@ -219,33 +219,32 @@ class BidirectionalLM(Task):
         """Return the perplexity of documents.
 
         It is the exponential of the mean negative log-likelihood of all words and ends of sentences. The softmax is
-        over all words, words that are not in the vocabulary count as `<UNK>`, and states are carried from step to step.
-        All this is the same as in bilm-tf, except that bilm-tf stops when one of the streams ends, whereas here every
-        word counts.
+        over all words, words that are not in the vocabulary count as `<UNK>`, and states are carried from step to step,
+        as in bilm-tf. However, bilm-tf stops when one of the streams ends, whereas here every word counts.
 
         Args:
             documents: documents, each a list of sentences.
-            batch_size: int, number of streams. With 1, each sentence is read after all sentences before it.
-            direction: `"forward"` or `"backward"`; None for both, with the mean of their logarithms.
+            batch_size: int, number of streams. With 1, all sentences are read in order as a single stream.
+            direction: `"forward"` or `"backward"`; None for both, averaging their log-likelihoods.
             verbose: whether to show progress.
 
         Returns:
             The perplexity.
 
         Raises:
-            TypeError: naming the position of a document that is not a list of sentences.
-            ValueError: if there are no words, or for another `direction`.
+            TypeError: for a document that is not a list of sentences; the message names its position.
+            ValueError: if there are no words, or for an unknown `direction`.
         """
-        columns = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
-        require(direction in columns, "direction", '"forward", "backward" or None', direction)
+        slices_by_direction = {None: slice(None), "forward": slice(0, 1), "backward": slice(1, 2)}
+        require(direction in slices_by_direction, "direction", '"forward", "backward" or None', direction)
         require(is_integer(batch_size, 1), "batch_size", "an integer of at least 1", batch_size)
         streams = self._test_streams(documents, batch_size, 1, verbose)
         with progress_bar("Evaluating", streams.num_batches, "batches", verbose) as advance:
             progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
             outputs = super().predict(keras_input(streams), verbose=0, callbacks=[progress])
-            log_probabilities = outputs[..., columns[direction]]
-        total = log_probabilities.sum(dtype="float64")
-        return float(np.exp(-total / (streams.num_words * log_probabilities.shape[-1])))
+            log_probabilities = outputs[..., slices_by_direction[direction]]
+        log_likelihood = log_probabilities.sum(dtype="float64")
+        return float(np.exp(-log_likelihood / (streams.num_words * log_probabilities.shape[-1])))
 
     def _test_streams(
         self, documents: Iterable[Document], batch_size: int, steps: int, verbose: bool
@@ -271,7 +270,7 @@ class BidirectionalLM(Task):
         return x if isinstance(x, EncodedDocuments) else EncodedDocuments.of(x)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of documents for training: features and targets, with initial states of zeros."""
+        """Return features and targets for the documents at `indices`, each beginning with states of zeros."""
         features = self.features(examples.encoded, indices, width)
         return features, features["targets"]
 
@@ -287,32 +286,32 @@ class BidirectionalLM(Task):
         """Return the model's inputs for sequences, padded to a length of t.
 
         Args:
-            steps: for each sequence its steps, pairs of the words that are read and the words that come next.
+            steps: for each sequence, its steps; a step holds an (input word, next word) pair for each direction.
             width: int, padded length t.
             goes_on: bool, whether sequences continue the sequences of the previous batch.
 
         Returns:
-            `character_ids` int32 (b, t, 2, W), without columns at the end that no word needs, or `token_ids`
-            (b, t, 2); `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
+            `character_ids` int32 (b, t, 2, W), with W trimmed to roughly the longest word, or `token_ids` (b, t, 2);
+            `targets` int32 (b, t, 2), -1 at padding; `goes_on` int32 (b,).
         """
         tokenizer = self.text_preprocessor.tokenizer
-        real = np.arange(width) < np.array([len(sequence) for sequence in steps])[:, None]  # (b, t)
+        is_word = np.arange(width) < np.array([len(sequence) for sequence in steps])[:, None]  # (b, t)
         pairs = list(itertools.chain.from_iterable(itertools.chain.from_iterable(steps)))
         input_words: Any = [pair[0] for pair in pairs]
         next_words: Any = [pair[1] for pair in pairs]
-        flat = tokenizer.as_array(tokenizer.tokenize([input_words])[0], len(pairs))  # (2n,) or (2n, W)
-        ids = np.zeros((*real.shape, 2, *flat.shape[1:]), "int32")
-        ids[real] = flat.reshape(-1, 2, *flat.shape[1:])
-        targets = np.full((*real.shape, 2), -1, "int32")
-        targets[real] = np.array(self.vocabulary.tokenize([next_words])[0], "int32").reshape(-1, 2) - 1
-        ((name, ids),) = tokenizer.features(ids, real).items()
-        if flat.ndim == 2:
-            character_count = np.flatnonzero(np.any(flat != NO_BYTE, axis=0)).max(initial=2) + 1
+        flat_ids = tokenizer.as_array(tokenizer.tokenize([input_words])[0], len(pairs))  # (2n,) or (2n, W)
+        ids = np.zeros((*is_word.shape, 2, *flat_ids.shape[1:]), "int32")
+        ids[is_word] = flat_ids.reshape(-1, 2, *flat_ids.shape[1:])
+        targets = np.full((*is_word.shape, 2), -1, "int32")
+        targets[is_word] = np.array(self.vocabulary.tokenize([next_words])[0], "int32").reshape(-1, 2) - 1
+        ((name, ids),) = tokenizer.features(ids, is_word).items()
+        if flat_ids.ndim == 2:
+            character_count = np.flatnonzero(np.any(flat_ids != NO_BYTE, axis=0)).max(initial=2) + 1
             ids = ids[..., : -(-character_count // _CHARACTER_MULTIPLE) * _CHARACTER_MULTIPLE]
         return {name: ids, "targets": targets, "goes_on": np.full(len(steps), int(goes_on), "int32")}
 
     def backbone_inputs(self, features: Features) -> Features:
-        """Return the token features that the backbone takes, with each direction as a separate sequence."""
+        """Return the features that the backbone takes, with each direction as a separate sequence."""
         inputs = super().backbone_inputs(features)
         if not self.backbone.input.keys() <= inputs.keys():  # the backbone's own check reports missing inputs
             return inputs
@@ -332,7 +331,7 @@ def _check_vocabulary(vocabulary: WordTokenizer | Sequence[str] | None) -> WordT
             "`lmzoo.data.corpora.train_words(documents, vocabulary_size)` learns them."
         )
     words = vocabulary if isinstance(vocabulary, WordTokenizer) else WordTokenizer(vocabulary)
-    special = WordTokenizer.special_tokens
-    if (first := tuple(words.vocabulary[: len(special)])) != special:
-        raise ValueError(f"`vocabulary` must begin with {', '.join(special)}, got {', '.join(first)}.")
+    special_tokens = WordTokenizer.special_tokens
+    if (first_words := tuple(words.vocabulary[: len(special_tokens)])) != special_tokens:
+        raise ValueError(f"`vocabulary` must begin with {', '.join(special_tokens)}, got {', '.join(first_words)}.")
     return words

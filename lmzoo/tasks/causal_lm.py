@@ -47,30 +47,31 @@ NEW = 64  # default number of new tokens, if there is room
 class CausalLM(Task):
     """A causal language model, which predicts each token from the tokens before it (Radford et al., 2018, 2019).
 
-    The inputs are the backbone's. The output is logits of the next token at each position, float32 (B, T, V), computed
-    with the backbone's token embeddings. The head has no weights of its own.
+    The inputs are the backbone's. The outputs are the logits of the next token at each position, float32 (B, T, V),
+    computed with the backbone's token embeddings. The head has no weights of its own.
 
     `fit` and `evaluate` take texts, or documents as lists of sentences, without labels. They are packed into full
     sequences (`lmzoo.data.corpora.pack_continuously`). Padding does not count in the loss, nor does the token after the
-    end of a document. With token features, `y` holds the next tokens, int (B, T), and `sample_weight` marks the tokens
-    that count.
+    end of a document. With token features, pass the next tokens as `y`, int (B, T), and a `sample_weight` of 0 for
+    tokens that should not count.
 
     Args:
         backbone: `lmzoo.models.Backbone` of a causal family, such as `Gpt2Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         max_new_tokens: int, maximum number of tokens that the exported model, and by default `generate`, adds to a
-            prompt; 64 by default, or half of the model's positions if that is less.
+            prompt; 64 by default, or half of the model's maximum length if that is less.
         carries_state: bool, for recurrent backbones: whether `fit` and `evaluate` read the text as `batch_size`
             streams, each of which continues in the next batch from its last state (Mikolov et al., 2010; Zaremba et
             al., 2014). Gradients stop at the beginning of a batch. An epoch begins with a state of zeros, and reads the
-            text in the given order. Token features then also hold `goes_on`, int32 (B,): 0 to begin with zeros.
+            text in the given order. Token features then also include `goes_on`, int32 (B,): 1 to continue from the
+            last state, 0 to begin with zeros.
         add_start_token: bool, whether `generate` and the exported model put the tokenizer's start token before each
             prompt, as in KerasHub's GPT-2. By default it replaces only an empty prompt. Settable.
         name: name of the model.
 
     Raises:
-        ValueError: for a backbone whose positions see later ones, or that has no state to carry; for `max_new_tokens`
-            that leave no room for a prompt; for `add_start_token` if the tokenizer has no start token.
+        ValueError: for a backbone that is not causal, or has no state to carry; for a `max_new_tokens` that leaves no
+            room for a prompt; for `add_start_token` if the tokenizer has no start token.
 
     Example:
 
@@ -104,7 +105,7 @@ class CausalLM(Task):
     splits_examples = True
     per_token = True
     uses_pooler = False
-    forces_end = False  # whether generated text that reaches its limit ends with the end token
+    forces_end = False  # whether a text that reaches the maximum length is made to end with the end token
 
     def __init__(
         self,
@@ -116,15 +117,16 @@ class CausalLM(Task):
         labels: None = None,
         name: str | None = None,
     ) -> None:
-        kind = type(backbone).__name__
+        backbone_name = type(backbone).__name__
         if not self.supports(family_of(backbone)):
             raise ValueError(
-                f"A {kind} cannot predict next tokens: its positions see later ones. A CausalLM needs a causal "
-                "family, such as GPT-2."
+                f"A {backbone_name} cannot predict next tokens: its positions see later ones. A CausalLM needs a "
+                "causal family, such as GPT-2."
             )
         if carries_state and not hasattr(backbone, "call_with_state"):
             raise ValueError(
-                f"`carries_state` is for recurrent models, such as LstmLmBackbone: a {kind} has no state to carry."
+                f"`carries_state` is for recurrent models, such as LstmLmBackbone: a {backbone_name} has no state to "
+                "carry."
             )
         inputs = backbone.input
         streams = None
@@ -138,8 +140,8 @@ class CausalLM(Task):
         self.streams = streams
         if streams:
             self.independent_rows = False
-        half = backbone.config.max_sequence_length // 2
-        self.max_new_tokens = min(NEW, half) if max_new_tokens is None else max_new_tokens
+        half_of_positions = backbone.config.max_sequence_length // 2
+        self.max_new_tokens = min(NEW, half_of_positions) if max_new_tokens is None else max_new_tokens
         self.add_start_token = add_start_token
         self._compiled_parts: dict[str, Any] = {}  # filled on first use
         self.compile()
@@ -175,7 +177,7 @@ class CausalLM(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the family's models are causal: each position sees only earlier ones."""
+        """Return whether the family's models are causal: each position attends only to itself and earlier ones."""
         return bool(family.backbone.causal)
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
@@ -184,20 +186,20 @@ class CausalLM(Task):
 
     @property
     def longest_sequence(self) -> int:
-        """The maximum number of tokens in a sequence, including a last one that is only predicted."""
+        """The maximum number of tokens in a sequence, including the last one, which is only a target."""
         return super().longest_sequence + 1
 
     @property
     def carries_state(self) -> bool:
-        """Whether a batch continues from the last states of the batch before it."""
+        """Whether each batch continues from the last states of the previous batch."""
         return self.streams is not None
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the mean cross-entropy over the tokens that count."""
+        """Return the loss, the weighted mean cross-entropy over tokens."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the accuracy of the next tokens."""
+        """Return the metrics, the accuracy of next-token predictions."""
         return [TokenAccuracy()]
 
     # === Examples ===
@@ -205,10 +207,10 @@ class CausalLM(Task):
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
         """Return the data of `fit` and `evaluate` for Keras; see `Task.batches`.
 
-        With `carries_state` each batch continues the sequences of the batch before it.
+        With `carries_state`, each batch continues the sequences of the previous batch.
 
         Raises:
-            ValueError: with `carries_state`, for data that is not in memory.
+            ValueError: for data that is not in memory, with `carries_state`.
         """
         if self.streams is None or (isinstance(inputs, TokenFeatures) and inputs.made_by_fit):
             return super().batches(inputs, options)
@@ -222,16 +224,20 @@ class CausalLM(Task):
             )
         examples = self.encode_examples(inputs.x, inputs.y, inputs.sample_weight)
         lengths = examples.encoded.lengths
-        size = self._make_room(options)
-        make_batch = partial(self._make_stream_batch, examples, stream_steps(len(lengths), size))
-        return LengthBatches(lengths, make_batch, size, [self.longest_sequence], "streams", options.seed), None, None
+        batch_size = self._make_room(options)
+        make_batch = partial(self._make_stream_batch, examples, stream_steps(len(lengths), batch_size))
+        return (
+            LengthBatches(lengths, make_batch, batch_size, [self.longest_sequence], "streams", options.seed),
+            None,
+            None,
+        )
 
     def _make_room(self, options: BatchOptions) -> int:
-        """Allocate the states of a batch's sequences, and return the batch size."""
-        size = options.batch_size or BATCH_SIZE
-        if self.streams is not None and self.streams.make_room(size, options.training):
+        """Allocate the states for a batch of sequences, and return the batch size."""
+        batch_size = options.batch_size or BATCH_SIZE
+        if self.streams is not None and self.streams.make_room(batch_size, options.training):
             self.train_function = self.test_function = None
-        return size
+        return batch_size
 
     def _make_stream_batch(
         self, examples: Examples, steps: int, indices: np.ndarray, width: int, rng: np.random.Generator
@@ -251,13 +257,17 @@ class CausalLM(Task):
         Encoded sequences are returned unchanged.
 
         Raises:
-            TypeError: naming the position of a document that is not text.
+            TypeError: for a document that is not text; the message names its position.
             ValueError: for labels, for weights of documents, or if there is no text.
         """
         return self._pack_documents(x, y, sample_weight, pack_continuously)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of features without the last tokens, next tokens int32 (b, t) and weights float32 (b, t)."""
+        """Return `(features, next_ids, weights)` for the sequences at `indices`.
+
+        The features leave out the last token of each sequence, which is only a target. `next_ids`, int32 (b, t), are
+        the tokens to predict, and `weights`, float32 (b, t), are 0 for tokens that do not count.
+        """
         features = self.features(examples.encoded, indices, width)
         ids = features["token_ids"]  # (b, t + 1)
         mask = features["padding_mask"]  # (b, t + 1)
@@ -268,7 +278,7 @@ class CausalLM(Task):
         if tokenizer.end_token is not None:
             is_end = current_ids == tokenizer.token_to_id(tokenizer.end_token)
             if tokenizer.start_token == tokenizer.end_token:
-                # The token also begins texts, whose first tokens count; only two in a row are an end and a start.
+                # The same token also begins texts, whose first tokens count; two in a row mark an end and a start.
                 is_end &= next_ids == current_ids
             weights &= ~is_end
         if examples.weights is not None:
@@ -283,7 +293,7 @@ class CausalLM(Task):
         return perplexity_report(measured["loss"])
 
     def score(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> list[list[TokenScore]]:
-        """Return the log-probability of each token of texts, given all tokens before it.
+        """Return the log-probability of each token in each text, given all tokens before it.
 
         The first token follows the family's start token. If the family has none, the first token has no score, and the
         list begins with the second token. Texts longer than the model's sequences are read in windows that overlap by
@@ -291,19 +301,19 @@ class CausalLM(Task):
 
         Args:
             texts: strings.
-            batch_size: int, sequences of a batch.
+            batch_size: int, sequences per batch.
 
         Returns:
-            For each text, `{"token": str, "start": int, "end": int, "log_probability": float}` for each token, with the
-            characters of the text that it came from.
+            For each text, a list with `{"token": str, "start": int, "end": int, "log_probability": float}` for each
+            token; `start` and `end` are its character offsets in the text.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string.
+            TypeError: for an entry that is not a string; the message names its position.
         """
         (cleaned,) = clean_columns({"texts": texts})
         tokenizer = self.text_preprocessor.tokenizer
         spans = tokenizer.tokenize_with_offsets(cleaned)
-        first = 0 if self.start_ids else 1
+        unscored_count = 0 if self.start_ids else 1
         results = []
         log_probabilities = self._log_probabilities(
             [[span.id for span in text_spans] for text_spans in spans], batch_size
@@ -313,7 +323,7 @@ class CausalLM(Task):
                 TokenScore(token=tokenizer.id_to_token(id), start=start, end=end, log_probability=log_probability)
                 for (id, _, start, end), log_probability in zip(text_spans, row.tolist(), strict=True)
             ]
-            results.append(scores[first:])
+            results.append(scores[unscored_count:])
         return results
 
     def perplexity(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> float:
@@ -322,20 +332,20 @@ class CausalLM(Task):
         The tokens are read in the same windows as in `score`.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string.
+            TypeError: for an entry that is not a string; the message names its position.
             ValueError: if there are no tokens.
         """
         (cleaned,) = clean_columns({"texts": texts})
-        first = 0 if self.start_ids else 1
+        unscored_count = 0 if self.start_ids else 1
         ids = self.text_preprocessor.tokenizer.tokenize(cleaned)
-        count = sum(max(0, len(text_ids) - first) for text_ids in ids)
-        if not count:
+        token_count = sum(max(0, len(text_ids) - unscored_count) for text_ids in ids)
+        if not token_count:
             raise ValueError("`texts` hold no tokens to predict.")
-        total = sum(float(row.sum(dtype="float64")) for row in self._log_probabilities(ids, batch_size))
-        return math.exp(-total / count)
+        log_likelihood = sum(float(row.sum(dtype="float64")) for row in self._log_probabilities(ids, batch_size))
+        return math.exp(-log_likelihood / token_count)
 
-    def _stateless(self) -> CausalLM:  # not a property, which Keras would save
-        """Return the model without carried states: each sequence begins with a state of zeros."""
+    def _stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
+        """Return a model with the same weights in which each sequence begins with a state of zeros."""
         if not self.carries_state:
             return self
         return CausalLM(self.backbone, self.preprocessor, self.max_new_tokens, add_start_token=self.add_start_token)
@@ -356,18 +366,18 @@ class CausalLM(Task):
         return Preprocessor(preprocessor.tokenizer, packing, preprocessor.sequence_length)
 
     def _log_probabilities(self, ids: Sequence[Sequence[int]], batch_size: int) -> list[np.ndarray]:
-        """Return the log-probability of each token of texts, 0 for first tokens if there is no start token."""
+        """Return the log-probability of each token in each text, 0 for first tokens if there is no start token."""
         check_arguments(batch_size=batch_size)
         self.check_takes_text()
         if "scores" not in self._compiled_parts:
-            # In a function, since Keras would track a model as a part of this one, whose parts are fixed once it is
-            # quantized.
+            # The partial hides the scoring model from Keras, which would track it as a part of this model and raise an
+            # error once this model is quantized.
             self._compiled_parts["scores"] = partial(score_sequences, scoring_model(self.backbone))
-        start = self.start_ids
-        length = self.text_preprocessor.sequence_length
+        start_ids = self.start_ids
+        max_length = self.text_preprocessor.sequence_length
         score = self._compiled_parts["scores"]
-        scores = score(self._stateless(), [[*start, *text] for text in ids], length, batch_size)
-        return [row[len(start) :] for row in scores]
+        scores = score(self._stateless(), [[*start_ids, *text] for text in ids], max_length, batch_size)
+        return [row[len(start_ids) :] for row in scores]
 
     # === Generate ===
 
@@ -385,44 +395,45 @@ class CausalLM(Task):
     ) -> Any:
         """Continue prompts with generated text.
 
-        Prompts of different lengths share batches. With "greedy", "beam" and "contrastive" the result for a prompt does
-        not depend on the other prompts. On TensorFlow code is compiled once for each sampler; on JAX, or with
-        `jit_compile=True`, for at most four padded lengths of prompts, for each number of new tokens and of prompts.
+        Prompts of different lengths are batched together. With "greedy", "beam" and "contrastive", the result for a
+        prompt does not depend on the other prompts. On TensorFlow, code is compiled once for each sampler; on JAX, or
+        with `jit_compile=True`, it is compiled for at most four padded lengths of prompts, and for each number of new
+        tokens and of prompts.
 
         Args:
             prompts: strings, or one string. An empty prompt stands for the beginning of a text, if the family has a
                 start token.
             max_new_tokens: int, maximum number of tokens to add to each prompt; the model's `max_new_tokens` by
                 default, or fewer if the model has no room for them.
-            sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the settings of
+            sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the default settings of
                 `keras_hub.samplers`, except that "beam" is `lmzoo.tasks.beam_search.BeamSampler`; or a sampler of
-                `keras_hub.samplers` with your settings.
-            temperature: float, divisor of the logits: below 1 the likely tokens become more likely.
-            stop: a string, or several. A text ends before the first of them, and at the family's end token. None to
-                also ignore the end token: every text then gets `max_new_tokens`.
-            seed: int, which makes samples repeatable; None for different samples in each call. With `stream` the
-                samples differ from the samples without it.
-            stream: whether to return an iterator over lists of new parts, one for each prompt, as they are generated.
-                Beam search has its text only at the end.
-            batch_size: int, prompts of a batch.
+                `keras_hub.samplers` with your own settings.
+            temperature: float, divisor of the logits; values below 1 make likely tokens even more likely.
+            stop: a string, or several. A text ends before the first occurrence of any of them, and at the family's end
+                token. None to also ignore the end token: every text then gets `max_new_tokens`.
+            seed: int, which makes samples repeatable; None for different samples in each call. The samples with
+                `stream` differ from the samples without it.
+            stream: whether to return an iterator over lists of text pieces, one for each prompt, as they are generated.
+                Beam search only yields its text at the end.
+            batch_size: int, prompts per batch.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
-            For each prompt the text that follows it, or with `stream` an iterator over lists of its parts. For one
-            string its text, or an iterator over strings.
+            The continuation of each prompt, as a list of strings, or with `stream` an iterator over lists of text
+            pieces. If `prompts` is one string, a string, or an iterator over strings.
 
         Raises:
-            TypeError: naming the position of a prompt that is not a string; for a `sampler` that is not one; for an
-                argument of another name.
+            TypeError: for a prompt that is not a string (the message names its position); if `sampler` is neither a
+                name nor a sampler; for an unknown argument.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
-                of a family without a start token, an unknown sampler, and numbers out of range.
+                if the family has no start token, an unknown sampler, and numbers out of range.
         """
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1)
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
         stops = stop_strings(stop)
-        prompts, single = list_texts(prompts)
+        prompts, is_single = list_texts(prompts)
         self.check_takes_text()
         max_length = self.backbone.config.max_sequence_length
         ids = prompt_ids(self.prompt_preprocessor, prompts, self.start_ids)
@@ -437,11 +448,11 @@ class CausalLM(Task):
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
         def generate_pieces(sampler: Sampler) -> Iterator[list[str]]:
-            """Iterate over lists of text pieces, one for each prompt."""
+            """Yield lists of text pieces, one piece for each prompt."""
             for batch in groups_of(order, batch_size):
                 texts = {i: TextPieces(tokenizer, ids[i], stops) for i in batch}
                 batch_limits = np.array([limits[i] for i in batch])
-                room = max(limits)  # over all batches, so that they share compiled code
+                room = max(limits)  # the maximum over all batches, so that they share compiled code
                 batch_ids = [ids[i] for i in batch]
                 steps = generator.generate(
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
@@ -460,9 +471,9 @@ class CausalLM(Task):
 
         pieces_by_step = generator.undisturbed(sampler, seed, generate_pieces)
         if stream:
-            return (piece for (piece,) in pieces_by_step) if single else pieces_by_step
+            return (piece for (piece,) in pieces_by_step) if is_single else pieces_by_step
         continuations = ["".join(pieces) for pieces in zip(*pieces_by_step, strict=True)] if ids else []
-        return continuations[0] if single else continuations
+        return continuations[0] if is_single else continuations
 
     answers = generate
 
@@ -472,11 +483,11 @@ class CausalLM(Task):
 
     @property
     def served_length(self) -> int:
-        """The maximum number of tokens in a prompt of the exported model, which leaves room for `max_new_tokens`."""
+        """The maximum number of prompt tokens of the exported model, which leaves room for `max_new_tokens`."""
         return int(self.backbone.config.max_sequence_length) - self.max_new_tokens
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers to token features: `text`, strings (B,), greedy continuations.
+        """Return the exported model's answers to token features: `text`, greedy continuations, strings (B,).
 
         The end token that the preprocessor appends to a text is removed before generation.
         """
@@ -485,10 +496,10 @@ class CausalLM(Task):
         }
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the exported model: `generate` with `max_new_tokens` and various samplers.
+        """Return the exported model's signatures, which generate `max_new_tokens` tokens with several samplers.
 
         The default is greedy. The signatures `random`, `top_k` and `top_p` also take `seed`, int64 (n,), and
-        `temperature`, float32 (n,). Each text equals the result of `generate` on TensorFlow for its prompt alone. Of a
-        prompt that is too long only the last tokens are read, which `truncated` marks.
+        `temperature`, float32 (n,). Each text equals the result of `generate` on TensorFlow for its prompt alone. A
+        prompt that is too long is truncated to its last tokens, and `truncated` is True for it.
         """
         return generation_signatures(self._stateless(), self.prompt_preprocessor, self.max_new_tokens, self.start_ids)

@@ -1,4 +1,4 @@
-"""The head of embedding models: pooling of token vectors, and the layers after it."""
+"""The head of embedding models: pooling of token vectors, and layers applied to the pooled vector."""
 
 from __future__ import annotations
 
@@ -56,8 +56,8 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     modes = [*pooling] if isinstance(pooling, Sequence) and not isinstance(pooling, str) else [pooling]
     all_supported = all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)
     allowed = ", ".join(f'"{mode}"' for mode in POOLING_MODES)
-    valid = modes and all_supported and len(set(modes)) == len(modes)
-    require(valid, "pooling", f"one of {allowed}, or a list of several", pooling)
+    is_valid = modes and all_supported and len(set(modes)) == len(modes)
+    require(is_valid, "pooling", f"one of {allowed}, or a list of several", pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
             f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
@@ -70,8 +70,8 @@ def pool(backbone: Backbone, modes: Sequence[str]) -> Tensor:
     inputs = backbone.input
     mask = backbone.padding_mask(inputs)  # (B, T)
     if [*modes] == ["cls"]:
-        first = ops.zeros_like(mask[:, :1], dtype="int32")  # (B, 1)
-        return backbone.vectors_at(inputs, first)[:, 0]
+        first_positions = ops.zeros_like(mask[:, :1], dtype="int32")  # (B, 1)
+        return backbone.vectors_at(inputs, first_positions)[:, 0]
     sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
     pooled = []
     for mode in modes:
@@ -87,7 +87,7 @@ def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[d
     """Check the `projection` of a task, and return its layers with all their settings.
 
     Raises:
-        ValueError: naming the first layer that is unknown or has an invalid setting.
+        ValueError: for a layer that is unknown or has an invalid setting; the message names the first.
     """
     layers = () if projection is None else projection
     if not isinstance(layers, Sequence) or isinstance(layers, str) or len(layers) > _MAX_LAYERS:
@@ -98,8 +98,8 @@ def checked_projection(projection: Sequence[Mapping[str, Any]] | None) -> list[d
 def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
     kind = layer.get("kind") if isinstance(layer, Mapping) else None
     if not isinstance(kind, str) or kind not in _SETTINGS:
-        kinds = ", ".join(f'"{kind}"' for kind in _SETTINGS)
-        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {kinds}, got {layer!r:.100}.")
+        allowed = ", ".join(f'"{kind}"' for kind in _SETTINGS)
+        raise ValueError(f"`{name}` must be a dict whose `kind` is one of {allowed}, got {layer!r:.100}.")
     settings = {"kind": kind, **_SETTINGS[kind], **layer}
     if unknown := settings.keys() - _SETTINGS[kind].keys() - {"kind"}:
         raise ValueError(f"`{name}` has the unknown setting {sorted(unknown)[0]!r:.60} for {kind!r}.")
@@ -118,8 +118,8 @@ def _checked_layer(layer: Mapping[str, Any], name: str) -> dict[str, Any]:
 def project(vectors: Tensor, projection: Sequence[Mapping[str, Any]], backbone: Backbone) -> Tensor:
     """Apply the layers of a projection, as returned by `checked_projection`, to symbolic vectors (B, H)."""
     dtype = backbone.dtype_policy
-    for number, layer in enumerate(projection):
-        name = f"projection_{number}"
+    for index, layer in enumerate(projection):
+        name = f"projection_{index}"
         if layer["kind"] == "dense":
             dense = keras.layers.Dense(
                 layer["units"],

@@ -11,7 +11,7 @@ def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | Non
     """Check a task's prompts, by name, and return a copy of them.
 
     Raises:
-        ValueError: if they are not strings by name, or lack the default prompt.
+        ValueError: if `prompts` is not a dict of strings, or lacks the default prompt.
     """
     if not isinstance(prompts, Mapping | None):
         raise ValueError(f"`prompts` must be a dict of texts by name, got {prompts!r:.60}.")
@@ -28,7 +28,7 @@ def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | Non
 
 
 def add_prompt(prompt: str, texts: Sequence[Any]) -> list[Any]:
-    """Put a prompt before each text, which is a string or a list of words."""
+    """Prepend a prompt to each text, a string or a list of words."""
     if not prompt:
         return [*texts]
     return [prompt + text if isinstance(text, str) else [*prompt.split(), *text] for text in texts]

@@ -1,4 +1,4 @@
-"""Generation of tokens in a compiled loop around a sampler, with a cache of keys and values.
+"""Token generation: a compiled loop around a sampler, with a cache of keys and values.
 
 Letters in shape comments: B sequences, L positions, V tokens of the tokenizer.
 """
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 Sampler: TypeAlias = Any
 
 SAMPLERS = ("beam", "contrastive", "greedy", "random", "top_k", "top_p")
-_WIDTH_FRACTIONS = (1 / 64, 1 / 16, 1 / 4, 1)  # padded lengths of prompts, as fractions of a model's positions
+_WIDTH_FRACTIONS = (1 / 64, 1 / 16, 1 / 4, 1)  # padded lengths of prompts, as fractions of the model's maximum length
 _Piece = TypeVar("_Piece")
 _TOKENS_PER_CHUNK = 8  # tokens generated at once while streaming
 _MAX_COMPILED_LOOPS = 8
@@ -36,11 +36,11 @@ NEVER = -1e9  # the logit of a token that must not be generated
 
 
 def sampler_called(sampler: str | Sampler) -> Sampler:
-    """Look up a sampler by its name, in KerasHub or, for "beam", in lmzoo; a sampler is returned unchanged.
+    """Create the sampler with a name from KerasHub or, for "beam", from lmzoo; return a sampler object unchanged.
 
     Raises:
         TypeError: for anything but a string or a sampler.
-        ValueError: for an unknown name, suggesting a similar one.
+        ValueError: for an unknown name; the message suggests a similar one.
     """
     if not isinstance(sampler, str):
         if callable(sampler) and not isinstance(sampler, type):
@@ -60,18 +60,20 @@ def check_sampling(sampler: str | Sampler, temperature: float, seed: int | None,
     """Check the sampling arguments of the methods that generate text.
 
     Raises:
-        TypeError: for a `sampler` that is not one.
+        TypeError: if `sampler` is neither a name nor a sampler.
         ValueError: for an unknown sampler, and for numbers out of range.
     """
     check_arguments(batch_size=batch_size)
     require(seed is None or is_integer(seed, 0), "seed", "an integer of at least 0, or None", seed)
-    valid = is_number(temperature) and 1e-30 <= temperature <= 1e30  # in float32, with room for logits
-    require(valid, "temperature", "a number from 1e-30 to 1e30", temperature, 'The limit of 0 is `sampler="greedy"`.')
+    is_valid = is_number(temperature) and 1e-30 <= temperature <= 1e30  # in float32, with room for logits
+    require(
+        is_valid, "temperature", "a number from 1e-30 to 1e30", temperature, 'The limit of 0 is `sampler="greedy"`.'
+    )
     sampler_called(sampler)
 
 
 def prompt_width(length: int, limit: int) -> int:
-    """Return the padded length of a prompt, one of only four, so that prompts of any length share compiled code."""
+    """Return the padded length for prompts of up to `length` tokens, one of only four to limit compilation."""
     return next(width for fraction in _WIDTH_FRACTIONS if (width := max(1, round(limit * fraction))) >= length)
 
 
@@ -88,14 +90,14 @@ def _any_shape_spec(x: tf.Tensor) -> tf.TensorSpec:
 
 
 class TokenGenerator:
-    """A generator of tokens with a causal model, which keeps the compiled loops of its samplers for later calls.
+    """A token generator for a causal model, which caches its compiled loops for later calls.
 
-    Beyond the tokenizer's V tokens there is one more, which follows the last token of a text: sequences that have ended
-    wait with it for the rest of their batch, and it ends the loop early.
+    An additional token, with id V, fills sequences that have ended while others in the batch continue. The loop stops
+    early once all sequences have reached it.
 
     Args:
         task: task on a causal backbone.
-        vocabulary_size: int, number of the tokenizer's tokens, V.
+        vocabulary_size: int, number of tokens of the tokenizer, V.
     """
 
     def __init__(self, task: Task, vocabulary_size: int) -> None:
@@ -106,13 +108,13 @@ class TokenGenerator:
 
     @property
     def static_shapes(self) -> bool:
-        """Whether code is compiled for each shape, so that few shapes are faster than small ones."""
+        """Whether code is compiled for each shape, so that fewer shapes are better than less padding."""
         return keras.backend.backend() != "tensorflow" or bool(self.task.jit_compile)
 
     def sampler(self, sampler: str | Sampler, seed: int | None) -> Sampler:
-        """Return the sampler with its random numbers set by `seed`, or by chance for None.
+        """Return the sampler with its random state set from `seed`, or at random if `seed` is None.
 
-        A sampler that is passed without a seed keeps its own random numbers.
+        A sampler object that is passed without a seed keeps its own random state.
         """
         if isinstance(sampler, str):
             if sampler not in self._samplers_by_name:
@@ -120,22 +122,22 @@ class TokenGenerator:
             sampler = self._samplers_by_name[sampler]
         elif seed is None:
             return sampler
-        for number, variable in enumerate(getattr(sampler, "variables", ())):
-            state = keras.random.SeedGenerator(None if seed is None else (seed + number) % 2**32).state
+        for index, variable in enumerate(getattr(sampler, "variables", ())):
+            state = keras.random.SeedGenerator(None if seed is None else (seed + index) % 2**32).state
             variable.assign(ops.convert_to_numpy(state.value))
         return sampler
 
     def undisturbed(
         self, sampler: str | Sampler, seed: int | None, pieces_by: Callable[[Sampler], Iterator[_Piece]]
     ) -> Iterator[_Piece]:
-        """Iterate over generated pieces, protecting the sampler's random numbers from other uses in between.
+        """Yield generated pieces, restoring the sampler's random state if it was used elsewhere in between.
 
-        A sampler that is passed without a seed is not protected.
+        The state of a sampler object that is passed without a seed is not restored.
 
         Args:
             sampler: sampler or its name.
             seed: int, seed of the random numbers, or None.
-            pieces_by: function from the sampler to an iterator over generated pieces.
+            pieces_by: function from a sampler to an iterator over the pieces generated with it.
         """
         seeded_sampler = self.sampler(sampler, seed)
         keeps_own_state = seed is None and not isinstance(sampler, str)
@@ -158,77 +160,77 @@ class TokenGenerator:
         room: int | None = None,
         source: dict[str, np.ndarray] | None = None,
     ) -> Iterator[list[list[int]]]:
-        """Iterate over the new tokens of a batch of prompts, including the tokens that end a text.
+        """Yield the new tokens of each prompt in a batch, including the tokens that end a text.
 
         Args:
-            prompts: token ids of n prompts, each at least one.
-            new: int or int (n,), maximum number of tokens that are added to each prompt.
+            prompts: token ids of n prompts, at least one id each.
+            new: int or int (n,), maximum number of tokens to add to each prompt.
             sampler: sampler, as returned by `sampler`.
-            stop_ids: tokens that end a text.
+            stop_ids: ids of the tokens that end a text.
             temperature: float, divisor of the logits.
-            stream: whether to return a few tokens at a time, or all at once.
+            stream: whether to yield a few tokens at a time; otherwise all are yielded at once.
             batch_size: int, at least n.
-            room: int, new tokens that the compiled loop has room for; the largest of `new` by default.
+            room: int, maximum number of new tokens to compile the loop for; the largest of `new` by default.
             source: dict of the source's `token_ids` and `padding_mask`, int32 (n, T), for a decoder; or None.
         """
         prompt_lengths = [len(prompt) for prompt in prompts]
         new_counts = np.broadcast_to(new, len(prompts)).tolist()
         limits = [length + count for length, count in zip(prompt_lengths, new_counts, strict=True)]
         start = min(prompt_lengths)
-        last = max(limits)
+        last_position = max(limits)
         max_length = self.task.backbone.config.max_sequence_length
-        rows = len(prompt_lengths)
+        row_count = len(prompt_lengths)
         read_width = max(prompt_lengths)
         if self.static_shapes:
-            rows = min(batch_size, 1 << (rows - 1).bit_length())
+            row_count = min(batch_size, 1 << (row_count - 1).bit_length())
             read_width = prompt_width(read_width, max_length)
-        length = np.array([*prompt_lengths, *[start] * (rows - len(prompt_lengths))], "int32")  # (B,)
+        padded_lengths = np.array([*prompt_lengths, *[start] * (row_count - len(prompt_lengths))], "int32")  # (B,)
         width = min(read_width + (room or max(new_counts)), max_length)
-        ids = np.zeros((rows, width), "int32")
+        ids = np.zeros((row_count, width), "int32")
         for row, prompt in zip(ids, prompts, strict=False):
             row[: len(prompt)] = prompt
-        run = self._loop(sampler)
+        run_loop = self._loop(sampler)
         stops = self._pad_stop_ids(stop_ids)
         end_ids = {*stop_ids, self.vocabulary_size}
-        limit = np.array([*limits, *[0] * (rows - len(prompt_lengths))], "int32")  # (B,)
-        done = np.arange(rows) >= len(prompts)
-        chunk = _TOKENS_PER_CHUNK if stream and not isinstance(sampler, BeamSampler) else width
-        while start < last and not done.all():
-            end = min(start + chunk, last)
-            generated_ids = run(
+        limit = np.array([*limits, *[0] * (row_count - len(prompt_lengths))], "int32")  # (B,)
+        is_done = np.arange(row_count) >= len(prompts)
+        chunk_size = _TOKENS_PER_CHUNK if stream and not isinstance(sampler, BeamSampler) else width
+        while start < last_position and not is_done.all():
+            end = min(start + chunk_size, last_position)
+            generated_ids = run_loop(
                 prompt=ids,
                 read=ids if stream else ids[:, :read_width],
-                length=length,
-                limit=np.where(done, 0, limit),
+                length=padded_lengths,
+                limit=np.where(is_done, 0, limit),
                 start=np.int32(start),
                 end=np.int32(end),
                 stops=stops,
                 temperature=np.float32(temperature),
-                **({} if source is None else {"source": {name: _pad_rows(x, rows) for name, x in source.items()}}),
+                **({} if source is None else {"source": {name: _pad_rows(x, row_count) for name, x in source.items()}}),
             )
             new_tokens: list[list[int]] = []
-            for k, prompt_length in enumerate(prompt_lengths):
-                first = max(prompt_length, start)
-                stop = min(limits[k], end)
-                tokens = [] if done[k] else generated_ids[k, first:stop].tolist()
+            for row_index, prompt_length in enumerate(prompt_lengths):
+                first_position = max(prompt_length, start)
+                stop_position = min(limits[row_index], end)
+                tokens = [] if is_done[row_index] else generated_ids[row_index, first_position:stop_position].tolist()
                 end_index = next((i for i, token in enumerate(tokens) if token in end_ids), None)
                 tokens = tokens if end_index is None else tokens[: end_index + 1]
-                done[k] |= end_index is not None or end >= limits[k]
-                ids[k, first : first + len(tokens)] = tokens
+                is_done[row_index] |= end_index is not None or end >= limits[row_index]
+                ids[row_index, first_position : first_position + len(tokens)] = tokens
                 new_tokens.append([token for token in tokens if token < self.vocabulary_size])
             yield new_tokens
             start = end
 
     def _pad_stop_ids(self, stop_ids: Sequence[int]) -> np.ndarray:
-        """Pad the ids that end a text, int32 (S,), to a power of two, so that few shapes are compiled."""
+        """Return the ids that end a text as int32 (S,), where S is a power of two, so that few shapes are compiled."""
         stops = np.full(1 << max(len(stop_ids) - 1, 0).bit_length(), self.vocabulary_size, "int32")
         stops[: len(stop_ids)] = stop_ids
         return stops
 
     def _loop(self, sampler: Sampler) -> Callable[..., np.ndarray]:
-        """Return the compiled loop of a sampler, compiling it on first use."""
+        """Return the compiled loop for a sampler, compiling it on first use."""
         settings = sampler.get_config() if hasattr(sampler, "get_config") else None
-        # Equal settings make equal beam samplers, but other samplers also have the state of their random numbers.
+        # Beam samplers with equal settings are interchangeable, but other samplers also have a random state.
         key = 0 if type(sampler) is BeamSampler else id(sampler), repr(settings)
         if key not in self._compiled_loops:
             if type(sampler) is BeamSampler:  # a copy, since the caller may change the settings of the original
@@ -252,7 +254,7 @@ class TokenGenerator:
                 if self.static_shapes:
                     with expected_retracing():
                         return compiled(tensors).numpy()
-                # The number of tokens that end a text determines how many candidates a beam has.
+                # The number of stop ids stays fixed, since it determines how many candidates a beam has.
                 specs = {**keras.tree.map_structure(_any_shape_spec, tensors), "stops": tensors["stops"]}
                 return compiled.get_concrete_function(specs)(tensors).numpy()
 
@@ -267,19 +269,21 @@ class TokenGenerator:
         import jax
 
         weights = self.task.weights
-        states = list(getattr(sampler, "variables", ()))
+        sampler_variables = list(getattr(sampler, "variables", ()))
 
         @jax.jit
         def compiled(weight_values: Any, state_values: Any, data: Any) -> tuple[Tensor, list[Tensor]]:
-            mapping = [*zip(weights, weight_values, strict=True), *zip(states, state_values, strict=True)]
+            mapping = [*zip(weights, weight_values, strict=True), *zip(sampler_variables, state_values, strict=True)]
             with keras.StatelessScope(state_mapping=mapping) as scope:
                 tokens = self.generate_in_graph(sampler, **data)
-            return tokens, [scope.get_current_value(variable) for variable in states]
+            return tokens, [scope.get_current_value(variable) for variable in sampler_variables]
 
         def run(**data: np.ndarray) -> np.ndarray:
             with one_thread():
-                tokens, new_state_values = compiled([v.value for v in weights], [v.value for v in states], data)
-                for variable, value in zip(states, new_state_values, strict=True):
+                tokens, new_state_values = compiled(
+                    [v.value for v in weights], [v.value for v in sampler_variables], data
+                )
+                for variable, value in zip(sampler_variables, new_state_values, strict=True):
                     variable.assign(value)
                 return np.asarray(tokens)
 
@@ -302,23 +306,23 @@ class TokenGenerator:
 
         Args:
             sampler: sampler of the tokens.
-            prompt: int32 (B, L), prompts, padded.
-            read: int32 (B, W), the first `start` or more columns of `prompt`, which are read at once.
-            length: int32 (B,), number of tokens of each prompt.
-            limit: int32 (B,), maximum number of tokens of each prompt with its new tokens.
+            prompt: int32 (B, L), padded prompts.
+            read: int32 (B, W), the first `start` or more columns of `prompt`, which are processed in one call.
+            length: int32 (B,), number of tokens in each prompt.
+            limit: int32 (B,), maximum number of tokens of each prompt including its new tokens.
             start: int32 (), the first position at which a token is generated.
             end: int32 (), the position after the last generated token.
-            stops: int32 (S,), the tokens that end a text.
+            stops: int32 (S,), ids of the tokens that end a text.
             temperature: float32 () or (B, 1), divisor of the logits.
             source: dict of the source's `token_ids` and `padding_mask`, or None.
 
         Returns:
-            int32 (B, L), the prompts and the new tokens. Tokens after the end of a text have no meaning.
+            int32 (B, L), the prompts and the new tokens. Tokens after the end of a text are meaningless.
         """
         backbone = self.task.backbone
         size = self.vocabulary_size
         rows, width = ops.shape(prompt)
-        # All sequences of a prompt read the same source, so it is not a part of the cache.
+        # All sequences of a prompt share its source, so the source is not part of the cache.
         source_argument = {} if source is None else {"source": backbone.read_source(**source)}
         hidden, cache = backbone.call_with_cache(
             read, backbone.empty_cache(rows, width), 0, **source_argument
@@ -328,24 +332,26 @@ class TokenGenerator:
         # Some samplers keep several sequences for each prompt and choose among them, so all state of a sequence is part
         # of the cache.
         def next(prompt: Tensor, cache: dict[str, Any], index: Tensor) -> tuple[Tensor, Tensor, dict[str, Any]]:
-            last = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
+            last_ids = ops.slice(prompt, (0, index - 1), (ops.shape(prompt)[0], 1))  # (B, 1)
             hidden, blocks = backbone.call_with_cache(
-                ops.minimum(last, size - 1), cache["blocks"], index - 1, **source_argument
+                ops.minimum(last_ids, size - 1), cache["blocks"], index - 1, **source_argument
             )
             logits = self.task.next_token_logits(hidden)[:, 0, :size]  # (B, V)
             # Relative to the maximum, since a very low temperature could move all logits below `NEVER`.
             logits = (logits - ops.max(logits, axis=1, keepdims=True)) / temperature
             length = cache["length"]  # (B,)
             limit = cache["limit"]  # (B,)
-            ended = ops.any(last == stops, axis=1) & (index > length)  # (B,)
+            ended = ops.any(last_ids == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)
             if self.task.forces_end:
-                full = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
-                logits = ops.where(full, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
+                at_limit = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
+                logits = ops.where(at_limit, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
             # XLA of JAX 0.11 cannot compile a concatenation with a column (B, 1) for GPUs, for some V; padding works.
-            waiting = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
-            logits = ops.where(done, waiting, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER))  # (B, V + 1)
+            waiting_logits = ops.where(ops.arange(size + 1) == size, 0.0, NEVER)  # (V + 1,)
+            logits = ops.where(
+                done, waiting_logits, ops.pad(logits, ((0, 0), (0, 1)), constant_values=NEVER)
+            )  # (B, V + 1)
             # After the end of a text, equal hidden states keep contrastive search from preferring any token.
             is_waiting = ops.expand_dims(index > ops.minimum(limit, end), 1)  # (B, 1)
             hidden = ops.where(is_waiting, ops.ones_like(hidden[:, 0]), hidden[:, 0])  # (B, H)

@@ -1,7 +1,7 @@
 """Conversion of the data that users pass to `fit`, `evaluate` and `predict` to batches for Keras.
 
-Only this module depends on the types of users' data. `read_inputs` returns texts in memory, a dataset of texts, a
-stream of examples, or token features, all of which have a method that makes batches.
+Only this module depends on the types of users' data. `read_inputs` wraps the data as texts in memory, a dataset of
+texts, a stream of examples, or token features; each of these classes has a method that makes batches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 
 class Encoder(Protocol):
-    """The attributes of a task that batches need; see `lmzoo.models.Task`."""
+    """A protocol for the attributes of a task that are needed to make batches; see `lmzoo.models.Task`."""
 
     preprocessor: Preprocessor | None
     backbone: Any
@@ -84,8 +84,8 @@ class TaskInputs:
         Batches of texts hold all three.
 
         Args:
-            task: task whose `encode_examples` and `make_batch` define the content of a batch.
-            options: order, size and seed of the batches. In training each pass over a dataset makes its own random
+            task: task whose `encode_examples` and `make_batch` make the batches.
+            options: order, size and seed of the batches. In training, each pass over a dataset makes new random
                 choices.
 
         Raises:
@@ -107,7 +107,7 @@ class TaskInputs:
 
 
 class TextsInMemory(TaskInputs):
-    """Texts in memory, in a list, an array or a column, or encoded."""
+    """Texts in memory: a list, an array or a column of texts, or encoded texts."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         examples = task.encode_examples(self.x, self.y, self.sample_weight)
@@ -115,9 +115,9 @@ class TextsInMemory(TaskInputs):
             examples = weigh_classes(examples, options.class_weight)
         lengths = examples.encoded.lengths
         batch_size = options.batch_size or BATCH_SIZE
-        limit = task.text_preprocessor.sequence_length
+        max_length = task.text_preprocessor.sequence_length
         compiled = bool(task.jit_compile)
-        buckets = options.buckets or fitted_buckets(lengths, limit, batch_size=batch_size, compiled=compiled)
+        buckets = options.buckets or fitted_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
         make_batch = partial(task.make_batch, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
@@ -127,14 +127,14 @@ class TextsInMemory(TaskInputs):
 
 
 class StreamedExamples(TaskInputs):
-    """Examples of an `ExampleStream`, whose rows are streamed and shuffled within a buffer."""
+    """Examples of an `ExampleStream`, which are read row by row and shuffled within a buffer."""
 
     x: ExampleStream
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         task.check_takes_text()
         self._check(task)
-        size = options.batch_size or BATCH_SIZE
+        batch_size = options.batch_size or BATCH_SIZE
         examples = self.x.shuffled(options.seed[0]) if options.order == "shuffle" else self.x
         row_count = self._count_rows(task, options) if options.training and options.steps is None else None
         warning = FirstWarning()
@@ -146,12 +146,12 @@ class StreamedExamples(TaskInputs):
         def count_batches() -> int:
             rows = examples.count(options.verbose) if row_count is None else row_count
             rows = sum(1 for _ in examples.rows()) if rows is None else rows
-            return math.ceil(rows / size)
+            return math.ceil(rows / batch_size)
 
         batches = BufferedBatches(
-            partial(examples.buffers, batch_size=size),
+            partial(examples.buffers, batch_size=batch_size),
             encode,
-            size,
+            batch_size,
             task.longest_sequence,
             options.order,
             options.seed,
@@ -162,19 +162,21 @@ class StreamedExamples(TaskInputs):
         return batches, None, None
 
     def _check(self, task: Encoder) -> None:
-        name = type(task).__name__
+        task_name = type(task).__name__
         if self.y is not None:
             raise ValueError("The labels of a stream are in a column: pass its name as `label` to `lmzoo.data.stream`.")
         if self.sample_weight is not None:
             raise ValueError("A stream takes no `sample_weight`: pass texts in memory, such as a list.")
         if task.needs_labels and self.x.label is None:
-            raise ValueError(f"{name} needs labels: pass the name of their column as `label` to `lmzoo.data.stream`.")
+            raise ValueError(
+                f"{task_name} needs labels: pass the name of their column as `label` to `lmzoo.data.stream`."
+            )
 
     def _count_rows(self, task: Encoder, options: BatchOptions) -> int:
         """Return the number of rows in an epoch, which the learning rate schedule needs.
 
         Raises:
-            ValueError: if it is unknown.
+            ValueError: if the number is unknown.
         """
         if task.splits_examples:
             reason = f"a {type(task).__name__} may make several sequences of an example"
@@ -185,7 +187,7 @@ class StreamedExamples(TaskInputs):
         raise ValueError(f"Cannot count the batches of an epoch: {reason}. Pass `steps_per_epoch`.")
 
     def _encode(self, task: Encoder, rows: Sequence[Any], warning: FirstWarning) -> Examples:
-        """Encode numbered rows, naming the row in the message of an error."""
+        """Encode numbered rows; if that fails, name the row in the error message."""
         x, y = self.x.examples(rows)
         try:
             with warning.only():
@@ -198,7 +200,7 @@ class StreamedExamples(TaskInputs):
 
 
 class TextDataset(TaskInputs):
-    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, in its own order and batches."""
+    """A `tf.data.Dataset` of strings, or of tuples that begin with strings, which keeps its order and its batches."""
 
     def batches(self, task: Encoder, options: BatchOptions) -> TrainingData:
         def encode(x: Texts, y: Labels | None, weight: Weights | None) -> tuple[np.ndarray, Callable[..., Batch]]:
@@ -209,8 +211,8 @@ class TextDataset(TaskInputs):
                 examples = weigh_classes(examples, options.class_weight)
             return examples.encoded.lengths, partial(task.make_batch, examples)
 
-        size = options.batch_size or BATCH_SIZE
-        batches = self.encoded_batches(task, size, encode, options.seed, redraw=options.training)
+        batch_size = options.batch_size or BATCH_SIZE
+        batches = self.encoded_batches(task, batch_size, encode, options.seed, redraw=options.training)
         return batches, self.y, self.sample_weight
 
     def encoded_batches(
@@ -225,19 +227,19 @@ class TextDataset(TaskInputs):
 
         Args:
             task: task for which the batches are encoded.
-            batch_size: int, examples of a batch if the dataset's elements are single texts.
-            encode: function from the components of a batch, `(x, y, weight)`, to the lengths of its sequences and a
-                function that makes a batch of them, see `LengthBatches`.
+            batch_size: int, examples per batch if the dataset's elements are single texts.
+            encode: function from a batch's components, `(x, y, weight)`, to the lengths of its sequences and a function
+                that makes a batch of them, see `LengthBatches`.
             seed: ints, seed of all random choices.
-            redraw: whether each pass makes its own random choices.
+            redraw: whether each pass makes new random choices.
         """
         dataset = self._ensure_batched(task, batch_size)
         buckets = ladder_buckets(task.longest_sequence if task.preprocessor else 1)
-        passes = itertools.count(-1)  # the first pass only looks at the first batch
+        pass_numbers = itertools.count(-1)  # the first pass reads one batch, for the dataset's signature
         warning = FirstWarning()
 
         def generate() -> Iterator[Batch]:
-            epoch = max(0, next(passes)) if redraw else 0
+            epoch = max(0, next(pass_numbers)) if redraw else 0
             index = -1
             for index, (x, y, weight) in enumerate(_components(dataset)):
                 with warning.only(), errors_in(f"batch {index} of the dataset"):
@@ -252,13 +254,13 @@ class TextDataset(TaskInputs):
 
     def in_memory(self, task: Encoder) -> TextsInMemory:
         """Read all texts, or pairs of texts, of the dataset into memory."""
-        inputs = [x for x, _, _ in _components(self._ensure_batched(task, BATCH_SIZE))]
-        if inputs and isinstance(inputs[0], tuple):
+        batches = [x for x, _, _ in _components(self._ensure_batched(task, BATCH_SIZE))]
+        if batches and isinstance(batches[0], tuple):
             firsts, seconds = (
-                [text for part in column for text in _as_list(part)] for column in zip(*inputs, strict=True)
+                [text for batch in column for text in _as_list(batch)] for column in zip(*batches, strict=True)
             )
             return TextsInMemory((firsts, seconds))
-        return TextsInMemory([text for part in inputs for text in _as_list(part)])
+        return TextsInMemory([text for batch in batches for text in _as_list(batch)])
 
     def first_labels(self, batches: int) -> np.ndarray | None:
         """Return the labels in the first `batches` elements as a flat array, or None for a dataset without labels."""
@@ -290,12 +292,12 @@ class TokenFeatures(TaskInputs):
 
     @property
     def streams(self) -> bool:
-        """Whether only a part of the data is known at a time."""
+        """Whether the data is read batch by batch and never held as a whole."""
         return isinstance(self.x, keras.utils.PyDataset) or hasattr(self.x, "element_spec")
 
     @property
     def made_by_fit(self) -> bool:
-        """Whether a task made these batches: Keras' `fit` passes its validation data back to `evaluate`."""
+        """Whether `fit` made these batches, since Keras' `fit` passes its validation data on to `evaluate`."""
         return isinstance(self.x, Batches) or hasattr(self.x, "generator")
 
     @property
@@ -325,10 +327,10 @@ class TokenFeatures(TaskInputs):
     def checked(self, task: Encoder) -> TokenFeatures:
         """Check the features, labels and weights, and return them with labels and weights as arrays.
 
-        Of datasets and generators only the types of their elements are checked.
+        For datasets and generators, only the types of their elements are checked.
 
         Raises:
-            TypeError: if `x` is an array of something else, or does not hold examples.
+            TypeError: if `x` is an array that does not hold text, or another object that does not hold examples.
             ValueError: if `x` is a dict of arrays that the backbone cannot take.
         """
         x = self.x
@@ -341,7 +343,7 @@ class TokenFeatures(TaskInputs):
         return replace(self, x=x, y=y, sample_weight=_token_weights(task, self.sample_weight, y))
 
     def weigh(self, class_weight: Mapping[int, float]) -> np.ndarray:
-        """Return the weights of tokens, their class weights times their sample weights, if any.
+        """Return the weights of tokens: their class weights, multiplied by their sample weights if there are any.
 
         Raises:
             ValueError: if `x` and `y` are not arrays.
@@ -367,7 +369,7 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
     """Wrap the `validation_data` of `fit`: `(x, y)`, `(x, y, sample_weight)`, or `x` alone.
 
     Raises:
-        ValueError: for a tuple of another length.
+        ValueError: for a tuple that does not have one to three entries.
     """
     if not isinstance(data, tuple) and not (isinstance(data, list) and needs_labels):
         return read_inputs(data)
@@ -377,7 +379,7 @@ def read_validation_data(data: Any, needs_labels: bool) -> TaskInputs:
 
 
 def are_documents(x: object) -> TypeGuard[Iterable[Document]]:
-    """Return whether `x` is any collection of documents, rather than token features or encoded documents."""
+    """Return whether `x` is a collection of documents rather than token features or encoded documents."""
     if x is None or isinstance(x, (Mapping, Encoded, keras.utils.PyDataset)):
         return False
     return _is_string(_leading_spec(x)) or not hasattr(x, "element_spec")
@@ -387,7 +389,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
     """Split the documents for training and validation, holding out the last `fraction`.
 
     Raises:
-        TypeError: if they are not a sequence.
+        TypeError: if `documents` is not a sequence.
         ValueError: if one of the parts would be empty.
     """
     if not isinstance(documents, Sequence):
@@ -397,7 +399,7 @@ def split_documents(documents: Iterable[Document], fraction: float) -> tuple[Seq
 
 
 def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
-    """Return texts as an iterable, and whether they were passed as one string.
+    """Return `texts` as an iterable, and whether a single string was passed.
 
     Raises:
         TypeError: for a dict of token ids.
@@ -411,17 +413,17 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
 
 
 def list_rows(x: Any) -> list[Any]:
-    """Return a list of the examples, turning a tuple of two lists into pairs."""
+    """Return the examples as a list; a tuple of two lists becomes a list of pairs."""
     if isinstance(x, tuple):
         return [*zip(*x, strict=True)]
     return list(x.numpy() if hasattr(x, "numpy") else x)  # a tensor of strings
 
 
 def check_not_symbolic(x: Any, task: object) -> None:
-    """Check that `x` holds no symbolic strings of a graph.
+    """Check that `x` holds no symbolic strings, such as the inputs of a Functional model.
 
     Raises:
-        TypeError: if it does.
+        TypeError: if `x` holds symbolic strings.
     """
     for part in x if isinstance(x, tuple) else (x,):
         if hasattr(part, "shape") and _is_text_dtype(part) and known_values(part) is None:
@@ -433,7 +435,7 @@ def check_not_symbolic(x: Any, task: object) -> None:
 
 @contextlib.contextmanager
 def errors_in(place: str) -> Iterator[None]:
-    """Prefix the messages of type and value errors in the block with `place`, a part of the data."""
+    """Prefix type and value errors raised in the block with `place`, such as "batch 3 of the dataset"."""
     try:
         yield
     except (TypeError, ValueError) as error:
@@ -445,7 +447,7 @@ def errors_in(place: str) -> Iterator[None]:
 
 
 def _leading_spec(x: object) -> Any:
-    """Return the `tf.TensorSpec` of a dataset's first component, or a mapping of specs; None for anything else."""
+    """Return the spec, or mapping of specs, of a dataset's first component; None for anything else."""
     spec = getattr(x, "element_spec", None)
     while isinstance(spec, tuple):
         spec = spec[0] if spec else None
@@ -462,14 +464,14 @@ def _is_ragged(spec: object) -> bool:
 
 
 def _is_text_dtype(x: object) -> bool:
-    """Return whether an array of numpy, pandas, TensorFlow or Keras holds strings, or objects that may be strings."""
+    """Return whether a numpy, pandas, TensorFlow or Keras array holds strings, or objects that may be strings."""
     dtype = getattr(x, "dtype", None)
     return getattr(dtype, "name", dtype) == "string" or getattr(dtype, "kind", None) in ("U", "S", "O", "T")
 
 
 def _is_text(x: object) -> TypeGuard[Texts]:
     """Return whether `x` is text, encoded or not, rather than the model's inputs."""
-    # Also a single string, which a later check rejects with advice.
+    # This includes a single string, which a later check rejects with advice.
     return isinstance(x, (Encoded, Sequence, ValuesView)) or _is_text_dtype(x)
 
 
@@ -477,20 +479,21 @@ def _is_text(x: object) -> TypeGuard[Texts]:
 
 
 def _components(dataset: tf.data.Dataset) -> Iterator[tuple[Any, Any, Any]]:
-    """Iterate over the texts, labels and weights of a dataset's batches, with ragged tensors as lists."""
+    """Yield `(texts, labels, weights)` for each batch of a dataset, with ragged tensors as lists."""
     spec = dataset.element_spec
     has_ragged_texts = _is_ragged(_leading_spec(dataset))
     has_ragged_labels = isinstance(spec, tuple) and len(spec) > 1 and _is_ragged(spec[1])
     for element in dataset.as_numpy_iterator():
         x, y, weight = keras.utils.unpack_x_y_sample_weight(element)
-        # If all rows of a ragged tensor have the same length, numpy makes it a rectangle, like a dense tensor.
+        # If all rows of a ragged tensor have the same length, it becomes a rectangular array, which would be taken for
+        # a dense tensor; a list is not.
         x = keras.tree.map_structure(_as_list, x) if has_ragged_texts else x
         y = _as_list(y) if has_ragged_labels else y
         yield x, y, weight
 
 
 def _as_list(values: Any) -> list[Any]:
-    """Convert a component of a batch to a list; a ragged array cannot be iterated over."""
+    """Convert a component of a batch, which may be a ragged array, to a list."""
     return values.to_list() if hasattr(values, "to_list") else list(values)
 
 
@@ -507,10 +510,10 @@ def _check_components(dataset: Any) -> None:
 
 
 def _checked_source(x: Any) -> Any:
-    """Check the type of a source of batches, and return it.
+    """Check the type of a source of batches, and return it; a generator is replaced by an equivalent iterator.
 
     Raises:
-        TypeError: if it holds no token features.
+        TypeError: if `x` cannot be a source of token features.
     """
     if (class_name := type(x).__name__).startswith("Distributed"):
         raise TypeError(
@@ -550,10 +553,10 @@ def _checked_generator(x: Generator[Any, None, None]) -> Iterator[Any]:
 
 
 def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
-    """Check weights of token features and return them as arrays, spread over tokens if the labels are per token.
+    """Check the weights of token features and return them as arrays, repeated for each token if labels are per token.
 
     Raises:
-        ValueError: for weights of another shape, or that are NaN, infinite or negative.
+        ValueError: for weights that have the wrong shape, or are NaN, infinite or negative.
     """
     if isinstance(sample_weight, dict):  # weights by output
         return keras.tree.map_structure(as_weights, sample_weight)
@@ -570,17 +573,17 @@ def _token_weights(task: Encoder, sample_weight: Any, y: Any) -> Any:
 
 
 def _with_checked_weights(x: Any) -> Any:
-    """Add a check of the weights to a `tf.data.Dataset` of token features, and return anything else unchanged."""
+    """Make a `tf.data.Dataset` of token features check its weights, and return anything else unchanged."""
     _check_components(x)
     if not (hasattr(x, "enumerate") and isinstance(x.element_spec, tuple) and len(x.element_spec) == 3):
         return x
     import tensorflow as tf
 
     def check(index: tf.Tensor, element: tuple[Any, ...]) -> tuple[Any, ...]:
-        place = tf.strings.format("In batch {} of the dataset: weights must be finite and at least 0, got", index)
+        message = tf.strings.format("In batch {} of the dataset: weights must be finite and at least 0, got", index)
         for weights in tf.nest.flatten(element[2]):
-            valid = tf.math.is_finite(tf.cast(weights, "float32")) & (weights >= 0)
-            tf.debugging.Assert(tf.reduce_all(valid), [place, weights])
+            is_valid = tf.math.is_finite(tf.cast(weights, "float32")) & (weights >= 0)
+            tf.debugging.Assert(tf.reduce_all(is_valid), [message, weights])
         return element
 
     return x.enumerate().map(check)

@@ -1,4 +1,4 @@
-"""Masked language modeling: pre-training on masked tokens, and filling in blanks."""
+"""Masked language modeling: training on masked tokens, and filling in masks."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ from lmzoo.training.span_metrics import TokenAccuracy
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_MAX_MASKS = 1024  # masks predicted at once: bounds the memory of the logits
+_MAX_MASKS = 1024  # masks predicted at once, which limits the memory for logits
 
 
 class MaskAnswer(TypedDict):
-    """A candidate for a mask, with its probability and the completed text."""
+    """A candidate token for a mask, with its probability and the completed text."""
 
     token: str
     score: float
@@ -41,9 +41,9 @@ class MaskAnswer(TypedDict):
 class MaskedLM(MaskedTokensTask):
     """A masked language model (Devlin et al., 2019, section 3.1).
 
-    Inputs are the backbone's inputs and `mask_positions` int32 (B, M); the output is logits, float32 (B, M, V). `fit`
-    takes texts without labels and draws new masks in every batch. `predict` takes texts with mask tokens, and warns of
-    texts without.
+    Inputs are the backbone's inputs and `mask_positions` int32 (B, M); the outputs are logits, float32 (B, M, V). `fit`
+    takes texts without labels and draws new masks in every batch. `predict` takes texts with mask tokens, and warns
+    about texts without any.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -87,23 +87,23 @@ class MaskedLM(MaskedTokensTask):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the family's models have learned to fill masks."""
-        # Models that predict tokens in any order are trained without masks.
+        """Return whether the family's models are trained to fill masks."""
+        # Permutation language models are trained without masks.
         return super().supports(family) and family.objective != "plm"
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the accuracy of the masked tokens."""
+        """Return the metrics, the accuracy of predictions for masked tokens."""
         return [TokenAccuracy()]
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of masked sequences: features, targets int32 (b, M) and weights float32 (b, M)."""
+        """Return `(features, targets, weights)` with new masks, targets int32 (b, M) and weights float32 (b, M)."""
         features, targets, weights = self.mask(examples.encoded, indices, width, rng)
         if examples.weights is not None:
             weights *= examples.weights[indices][:, None]
         return features, targets, weights
 
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
-        """Return the positions of mask tokens, int32 (n, M), and warn of texts without mask tokens."""
+        """Return `mask_positions`, int32 (n, M), and warn about texts without mask tokens."""
         tokenizer = self.text_preprocessor.tokenizer
         without_mask = np.flatnonzero(np.bincount(find_masks(tokenizer, encoded)[0], minlength=len(encoded)) == 0)
         if len(without_mask):
@@ -119,58 +119,59 @@ class MaskedLM(MaskedTokensTask):
     ) -> list[list[MaskAnswer] | list[list[MaskAnswer]]]:
         """Return the most probable tokens at each mask.
 
-        With `whole_words` parts of words are left out. With WordPiece these are the tokens that continue a word. With
-        byte-level BPE and SentencePiece they are the tokens that do not begin with a space, if the mask follows a
-        space. If no space precedes the mask, as after a bracket and, for BPE, at the beginning of a text, their tokens
-        do not show whether they are whole words, and all of them are candidates. Punctuation marks are words.
+        With `whole_words`, parts of words are left out. With WordPiece, these are the tokens that continue a word. With
+        byte-level BPE and SentencePiece, they are the tokens that do not begin with a space, if the mask follows a
+        space. If the mask does not follow a space (after a bracket or, for BPE, at the beginning of a text), tokens do
+        not show whether they are whole words, and all of them are candidates. Punctuation marks count as words.
 
         Args:
             texts: a list of strings (or pairs), each with at least one mask token.
             top_k: int, number of candidates for each mask.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
             whole_words: whether a candidate must be a whole word.
 
         Returns:
-            For each text a list of candidates, best first: `{"token": str, "score": float, "text": str}`, where the
+            For each text, a list of candidates, best first: `{"token": str, "score": float, "text": str}`, where the
             score is the token's probability among all tokens, and the text is the input with the mask replaced. For a
             text with several masks, a list of candidates for each mask, as in transformers' fill-mask.
 
         Raises:
-            ValueError: naming the first text without a mask, or with a mask that was truncated; for a `top_k` below 1.
+            ValueError: for a text without a mask, or with a mask that was truncated (the message names the first such
+                text); for a `top_k` below 1.
         """
         check_top_k(top_k)
         columns = clean_segments(texts)
         encoded = self.encode_inputs(columns[0] if len(columns) == 1 else tuple(columns))
-        counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
-        mask = self.text_preprocessor.tokenizer.mask_token
+        mask_counts = np.bincount(find_masks(self.text_preprocessor.tokenizer, encoded)[0], minlength=len(encoded))
+        mask_token = self.text_preprocessor.tokenizer.mask_token
         examples = list(zip(*columns, strict=True))
         results = []
-        for i, (segments, count) in enumerate(zip(examples, counts.tolist(), strict=True)):
-            if not count or count < sum(segment.count(mask) for segment in segments):
-                problem = f"not every {mask}" if count else f"no {mask}"
+        for i, (segments, count) in enumerate(zip(examples, mask_counts.tolist(), strict=True)):
+            if not count or count < sum(segment.count(mask_token) for segment in segments):
+                problem = f"not every {mask_token}" if count else f"no {mask_token}"
                 length = self.text_preprocessor.sequence_length
                 raise ValueError(f"`texts[{i}]` holds {problem} within the {length} tokens that are read.")
         whole_word_masks = self._whole_word_masks() if whole_words else None
-        size = max(1, _MAX_MASKS // counts.max(initial=1))
-        for start in range(0, len(encoded), size):
-            part = slice(start, start + size)
-            logits = self.predict(encoded[part], batch_size, verbose=0)  # (n, M, V)
+        chunk_size = max(1, _MAX_MASKS // mask_counts.max(initial=1))
+        for start in range(0, len(encoded), chunk_size):
+            chunk = slice(start, start + chunk_size)
+            logits = self.predict(encoded[chunk], batch_size, verbose=0)  # (n, M, V)
             results += [
                 self._candidates(segments, log_softmax(row[:count]), top_k, whole_word_masks)
-                for segments, row, count in zip(examples[part], logits, counts[part], strict=True)
+                for segments, row, count in zip(examples[chunk], logits, mask_counts[chunk], strict=True)
             ]
         return results
 
     answers = fill
 
     def _whole_word_masks(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return two masks of the tokens that are whole words, bool (V,): after a space, and after anything else."""
+        """Return two bool arrays (V,): whether each token is a whole word after a space, and after anything else."""
         tokenizer = self.text_preprocessor.tokenizer
-        texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
-        # The replacement character marks bytes that are only a part of a letter.
-        is_word = np.array([bool(text.strip()) and "\ufffd" not in text for text in texts])
+        token_texts = [tokenizer.text_of(token) for token in tokenizer.vocabulary]
+        # The replacement character marks tokens that are only some of a character's bytes.
+        is_word = np.array([bool(text.strip()) and "\ufffd" not in text for text in token_texts])
         is_word &= ~np.isin(tokenizer.vocabulary, tokenizer.special_tokens)
-        begins_with_space = np.array([text.startswith(" ") for text in texts])
+        begins_with_space = np.array([text.startswith(" ") for text in token_texts])
         if begins_with_space.any():
             return is_word & begins_with_space, is_word
         return (is_word & tokenizer.word_starts(),) * 2
@@ -182,28 +183,33 @@ class MaskedLM(MaskedTokensTask):
         top_k: int,
         whole_word_masks: tuple[np.ndarray, np.ndarray] | None,
     ) -> list[MaskAnswer] | list[list[MaskAnswer]]:
-        """Return the candidates for the mask of a text, or a list of candidates for each of several masks."""
+        """Return the candidates for a text's only mask, or a list of candidates for each of its masks."""
         tokenizer = self.text_preprocessor.tokenizer
-        mask = str(tokenizer.mask_token)
+        mask_token = str(tokenizer.mask_token)
         results: list[list[MaskAnswer]] = []
-        parts = " ".join(segments).split(mask)
+        parts = " ".join(segments).split(mask_token)
         prefix = "" if tokenizer.space_of_words else " "  # the tokenizer may itself put a space in front of a text
-        follows_space = [part[-1:].isspace() for segment in segments for part in (prefix + segment).split(mask)[:-1]]
-        for k, row in enumerate(log_probabilities):  # (V,)
-            before = mask.join(parts[: k + 1])
-            after = mask.join(parts[k + 1 :])
-            # Only the tokenizer's tokens: there may be more token embeddings.
+        follows_space = [
+            part[-1:].isspace() for segment in segments for part in (prefix + segment).split(mask_token)[:-1]
+        ]
+        for mask_index, row in enumerate(log_probabilities):  # (V,)
+            before_mask = mask_token.join(parts[: mask_index + 1])
+            after_mask = mask_token.join(parts[mask_index + 1 :])
+            # Leave out token embeddings beyond the tokenizer's vocabulary.
             order = np.argsort(-row[: tokenizer.vocabulary_size], kind="stable")
             if whole_word_masks:
-                order = order[whole_word_masks[0 if follows_space[k] else 1][order]]
+                order = order[whole_word_masks[0 if follows_space[mask_index] else 1][order]]
             candidates: list[MaskAnswer] = []
-            for i in order[:top_k]:
-                token = tokenizer.id_to_token(int(i))
+            for token_id in order[:top_k]:
+                token = tokenizer.id_to_token(int(token_id))
                 filling = tokenizer.text_of(token)
-                # A token's own space replaces the space before the mask. At the beginning of the text it is dropped.
-                start = before.rstrip(" ") if filling.startswith(" ") else before
-                filling = filling if before else filling.lstrip(" ")
-                candidates.append({"token": token, "score": float(np.exp(row[i])), "text": start + filling + after})
+                # A space at the start of the token replaces the space before the mask, and is dropped at the beginning
+                # of the text.
+                left_text = before_mask.rstrip(" ") if filling.startswith(" ") else before_mask
+                filling = filling if before_mask else filling.lstrip(" ")
+                candidates.append(
+                    {"token": token, "score": float(np.exp(row[token_id])), "text": left_text + filling + after_mask}
+                )
             results.append(candidates)
         return results[0] if len(results) == 1 else [*results]
 
@@ -221,16 +227,18 @@ class MaskedLM(MaskedTokensTask):
 
         tokenizer = self.text_preprocessor.tokenizer
         ids = features["token_ids"]  # (B, T)
-        masked = tf.equal(ids, tokenizer.mask_id)  # (B, T)
-        columns = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))  # (B, T)
-        positions = tf.ragged.boolean_mask(columns, masked).to_tensor()  # (B, M)
-        mask_counts = tf.math.count_nonzero(masked, axis=1)  # (B,)
-        is_mask = tf.sequence_mask(mask_counts, tf.shape(positions)[1])[..., None]  # (B, M, 1), False at padding
+        is_masked = tf.equal(ids, tokenizer.mask_id)  # (B, T)
+        all_positions = tf.broadcast_to(tf.range(tf.shape(ids)[1]), tf.shape(ids))  # (B, T)
+        positions = tf.ragged.boolean_mask(all_positions, is_masked).to_tensor()  # (B, M)
+        mask_counts = tf.math.count_nonzero(is_masked, axis=1)  # (B,)
+        is_not_padding = tf.sequence_mask(mask_counts, tf.shape(positions)[1])[..., None]  # (B, M, 1)
         logits = self({**features, "mask_positions": positions}, training=False)  # (B, M, V)
-        size = tokenizer.vocabulary_size  # there may be more token embeddings
-        score, best = tf.math.top_k(tf.nn.softmax(logits)[..., :size], min(5, size))  # (B, M, 5)
-        token = tf.gather(tf.constant(tokenizer.vocabulary), best)
-        return {"token": tf.where(is_mask, token, ""), "score": tf.where(is_mask, score, 0.0)}
+        vocabulary_size = tokenizer.vocabulary_size  # the model may have more token embeddings
+        score, best_ids = tf.math.top_k(
+            tf.nn.softmax(logits)[..., :vocabulary_size], min(5, vocabulary_size)
+        )  # (B, M, 5)
+        token = tf.gather(tf.constant(tokenizer.vocabulary), best_ids)
+        return {"token": tf.where(is_not_padding, token, ""), "score": tf.where(is_not_padding, score, 0.0)}
 
     def pseudo_perplexity(self, texts: Texts, batch_size: int = 32) -> float:
         """Return the pseudo-perplexity of texts (Salazar et al., 2020).
@@ -240,10 +248,10 @@ class MaskedLM(MaskedTokensTask):
 
         Args:
             texts: a list of strings.
-            batch_size: int, masked copies of a batch.
+            batch_size: int, masked copies per batch.
 
         Returns:
-            The perplexity over all tokens of all texts, without special tokens.
+            The pseudo-perplexity over all tokens of all texts, without special tokens.
 
         Raises:
             ValueError: if there is no token to predict, or a text holds a mask token.
@@ -254,18 +262,18 @@ class MaskedLM(MaskedTokensTask):
         return float(np.exp(-np.mean(log_probabilities)))
 
     def score(self, texts: Iterable[Text], batch_size: int = 32) -> list[list[TokenScore]]:
-        """Return the log-probability of each token of texts, given all other tokens; see `pseudo_perplexity`.
+        """Return the log-probability of each token in each text, given all other tokens; see `pseudo_perplexity`.
 
         Args:
             texts: strings.
-            batch_size: int, masked copies of a batch.
+            batch_size: int, masked copies per batch.
 
         Returns:
-            For each text, `{"token": str, "start": int, "end": int, "log_probability": float}` for each token, with the
-            characters of the text that it came from, without special tokens.
+            For each text, a list with `{"token": str, "start": int, "end": int, "log_probability": float}` for each
+            token except special tokens; `start` and `end` are its character offsets in the text.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string.
+            TypeError: for an entry that is not a string; the message names its position.
             ValueError: if a text holds a mask token.
         """
         (cleaned,) = clean_columns({"texts": texts})
@@ -283,19 +291,19 @@ class MaskedLM(MaskedTokensTask):
         return scores
 
     def _log_probabilities(self, encoded: EncodedTexts, batch_size: int) -> Iterator[tuple[int, int, float]]:
-        """Mask every token in turn, and yield its sequence's index, its position and its log-probability."""
+        """Mask every token in turn, and yield `(index of the sequence, position, log-probability)` for each."""
         tokenizer = self.text_preprocessor.tokenizer
         if len(find_masks(tokenizer, encoded)[0]):
             raise ValueError("`texts` must not hold mask tokens: every token is masked in turn.")
-        flat = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
-        for start in range(0, len(flat), _MAX_MASKS):
-            part = flat[start : start + _MAX_MASKS]
-            sequences = np.searchsorted(encoded.sequence_splits, part, side="right") - 1
+        flat_indices = np.flatnonzero(maskable(tokenizer, encoded.token_ids))
+        for start in range(0, len(flat_indices), _MAX_MASKS):
+            chunk = flat_indices[start : start + _MAX_MASKS]
+            sequences = np.searchsorted(encoded.sequence_splits, chunk, side="right") - 1
             copies = encoded.select(sequences)
-            positions = part - encoded.sequence_splits[sequences]
+            positions = chunk - encoded.sequence_splits[sequences]
             flat_positions = copies.sequence_splits[:-1] + positions
             targets = copies.token_ids[flat_positions]
             copies.token_ids[flat_positions] = tokenizer.mask_id
             log_probabilities = log_softmax(self.predict(copies, batch_size, verbose=0)[:, 0])  # (b, V)
-            target_log_probabilities = log_probabilities[np.arange(len(part)), targets].tolist()
+            target_log_probabilities = log_probabilities[np.arange(len(chunk)), targets].tolist()
             yield from zip(sequences.tolist(), positions.tolist(), target_log_probabilities, strict=True)

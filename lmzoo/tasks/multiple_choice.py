@@ -32,7 +32,7 @@ Prompts: TypeAlias = Iterable[tuple[Text, Sequence[Text]]] | tuple[Iterable[Text
 
 
 class ChoiceAnswer(TypedDict):
-    """A choice of an example, with its probability."""
+    """The choice predicted for an example, with its index and probability."""
 
     index: int
     choice: Text  # as it was passed
@@ -41,13 +41,13 @@ class ChoiceAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleChoice(TextVectorTask):
-    """A model that scores the choices for continuing or answering a prompt (Devlin et al., 2019, section 4.4).
+    """A model that picks the best of several continuations or answers for a prompt (Devlin et al., 2019, section 4.4).
 
-    Every choice is packed with its prompt as a pair, and the pair's vector becomes one score. Examples may differ in
-    their numbers of choices.
+    Every choice is packed with its prompt as a pair, and a score is computed from the pair's vector. Examples may have
+    different numbers of choices.
 
-    The inputs are the backbone's with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The output is logits,
-    float32 (B, C), -30,000 for a choice that is all padding, whose softmax is 0.
+    The inputs are the backbone's with an axis for the choices, (B, C, T), for ELMo (B, C, T, W). The outputs are
+    logits, float32 (B, C), with -30,000 for a choice that is all padding, so that its softmax is 0.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -99,17 +99,17 @@ class MultipleChoice(TextVectorTask):
         merge = MergeChoices(name="merge_choices")
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}
         scores = head(vector.of(backbone, {key: merge(x) for key, x in inputs.items()}))  # (B·C, 1)
-        head.logits.bias.trainable = False  # softmax cancels it: its gradient is noise, but checkpoints hold it
+        head.logits.bias.trainable = False  # it cancels in the softmax, but checkpoints contain it
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the cross-entropy over the choices of each example."""
+        """Return the loss, the cross-entropy over each example's choices."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the accuracy of the chosen indices."""
+        """Return the metrics, the accuracy of the choices."""
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
 
     def encode_inputs(self, x: Texts | Prompts) -> EncodedChoices:
@@ -120,17 +120,17 @@ class MultipleChoice(TextVectorTask):
                 examples are returned unchanged.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
-            ValueError: naming the first example without choices; if the task has no preprocessor.
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: for an example without choices (the message names the first); if the task has no preprocessor.
         """
         self.check_takes_text()
         return x if isinstance(x, EncodedChoices) else encode_choices(self.text_preprocessor, *split_choices(x))
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode examples, labels and weights, and check that each label is one of its example's choices.
+        """Encode examples, labels and weights, and check that each label is the index of one of the choices.
 
         Raises:
-            ValueError: naming the first label that is not one of its example's choices; see `Task.encode_examples`.
+            ValueError: for a label that is too high for its example's number of choices; see `Task.encode_examples`.
         """
         examples = super().encode_examples(x, y, sample_weight)
         labels = examples.labels
@@ -147,8 +147,9 @@ class MultipleChoice(TextVectorTask):
         """Check the indices of the right choices, and return them as int32 (n,).
 
         Raises:
-            TypeError: naming the first label that is not an integer.
-            ValueError: naming the first label that is not an index; for several labels per example.
+            TypeError: for a label that is not an integer; the message names the first.
+            ValueError: for a label that cannot be an index (the message names the first); for several labels per
+                example.
         """
         if y is None:
             return None
@@ -165,23 +166,23 @@ class MultipleChoice(TextVectorTask):
         return array.astype("int32")
 
     def features(self, encoded: EncodedChoices, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for the examples at `indices`, int32 (b, C, width) for at most C choices each."""
-        index = encoded.rows(indices)  # (b, C)
-        merged = self.text_preprocessor.features(encoded.texts, index.reshape(-1), width)
-        return {name: values.reshape(*index.shape, *values.shape[1:]) for name, values in merged.items()}
+        """Return the model's inputs for the examples at `indices`, int32 (b, C, width), padded to C choices."""
+        rows = encoded.rows(indices)  # (b, C)
+        merged = self.text_preprocessor.features(encoded.texts, rows.reshape(-1), width)
+        return {name: values.reshape(*rows.shape, *values.shape[1:]) for name, values in merged.items()}
 
     def backbone_inputs(self, features: Features) -> Features:
-        """Return the token features that the backbone takes, with each choice as a separate sequence.
+        """Return the features that the backbone takes, with each choice as a separate sequence.
 
         Raises:
-            ValueError: naming the input that lacks the axis of the choices.
+            ValueError: for an input that lacks the axis of the choices.
         """
         inputs = super().backbone_inputs(features)
         for name in inputs.keys() & self.input.keys():
             array = np.asarray(inputs[name])
-            axes = len(self.input[name].shape)
-            if array.ndim != axes:
-                raise ValueError(f"`{name}` must have {axes} axes, examples and choices first; got {array.shape}.")
+            rank = len(self.input[name].shape)
+            if array.ndim != rank:
+                raise ValueError(f"`{name}` must have {rank} axes, examples and choices first; got {array.shape}.")
             inputs[name] = array.reshape(-1, *array.shape[2:])
         return inputs
 
@@ -192,13 +193,13 @@ class MultipleChoice(TextVectorTask):
 
         Args:
             examples: a list of `(prompt, choices)`, or a tuple of the prompts and a list of choices for each.
-            batch_size: int, examples of a batch, each with all its choices.
+            batch_size: int, examples per batch, each with all its choices.
             top_k: int, number of choices to return for each example.
 
         Returns:
-            For each example `{"index": int, "choice": str, "score": float}`: the index of the choice, the choice
-            itself, and its softmax probability among the example's choices. With `top_k` above 1, a list of these, best
-            first.
+            For each example, `{"index": int, "choice": str, "score": float}`: the index of the choice, the choice
+            itself, and its softmax probability among the example's choices. With `top_k` above 1, a list of such dicts,
+            best first.
 
         Raises:
             ValueError: for a `top_k` below 1.
@@ -210,8 +211,8 @@ class MultipleChoice(TextVectorTask):
         ranked: list[list[ChoiceAnswer]] = []
         for row, texts in zip(logits, choices, strict=True):
             scores = softmax(row[: len(texts)])
-            best = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
-            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best])
+            best_indices = np.argsort(-row[: len(texts)], kind="stable")[:top_k].tolist()
+            ranked.append([{"index": i, "choice": texts[i], "score": float(scores[i])} for i in best_indices])
         return [choices[0] for choices in ranked] if top_k == 1 else ranked
 
     answers = choose
@@ -238,7 +239,7 @@ class MultipleChoice(TextVectorTask):
         return {"index": index, "score": tf.reduce_max(probabilities, axis=-1), "probabilities": probabilities}
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the exported model, of which the default is `choose`.
+        """Return the exported model's signatures; the default signature does the same as `choose`.
 
         It takes prompts (n,) and choices (n, C), padded with empty strings at the end. `choice` is the chosen text,
         `tf.string` (n,).
@@ -254,16 +255,16 @@ class MultipleChoice(TextVectorTask):
             features = pack(tf.repeat(prompt, shape[1]), tf.reshape(choices, [-1]))
             truncated = tf.reshape(features.pop("truncated"), shape)  # (n, C)
             # (n, C), number of texts at and after each choice
-            following = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
-            real = (following > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
+            remaining_choices = tf.cumsum(tf.cast(choices != "", tf.int32), axis=1, reverse=True)
+            is_choice = (remaining_choices > 0) | (tf.range(shape[1]) == 0)  # (n, C), False for padding
 
             def by_choice(values: tf.Tensor) -> tf.Tensor:
-                mask = tf.reshape(real, [-1] + [1] * (values.shape.rank - 1))
+                mask = tf.reshape(is_choice, [-1] + [1] * (values.shape.rank - 1))
                 return tf.reshape(tf.where(mask, values, 0), tf.concat([shape, tf.shape(values)[1:]], axis=0))
 
             answers = self.serve({name: by_choice(values) for name, values in features.items()})  # (n, C, t[, W])
             choice = tf.gather(choices, answers["index"], batch_dims=1)
-            return {"choice": choice, **answers, "truncated": tf.reduce_any(truncated & real, axis=1)}
+            return {"choice": choice, **answers, "truncated": tf.reduce_any(truncated & is_choice, axis=1)}
 
         specs = [*strings("prompt"), *strings("choices", axes=2)]
         return pack, {"serving_default": signature(choose, specs), "tokens": tokens_signature(self)}

@@ -1,4 +1,4 @@
-"""Pre-training with masked tokens, pairs of segments, permuted orders or replaced tokens."""
+"""Pre-training on masked tokens, segment pairs, permuted token orders or replaced tokens."""
 
 from __future__ import annotations
 
@@ -28,36 +28,37 @@ _DETECTION_WEIGHT = 50.0  # weight of the discriminator's loss (Clark et al., 20
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Pretrainer(MaskedTokensTask):
-    """A model for pre-training a backbone with its family's objective, such as masked tokens and pairs of segments.
+    """A model for pre-training a backbone with its family's objective, such as masked tokens and segment pairs.
 
-    Masked language modeling (Devlin et al., 2019) is an objective alone, or together with a prediction for pairs of
-    segments. Next-sentence prediction (`"nsp"`, Devlin et al., 2019) distinguishes the segment that follows from a
-    segment of another document, sentence-order prediction (`"sop"`, Lan et al., 2020) two segments in order from two
+    Masked language modeling (Devlin et al., 2019) is used alone, or together with a prediction for pairs of segments.
+    Next-sentence prediction (`"nsp"`, Devlin et al., 2019) distinguishes the segment that follows from a segment of
+    another document; sentence-order prediction (`"sop"`, Lan et al., 2020) distinguishes two segments in order from two
     swapped ones. Label 0 is "is next" or "in order", 1 "random" or "swapped".
 
     Permutation language modeling (`"plm"`, Yang et al., 2019) has no masks: some tokens, chosen in the same way as
     masks, are predicted in a random order, each from all tokens that are not predicted and from the tokens that precede
     it in that order. It needs a backbone with a query stream, and is the only objective for such a backbone.
 
-    Replaced token detection (`"rtd"`, Clark et al., 2020) trains two models. A generator of a quarter of the width,
-    which shares the backbone's embeddings, fills the masks with tokens drawn by their probabilities. The backbone, the
-    discriminator, predicts for every token whether it was replaced. It needs a backbone with an `embedding_dim`.
+    Replaced token detection (`"rtd"`, Clark et al., 2020) trains two models. A generator, which shares the backbone's
+    embeddings and by default has a quarter of its width, fills the masks with tokens sampled from its predictions. The
+    backbone, as the discriminator, predicts for every token whether it was replaced. This objective needs a backbone
+    with an `embedding_dim`.
 
     Inputs are the backbone's inputs and `mask_positions` int32 (B, M), the positions to predict, padded with 0; for
     `"plm"` also `order` int32 (B, T), see `lmzoo.text.permutation.factorization_order`; for `"rtd"` also `draws`
     float32 (B, M), uniform random numbers in [0, 1), or negative for the generator's most probable tokens. The output
     is a dict of logits: `masked_lm` float32 (B, M, V); for pairs, `sentence` float32 (B, 2) on the pooled output; for
     `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32 (B, T), the discriminator's token ids. The loss
-    is the sum of the outputs' mean losses, in which replaced tokens have the weight 50.
+    is the sum of the outputs' mean losses; for `"rtd"`, the loss of `replaced_tokens` has weight 50.
 
-    `fit` and `evaluate` take documents, each a list of sentences, without labels. Once in each call, and always in the
-    same way, documents are cut into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs,
-    packed (`lmzoo.data.corpora.pack_sentences`); masks are random in every batch. For random pairs, pass the output of
-    `segment_pairs` with `passes=` or with another generator. `predict` takes texts or pairs of texts with mask tokens,
-    see `MaskedLM`.
+    `fit` and `evaluate` take documents, each a list of sentences, without labels. Each call first cuts the documents
+    into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs, packs them
+    (`lmzoo.data.corpora.pack_sentences`), always in the same way; masks are random in every batch. For random pairs,
+    pass the output of `segment_pairs` with `passes=` or with another generator. `predict` takes texts or pairs of texts
+    with mask tokens, see `MaskedLM`.
 
     With token features, labels are a dict by output: `masked_lm` int (B, M), `sentence` int (B,) and `replaced_tokens`
-    int (B, T), the ids of the original text. Weights are a dict of the same form.
+    int (B, T), the ids of the original text. Weights are a dict with the same keys.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -118,25 +119,27 @@ class Pretrainer(MaskedTokensTask):
                 return {"masked_lm": logits}
             initializer = TruncatedNormal(stddev=backbone.config.initializer_range)
             policy = backbone.dtype_policy
-            layer = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
-            # The second cast has no effect on values, but puts this layer before the other head in the order of the
-            # model's layers, in which files hold the optimizer's state.
-            sentence = ops.cast(ops.cast(layer(features["pooled_output"]), "float32"), "float32")  # (B, 2)
-            return {"masked_lm": logits, "sentence": sentence}
+            sentence_head = keras.layers.Dense(2, kernel_initializer=initializer, dtype=policy, name="sentence_head")
+            # The second cast does not change values, but it puts this layer before the other head in the order of the
+            # model's layers. Files store the optimizer's state in that order.
+            sentence_logits = ops.cast(
+                ops.cast(sentence_head(features["pooled_output"]), "float32"), "float32"
+            )  # (B, 2)
+            return {"masked_lm": logits, "sentence": sentence_logits}
 
         head_settings = (masking, activation, layer_norm_epsilon)
         super().__init__(backbone, preprocessor, *head_settings, outputs, name, objective, generator_width)
         self.generator_width = generator_width
-        # Without an objective on pairs, the weights are only a masked language model's head.
+        # Without an objective on pairs, the head's weights are those of a masked language model.
         self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens"}.get(objective, self.head_kind)
         self.per_token = objective == "rtd"
         self.uses_pooler = objective in _PAIR_OBJECTIVES
         self.compile()
 
     def default_loss(self) -> dict[str, keras.losses.Loss]:
-        """Return the loss of each output: means over masked tokens, and over pairs or all tokens."""
-        loss = super().default_loss
-        losses = {name: loss() for name in self.output if name != "corrupted_ids"}
+        """Return a loss for each output, a mean over masked tokens, pairs or all tokens."""
+        make_loss = super().default_loss
+        losses = {name: make_loss() for name in self.output if name != "corrupted_ids"}
         if "replaced_tokens" in losses:
             losses["replaced_tokens"] = keras.losses.BinaryCrossentropy(
                 from_logits=True, reduction="mean_with_sample_weight"
@@ -144,12 +147,12 @@ class Pretrainer(MaskedTokensTask):
         return losses
 
     def default_loss_weights(self) -> dict[str, float] | None:
-        """Return the weight of each output's loss, higher for the discriminator, or None for equal weights."""
-        # The discriminator's loss is low, since most tokens are not replaced.
+        """Return the weight of each output's loss for `"rtd"`, or None for equal weights."""
+        # The discriminator's loss is low, since most tokens are not replaced, so it gets a higher weight.
         return {"masked_lm": 1.0, "replaced_tokens": _DETECTION_WEIGHT} if self.objective == "rtd" else None
 
     def default_metrics(self) -> dict[str, list[keras.metrics.Metric]]:
-        """Return the metrics of each output: accuracy, and for replaced tokens also precision and recall."""
+        """Return metrics for each output: accuracy, and for replaced tokens also precision and recall."""
         metrics = {
             "masked_lm": [TokenAccuracy()],
             "sentence": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
@@ -172,25 +175,26 @@ class Pretrainer(MaskedTokensTask):
         return super().compute_metrics(x, *self._with_replaced_labels(y, y_pred, sample_weight))
 
     def _with_replaced_labels(self, y: Any, y_pred: Features, sample_weight: Any) -> tuple[Any, Features, Any]:
-        """Return labels, outputs and weights with each of the discriminator's tokens as an example, for `"rtd"`.
+        """Return labels, outputs and weights in which each of the discriminator's tokens is an example, for `"rtd"`.
 
-        The labels of replaced tokens depend on the outputs: a token that the generator drew right counts as original.
+        Whether a token was replaced depends on the outputs: if the generator sampled the right token, it counts as
+        original.
         """
         if self.objective != "rtd" or y is None or "corrupted_ids" not in y_pred:
             return y, y_pred, sample_weight
-        name = "replaced_tokens"
-        replaced = ops.cast(y_pred["corrupted_ids"] != ops.cast(y[name], "int32"), "float32")  # (B, T)
-        y = {**y, name: ops.reshape(replaced, (-1, 1))}  # (B·T, 1)
-        y_pred = {"masked_lm": y_pred["masked_lm"], name: ops.reshape(y_pred[name], (-1, 1))}  # (B·T, 1)
+        output_name = "replaced_tokens"
+        is_replaced = ops.cast(y_pred["corrupted_ids"] != ops.cast(y[output_name], "int32"), "float32")  # (B, T)
+        y = {**y, output_name: ops.reshape(is_replaced, (-1, 1))}  # (B·T, 1)
+        y_pred = {"masked_lm": y_pred["masked_lm"], output_name: ops.reshape(y_pred[output_name], (-1, 1))}  # (B·T, 1)
         if sample_weight is not None:
-            sample_weight = {**sample_weight, name: ops.reshape(sample_weight[name], (-1,))}  # (B·T,)
+            sample_weight = {**sample_weight, output_name: ops.reshape(sample_weight[output_name], (-1,))}  # (B·T,)
         return y, y_pred, sample_weight
 
     def make_generator(self) -> MaskedLM:
-        """Return a copy of the generator of `"rtd"` as a masked language model.
+        """Return a copy of the generator, trained with `"rtd"`, as a masked language model.
 
         Raises:
-            ValueError: for another objective.
+            ValueError: if the objective is not `"rtd"`.
 
         Example:
 
@@ -223,7 +227,7 @@ class Pretrainer(MaskedTokensTask):
         Encoded sequences are returned unchanged.
 
         Raises:
-            TypeError: naming the position of a document that is not a list of strings.
+            TypeError: for a document that is not a list of strings; the message names its position.
             ValueError: for labels, for weights of documents, or for single sequences with an objective on pairs.
         """
         if self.objective not in _PAIR_OBJECTIVES:
@@ -233,24 +237,25 @@ class Pretrainer(MaskedTokensTask):
                 f'With `objective="{self.objective}"` sequences are pairs: make them with '
                 "`lmzoo.data.corpora.segment_pairs`."
             )
-        kind = str(self.objective)
+        objective = str(self.objective)
         rng = np.random.default_rng(0)
-        return self._pack_documents(x, y, sample_weight, lambda x, by: segment_pairs(x, by, kind, rng))
+        return self._pack_documents(x, y, sample_weight, lambda x, by: segment_pairs(x, by, objective, rng))
 
     def encode_labels(self, y: Labels | None) -> Any:
         """Convert the labels of token features to arrays; None stays None."""
         return None if y is None else keras.tree.map_structure(as_array, y)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of masked sequences: features, and dicts by output of targets and weights.
+        """Return `(features, targets, weights)` for the sequences at `indices`, with new masks.
 
-        The arrays are (b, M) for `masked_lm`, (b,) for `sentence` and (b, t) for `replaced_tokens`.
+        Targets and weights are dicts by output, of arrays (b, M) for `masked_lm`, (b,) for `sentence` and (b, t) for
+        `replaced_tokens`.
         """
         encoded = examples.encoded
         weights = examples.weights
-        features, tokens, is_masked = self.mask(encoded, indices, width, rng)
+        features, target_ids, is_masked = self.mask(encoded, indices, width, rng)
         weight = np.ones(len(indices), "float32") if weights is None else weights[indices].astype("float32")  # (b,)
-        targets = {"masked_lm": tokens}
+        targets = {"masked_lm": target_ids}
         target_weights = {"masked_lm": is_masked * weight[:, None]}
         if isinstance(encoded, SegmentPairs) and self.objective in _PAIR_OBJECTIVES:
             targets["sentence"] = encoded.labels[indices]

@@ -8,7 +8,7 @@ from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
 
-# Argument of KerasHub's `generate` -> advice for lmzoo's.
+# Argument of KerasHub's `generate` -> advice on lmzoo's `generate`.
 INSTEAD_OF_KERAS_HUBS = {
     "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
     "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",
@@ -17,10 +17,10 @@ INSTEAD_OF_KERAS_HUBS = {
 
 
 def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: list[int]) -> list[list[int]]:
-    """Return the token ids of prompts, with `start_ids` for an empty prompt.
+    """Return the token ids of each prompt; an empty prompt becomes `start_ids`.
 
     Raises:
-        TypeError: naming the position of a prompt that is not a string.
+        TypeError: for a prompt that is not a string; the message names its position.
         ValueError: for an empty prompt, if `start_ids` is empty.
     """
     (cleaned,) = clean_columns({"prompts": prompts})
@@ -39,7 +39,7 @@ def check_room(ids: list[list[int]], new: int, most: int) -> None:
     """Check that a model with `most` positions has room for each prompt and `new` more tokens.
 
     Raises:
-        ValueError: naming the first prompt that leaves too little room.
+        ValueError: for a prompt that leaves too little room; the message names the first.
     """
     for i, count in enumerate(map(len, ids)):
         if count + new > most:

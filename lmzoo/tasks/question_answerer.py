@@ -1,4 +1,4 @@
-"""Question answering with spans of a given context."""
+"""Extractive question answering: answers are spans of a given context."""
 
 from __future__ import annotations
 
@@ -57,20 +57,21 @@ class QuestionAnswerer(Task):
 
     Inputs are pairs (question, context): a tuple of two lists, or a list of 2-tuples. A context that does not fit into
     `sequence_length` next to its question is read in overlapping windows, so a batch holds windows, not examples. The
-    output is logits, float32 (B, T, 2), scores for an answer that starts or ends at each token of the sequence; at
-    padding they have no meaning. `predict` returns the logits of all windows of the first example, then of the second,
-    and so on; `encode_inputs(x).examples` holds the index of each window's example.
+    outputs are logits, float32 (B, T, 2), scores for an answer that starts or ends at each token of the sequence;
+    logits at padding are meaningless. `predict` returns the logits of all windows of the first example, then of the
+    second, and so on; `encode_inputs(x).examples` holds the index of each window's example.
 
-    A label is `{"text": str, "answer_start": int}`, by characters of the context; a list of such answers, or `{"text":
-    [...], "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or an empty list for no answer.
-    A window that does not hold a whole answer learns to point at the first token of the sequence. Encoded windows
-    (`encode_inputs`) also take labels by tokens: int (w, 2), the first and the last token of the answer.
+    A label is `{"text": str, "answer_start": int}`, where `answer_start` is a character offset in the context; a list
+    of such answers, or `{"text": [...], "answer_start": [...]}` as in SQuAD, of which `fit` takes the first; or None or
+    an empty list for no answer. For a window that does not contain a whole answer, the model learns to point at the
+    first token of the sequence. For encoded windows (`encode_inputs`), labels may also be token positions: int (w, 2),
+    the first and the last token of the answer.
 
-    Answers are cut out of the context by the characters of their tokens: each is `context[start:end]`. Google's code
-    works on words split at spaces instead, and searches for the answer in them. Where that fails, for example for
-    tokens that are unknown or lost their accents, it returns the whole words around the answer, and it always puts one
-    space between words. Its candidates and scores are the same (see `rank_answers`), but if no candidate remains for a
-    model that must answer, it returns "empty", whereas this class takes the best pair of all tokens.
+    An answer is the substring `context[start:end]` that its tokens came from. Google's code works on words split at
+    spaces instead, and searches for the answer in them. Where that fails, for example for tokens that are unknown or
+    lost their accents, it returns the whole words around the answer, and it always puts one space between words. Its
+    candidates and scores are the same (see `rank_answers`), but if no candidate remains for a model that must answer,
+    it returns "empty", whereas this class takes the best pair of all tokens.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -78,9 +79,10 @@ class QuestionAnswerer(Task):
         doc_stride: int, number of tokens from the start of one window to the start of the next.
         max_question_length: int, number of tokens to which questions are truncated.
         max_answer_length: int, maximum number of tokens in an answer.
-        n_best: int, number of starts and ends of each window, and then of answers to each example, that are considered.
-        null_score_threshold: float; `answer` returns no answer if the score of no answer exceeds the score of the best
-            answer by more than this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
+        n_best: int, number of starts and of ends to consider in each window, and of answers to consider for each
+            example.
+        null_score_threshold: float; `answer` returns "no answer" if its score exceeds the best answer's by more than
+            this. None to always answer, as in SQuAD 1.1. Settable; `fit_null_threshold` tunes it.
         name: name of the model.
 
     Raises:
@@ -122,8 +124,8 @@ class QuestionAnswerer(Task):
         labels: None = None,
         name: str | None = None,
     ) -> None:
-        allowed = null_score_threshold is None or is_number(null_score_threshold)
-        require(allowed, "null_score_threshold", "a number or None", null_score_threshold)
+        is_valid = null_score_threshold is None or is_number(null_score_threshold)
+        require(is_valid, "null_score_threshold", "a number or None", null_score_threshold)
         settings = head_options(backbone, of_tokens=True)  # raises an error for anything but a backbone
         settings = {key: settings[key] for key in ("activation", "use_bias", "layer_norm_epsilon") if key in settings}
         inputs = backbone.input
@@ -142,15 +144,15 @@ class QuestionAnswerer(Task):
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return a threshold for no answer if some of the labels `y` are empty, for the command line."""
+        """Return constructor arguments that suit the labels `y`: a null-score threshold if some have no answer."""
         return {} if all(y) else {"null_score_threshold": 0.0}
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the mean of the cross-entropies of the starts and the ends of answers, over the positions."""
+        """Return the loss, the mean cross-entropy of the answers' start and end positions."""
         return SpanCrossentropy()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the accuracy of windows, in which both start and end of the answer must be right."""
+        """Return the metrics, the fraction of windows for which both the start and the end are right."""
         return [SpanAccuracy()]
 
     # === Examples ===
@@ -162,7 +164,7 @@ class QuestionAnswerer(Task):
             x: pairs (question, context), or encoded windows, which are returned unchanged.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
+            TypeError: for an entry that is not text; the message names its position.
             ValueError: for texts that are not pairs, or a question that leaves no room for its context.
         """
         self.check_takes_text()
@@ -183,13 +185,14 @@ class QuestionAnswerer(Task):
 
         Args:
             x: pairs (question, context), or encoded windows.
-            y: answers for each example, see the class; or int (w, 2) for encoded windows.
+            y: a label for each example, in any format that the class describes; or int (w, 2) for encoded windows.
             sample_weight: float array, a weight for each entry of `y`.
 
         Raises:
-            TypeError: naming the position of a label that is not an answer, or of an entry of `x` that is not text.
-            ValueError: naming the first example whose context does not have the answer at its `answer_start`; for
-                labels that are missing or too few.
+            TypeError: for a label that is not an answer, or an entry of `x` that is not text; the message names its
+                position.
+            ValueError: for an answer that is not in its context at `answer_start` (the message names the first
+                example); for labels that are missing or too few.
         """
         encoded = self.encode_inputs(x)
         weights = example_weights(sample_weight)
@@ -204,7 +207,7 @@ class QuestionAnswerer(Task):
         return Examples(encoded, positions, None if weights is None else weights[encoded.examples])
 
     def _warn_of_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
-        """Warn of answers that no window holds as a whole, and of answers that are too long to be predicted."""
+        """Warn about answers that no window contains as a whole, and answers that are too long to be predicted."""
         has_answer = answers[:, 0] < answers[:, 1]  # (n,)
         is_in_window = np.bincount(encoded.examples, positions.any(axis=1), len(has_answer)) > 0  # (n,)
         answer_count = int(has_answer.sum())
@@ -225,7 +228,7 @@ class QuestionAnswerer(Task):
         """Check the positions of answers in token features, and return them as int32 (n, 2); None stays None.
 
         Raises:
-            ValueError: if they are not whole numbers of shape (n, 2) in the range of int32.
+            ValueError: if the positions are not non-negative integers of shape (n, 2) that fit into int32.
         """
         if y is None:
             return None
@@ -252,28 +255,28 @@ class QuestionAnswerer(Task):
         Args:
             x: pairs, as for `fit`, or questions.
             contexts: a context for each question; None if `x` is pairs.
-            top_k: int, number of answers to return for each question, of at most `n_best`.
-            batch_size: int, windows of a batch.
+            top_k: int, number of answers to return for each question, at most `n_best`.
+            batch_size: int, windows per batch.
 
         Returns:
-            For each question `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
-            `context[start:end]`; with `top_k` above 1, a list of these, best first. The score is a softmax over the
-            n-best list. No answer is `{"text": "", "start": 0, "end": 0}`. It is in the list if there is a
-            `null_score_threshold`, before the answers whose score it exceeds by more than the threshold, and if the
-            context is empty.
+            For each question, `{"text": str, "start": int, "end": int, "score": float}`, where `text` is
+            `context[start:end]`; with `top_k` above 1, a list of such dicts, best first. The scores are a softmax over
+            the n-best list. "No answer" is represented by `{"text": "", "start": 0, "end": 0}`. It is in the list if
+            there is a `null_score_threshold`, where it precedes the answers whose score it exceeds by more than the
+            threshold, or if the context is empty.
 
         Raises:
             ValueError: for texts that are not pairs, or a `top_k` below 1.
         """
         check_top_k(top_k)
         encoded = self.encode_inputs(x if contexts is None else (x, contexts))
-        ranked, null = self._rank(encoded, batch_size, must_answer=self.null_score_threshold is None)
+        ranked, no_answer_scores = self._rank(encoded, batch_size, must_answer=self.null_score_threshold is None)
         results: list[list[TextAnswer]] = []
         for i, (context, answers) in enumerate(zip(encoded.contexts, ranked, strict=True)):
             if self.null_score_threshold is not None:
-                answers, scores = with_null(answers, null[i], self.null_score_threshold, self.n_best)
+                answers, scores = with_null(answers, no_answer_scores[i], self.null_score_threshold, self.n_best)
             else:
-                answers = answers or [Answer(null[i], 0, 0)]
+                answers = answers or [Answer(no_answer_scores[i], 0, 0)]
                 scores = softmax(np.array([answer.score for answer in answers])).tolist()
             results.append(
                 [
@@ -288,9 +291,9 @@ class QuestionAnswerer(Task):
     def _rank(
         self, encoded: EncodedWindows, batch_size: int, must_answer: bool
     ) -> tuple[list[list[Answer]], np.ndarray]:
-        """Return each example's n-best list and the score of no answer.
+        """Return the n-best list of each example, and the examples' null scores, the scores of "no answer".
 
-        With `must_answer` no list is empty, except for contexts without tokens.
+        With `must_answer`, no list is empty, except for contexts without tokens.
         """
         if not len(encoded):
             return [], np.zeros(0)
@@ -310,8 +313,8 @@ class QuestionAnswerer(Task):
 
         Args:
             x: pairs (question, context), some of them without an answer.
-            y: labels of the pairs, as for `fit`; of several answers the closest one counts.
-            batch_size: int, windows of a batch.
+            y: labels of the pairs, as for `fit`; if there are several answers, the closest one counts.
+            batch_size: int, windows per batch.
 
         Returns:
             The threshold.
@@ -324,8 +327,8 @@ class QuestionAnswerer(Task):
         self.check_counts(len(encoded.contexts), golds, None)
         if len({bool(answers) for answers in golds}) < 2:
             raise ValueError("A threshold needs examples with an answer and examples without one.")
-        ranked, null = self._rank(encoded, batch_size, must_answer=False)
-        score = np.array([answers[0].score if answers else -np.inf for answers in ranked])
+        ranked, no_answer_scores = self._rank(encoded, batch_size, must_answer=False)
+        best_scores = np.array([answers[0].score if answers else -np.inf for answers in ranked])
         texts = [
             context[answers[0].start : answers[0].end] if answers else ""
             for context, answers in zip(encoded.contexts, ranked, strict=True)
@@ -334,7 +337,7 @@ class QuestionAnswerer(Task):
             np.array([answer_score(text, answers) for text, answers in zip(predicted, golds, strict=True)])
             for predicted in (texts, [""] * len(texts))
         )
-        self.null_score_threshold = best_null_threshold(null - score, answer_f1, no_answer_f1)
+        self.null_score_threshold = best_null_threshold(no_answer_scores - best_scores, answer_f1, no_answer_f1)
         return self.null_score_threshold
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
@@ -355,7 +358,7 @@ class QuestionAnswerer(Task):
         return {"start_logits": logits[:, :, 0], "end_logits": logits[:, :, 1]}
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the exported model, of which the default is `answer`.
+        """Return the exported model's signatures; the default signature does the same as `answer`.
 
         It takes questions and contexts, strings (n,). `truncated`, bool (n,), marks truncated questions; contexts are
         never truncated.

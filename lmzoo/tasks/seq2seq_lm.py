@@ -39,20 +39,23 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
 BATCH_SIZE = 32
-# By default a target has at most 2·n + 16 tokens, for n tokens of its source.
+# By default, a target has at most 2·n + 16 tokens for a source of n tokens.
 _MAX_TARGET_RATIO = 2
 _EXTRA_TARGET_TOKENS = 16
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Seq2SeqLM(Task):
-    """A model from a source text to a target, such as its translation (Sutskever et al., 2014; Vaswani et al., 2017).
+    """A model that generates a target text from a source text, such as its translation.
 
-    The inputs are the backbone's. The output is logits of the next token at each position of the target, float32
+    See Sutskever et al. (2014) and Vaswani et al. (2017).
+
+    The inputs are the backbone's. The outputs are the logits of the next token at each position of the target, float32
     (B, S, V), computed with the backbone's token embeddings and a bias.
 
     `fit` and `evaluate` take pairs of texts without labels: a list of `(source, target)`, or a tuple of two lists. With
-    token features, `y` holds the targets' tokens, int (B, S), and `sample_weight` marks the tokens that count.
+    token features, pass the targets' tokens as `y`, int (B, S), and a `sample_weight` of 0 for tokens that should not
+    count.
 
     Args:
         backbone: `lmzoo.models.Backbone` of a family that reads a source, such as `MarianBackbone`.
@@ -60,13 +63,13 @@ class Seq2SeqLM(Task):
         num_beams: int, number of translations that beam search continues at the same time; 1 for greedy search.
         length_penalty: float; beam search divides the log-probability of a translation by its number of tokens to
             this power.
-        max_new_tokens: int, maximum number of tokens in a translation; by default 2·n + 16, for n in the source.
-        label_smoothing: float in [0, 1), the fraction of the probability that the loss spreads over all tokens.
+        max_new_tokens: int, maximum number of tokens in a translation; by default 2·n + 16 for a source of n tokens.
+        label_smoothing: float in [0, 1), the fraction of the target probability that is spread over all tokens.
         name: name of the model.
 
     Raises:
-        ValueError: for a backbone that reads no source, or a preprocessor without padding or an end token; for numbers
-            out of range.
+        ValueError: for a backbone that reads no source, or a preprocessor without a padding token or an end token; for
+            numbers out of range.
 
     Example:
 
@@ -122,13 +125,15 @@ class Seq2SeqLM(Task):
         require(is_number(length_penalty), "length_penalty", "a number", length_penalty)
         require_share("label_smoothing", label_smoothing)
         max_length = backbone.config.max_sequence_length
-        fits = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
-        require(fits, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens)
-        bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
+        is_valid = max_new_tokens is None or (is_integer(max_new_tokens, 1) and max_new_tokens < max_length)
+        require(
+            is_valid, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens
+        )
+        output_bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
         inputs = backbone.input
-        logits = bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
+        logits = output_bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
-        self.output_bias = bias
+        self.output_bias = output_bias
         self.num_beams = int(num_beams)
         self.length_penalty = float(length_penalty)
         self.max_new_tokens = max_new_tokens
@@ -147,17 +152,17 @@ class Seq2SeqLM(Task):
         return bool(family.backbone.reads_source)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the mean cross-entropy with label smoothing over the tokens of the targets."""
+        """Return the loss, the mean cross-entropy with label smoothing over the targets' tokens."""
         return SmoothedCrossEntropy(self.label_smoothing)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the accuracy of the next tokens."""
+        """Return the metrics, the accuracy of next-token predictions."""
         return [TokenAccuracy()]
 
     def default_optimizer(self) -> keras.optimizers.Optimizer:
         """Return Adam with the inverse-square-root schedule of Vaswani et al. (2017, section 5.3)."""
-        rate = self.recipe.learning_rate
-        return AdamW(rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
+        learning_rate = self.recipe.learning_rate
+        return AdamW(learning_rate, beta_2=0.98, epsilon=1e-9, global_clipnorm=1.0, schedule="inverse_square_root")
 
     def forget_compiled(self) -> None:
         super().forget_compiled()
@@ -169,8 +174,8 @@ class Seq2SeqLM(Task):
         """Encode pairs of sources and targets as sequences of token ids.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
-            ValueError: for texts without targets, lists of different lengths, a source that is longer than the model,
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: for texts without targets, lists of different lengths, a source that is too long for the model,
                 or a language that the vocabulary lacks.
         """
         self.check_takes_text()
@@ -201,18 +206,19 @@ class Seq2SeqLM(Task):
         A source that is longer than `sequence_length`, but fits into the model, is truncated with a warning.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
-            ValueError: for a source that is longer than the model, or a language that the vocabulary lacks.
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: for a source that is too long for the model, or a language that the vocabulary lacks.
         """
         preprocessor = self.text_preprocessor
         max_length = self.backbone.config.max_sequence_length
         (cleaned,) = clean_columns({"texts": texts})
         languages = self.languages
         for i, text in enumerate(cleaned if languages else ()):
-            code = LANGUAGE.match(text)
-            if code and code[0] not in languages:
+            language_match = LANGUAGE.match(text)
+            if language_match and language_match[0] not in languages:
                 raise ValueError(
-                    f"The source at position {i} asks for {code[0]}, but the model writes {', '.join(languages)}."
+                    f"The source at position {i} asks for {language_match[0]}, but the model writes "
+                    f"{', '.join(languages)}."
                 )
         ids = preprocessor.tokenizer.tokenize(cleaned)
         overhead = preprocessor.packing.overhead(False)
@@ -226,24 +232,24 @@ class Seq2SeqLM(Task):
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The codes of the target languages, such as ">>fra<<", empty for a model with only one."""
+        """The codes of the target languages, such as ">>fra<<"; empty for a model with a single target language."""
         return tuple(getattr(self.text_preprocessor.tokenizer, "languages", ()))
 
     def features(self, encoded: EncodedPairs, indices: np.ndarray, width: int) -> FeatureArrays:
         """Return the model's inputs for the pairs at `indices`, padded to `width`.
 
-        The decoder's inputs are the targets after a padding token, without their last position.
+        The decoder's inputs are the targets shifted by one position, with a padding token in front.
         """
-        pad = self.text_preprocessor.tokenizer.pad_id
-        ids, mask = encoded.targets.padded(indices, width, pad)  # (b, width)
+        pad_id = self.text_preprocessor.tokenizer.pad_id
+        ids, mask = encoded.targets.padded(indices, width, pad_id)  # (b, width)
         return {
             **self.text_preprocessor.features(encoded.sources, indices, width),
-            "decoder_token_ids": np.concatenate([np.full_like(ids[:, :1], pad), ids[:, :-1]], axis=1),
+            "decoder_token_ids": np.concatenate([np.full_like(ids[:, :1], pad_id), ids[:, :-1]], axis=1),
             "decoder_padding_mask": mask,
         }
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of features, target tokens int32 (b, t), and their weights float32 (b, t)."""
+        """Return `(features, targets, weights)` for the pairs at `indices`, int32 (b, t) and float32 (b, t)."""
         pairs: EncodedPairs = examples.encoded
         ids, mask = pairs.targets.padded(indices, width, self.text_preprocessor.tokenizer.pad_id)
         weights = mask.astype("float32")
@@ -270,19 +276,19 @@ class Seq2SeqLM(Task):
             length_penalty: float, exponent of the length; the model's by default.
             max_new_tokens: int, maximum number of tokens in a translation; the model's by default.
             language: target language, such as "fra", for a model with several.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
 
         Returns:
-            The translation of each text, or for one string its translation.
+            The translation of each text, or a single string if `texts` is one string.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string.
-            ValueError: before the first step, for a text that is longer than the model, a language that it does not
-                write, and numbers out of range.
+            TypeError: for an entry that is not a string; the message names its position.
+            ValueError: before the first step, for a text that is too long for the model, a language that it cannot
+                translate to, and numbers out of range.
         """
-        beams = self.num_beams if num_beams is None else num_beams
+        beam_count = self.num_beams if num_beams is None else num_beams
         penalty = self.length_penalty if length_penalty is None else length_penalty
-        sampler = BeamSampler(beams, penalty)
+        sampler = BeamSampler(beam_count, penalty)
         return self.generate(texts, max_new_tokens, sampler, language=language, batch_size=batch_size)
 
     answers = translate
@@ -308,31 +314,31 @@ class Seq2SeqLM(Task):
             temperature: float, divisor of the logits.
             seed: int, which makes samples repeatable.
             language: target language, such as "fra", for a model with several.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
-            The target of each text, or for one string its target.
+            The target of each text, or a single string if `texts` is one string.
 
         Raises:
-            TypeError: naming the position of an entry that is not a string; for a `sampler` that is not one; for an
-                argument of another name.
+            TypeError: for an entry that is not a string (the message names its position); if `sampler` is neither a
+                name nor a sampler; for an unknown argument.
             ValueError: see `translate`.
         """
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
-        limit = self.backbone.config.max_sequence_length - 1
-        is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, limit)
-        require(is_valid, "max_new_tokens", f"an integer from 1 to {limit}", max_new_tokens)
+        max_target_length = self.backbone.config.max_sequence_length - 1
+        is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
+        require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
-        texts, single = list_texts(texts)
+        texts, is_single = list_texts(texts)
         self.check_takes_text()
         (cleaned,) = clean_columns({"texts": texts})
         if language is not None:
-            code = language if language.startswith(">>") else f">>{language}<<"
-            if code not in self.languages:
+            language_code = language if language.startswith(">>") else f">>{language}<<"
+            if language_code not in self.languages:
                 languages = ", ".join(self.languages) or "one language, which takes no code"
-                raise ValueError(f"The model does not write {code}: it writes {languages}.")
-            cleaned = [f"{code} {text}" for text in cleaned]
+                raise ValueError(f"The model does not write {language_code}: it writes {languages}.")
+            cleaned = [f"{language_code} {text}" for text in cleaned]
         encoded = self.encode_sources(cleaned)
         preprocessor = self.text_preprocessor
         lengths = encoded.lengths
@@ -346,7 +352,7 @@ class Seq2SeqLM(Task):
         for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
             width = int(lengths[batch].max())
             if generator.static_shapes:
-                width = next(bucket for bucket in ladder_buckets(limit + 1) if bucket >= width)
+                width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
             (targets,) = generator.generate(
                 [[tokenizer.pad_id]] * len(batch),
                 np.asarray(self.most_new_tokens(lengths[batch], max_new_tokens)),
@@ -360,13 +366,13 @@ class Seq2SeqLM(Task):
             )
             for i, tokens in zip(batch, targets, strict=True):
                 results[i] = tokenizer.detokenize([token for token in tokens if token != end_id])
-        return results[0] if single else results
+        return results[0] if is_single else results
 
     def most_new_tokens(self, lengths: Any, new: int | None = None) -> Any:
         """Return the maximum number of tokens in each target, ints (B,).
 
         Args:
-            lengths: ints (B,), numpy array or tensor, number of tokens in each source.
+            lengths: int array or tensor (B,), number of tokens in each source.
             new: int, maximum for all targets; the model's `max_new_tokens` by default.
         """
         new = self.max_new_tokens if new is None else new
@@ -374,7 +380,7 @@ class Seq2SeqLM(Task):
         counts = lengths * 0 + new if new is not None else _MAX_TARGET_RATIO * lengths + _EXTRA_TARGET_TOKENS
         return np.minimum(counts, limit) if isinstance(lengths, np.ndarray) else ops.minimum(counts, limit)
 
-    forces_end = True  # the last token of a target that reaches the limit is the end token
+    forces_end = True  # a target that reaches the maximum length ends with the end token
 
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).
@@ -394,11 +400,16 @@ class Seq2SeqLM(Task):
             layer: int, index of the decoder's block, from 0; the last block by default.
 
         Returns:
-            The T tokens of the source, the S tokens of the target, and float (S, T), the attention weights at the
-            position that predicts each token of the target.
+            The T tokens of the source, the S tokens of the target, and the attention weights, float (S, T). Row i holds
+            the weights at the position that predicts token i of the target.
         """
-        blocks = self.backbone.config.decoder_layers
-        require(is_integer(layer, -blocks, blocks - 1), "layer", f"an integer from {-blocks} to {blocks - 1}", layer)
+        block_count = self.backbone.config.decoder_layers
+        require(
+            is_integer(layer, -block_count, block_count - 1),
+            "layer",
+            f"an integer from {-block_count} to {block_count - 1}",
+            layer,
+        )
         encoded = self.encode_inputs([(source, target)])
         tokenizer = self.text_preprocessor.tokenizer
         width = int(encoded.lengths.max())
@@ -409,15 +420,15 @@ class Seq2SeqLM(Task):
         source_tokens, target_tokens = (
             [tokenizer.id_to_token(int(id)) for id in part.token_ids] for part in (encoded.sources, encoded.targets)
         )
-        mean = ops.convert_to_numpy(scores[layer]).mean(axis=(0, 1))  # (S, T)
-        return source_tokens, target_tokens, mean[: len(target_tokens), : len(source_tokens)]
+        weights = ops.convert_to_numpy(scores[layer]).mean(axis=(0, 1))  # (S, T)
+        return source_tokens, target_tokens, weights[: len(target_tokens), : len(source_tokens)]
 
     # === Export ===
 
     served_outputs = ("text",)
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers to sources: `text`, strings (B,), equal to the results of `translate`."""
+        """Return the exported model's answers to sources: `text`, strings (B,), the same as from `translate`."""
         import tensorflow as tf
 
         from lmzoo.text.graphs import graph_detokenizer
@@ -425,29 +436,29 @@ class Seq2SeqLM(Task):
         tokenizer = self.text_preprocessor.tokenizer
         (end_id,) = self.text_preprocessor.special_ids()[2]
         source = {name: features[name] for name in ("token_ids", "padding_mask")}
-        length = tf.reduce_sum(source["padding_mask"], axis=1)  # (B,)
-        limit = 1 + self.most_new_tokens(length)  # (B,)
-        last = tf.reduce_max(tf.concat([limit, [2]], axis=0))
+        source_lengths = tf.reduce_sum(source["padding_mask"], axis=1)  # (B,)
+        limits = 1 + self.most_new_tokens(source_lengths)  # (B,)
+        max_length = tf.reduce_max(tf.concat([limits, [2]], axis=0))
         tokens = TokenGenerator(self, tokenizer.vocabulary_size).generate_in_graph(
             BeamSampler(self.num_beams, self.length_penalty),
-            prompt=tf.fill(tf.stack([tf.size(length), last]), tokenizer.pad_id),
-            read=tf.fill(tf.stack([tf.size(length), 1]), tokenizer.pad_id),
-            length=tf.ones_like(length),
-            limit=limit,
+            prompt=tf.fill(tf.stack([tf.size(source_lengths), max_length]), tokenizer.pad_id),
+            read=tf.fill(tf.stack([tf.size(source_lengths), 1]), tokenizer.pad_id),
+            length=tf.ones_like(source_lengths),
+            limit=limits,
             start=tf.constant(1),
-            end=last,
+            end=max_length,
             stops=tf.constant([end_id]),
             temperature=tf.constant(1.0),
             source=source,
         )  # (B, S)
-        position = tf.range(tf.shape(tokens)[1])  # (S,)
-        in_target = (position >= 1) & (position < limit[:, None])  # (B, S)
+        positions = tf.range(tf.shape(tokens)[1])  # (S,)
+        in_target = (positions >= 1) & (positions < limits[:, None])  # (B, S)
         is_end = in_target & ((tokens == end_id) | (tokens >= tokenizer.vocabulary_size))
         before_end = in_target & (tf.cumsum(tf.cast(is_end, tf.int32), axis=1) == 0)
         return {"text": graph_detokenizer(tokenizer)(tf.ragged.boolean_mask(tokens, before_end))}
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the exported model: `translate` with the model's settings."""
+        """Return the exported model's signatures, which do the same as `translate` with the model's settings."""
         import tensorflow as tf
 
         pack, signatures = text_signatures(self)

@@ -1,4 +1,4 @@
-"""Log-probabilities of the tokens of texts of any length, read in overlapping windows."""
+"""Log-probabilities of tokens in texts of any length, which are read in overlapping windows."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from lmzoo.text import EncodedTexts
 def scoring_model(backbone: Backbone) -> SeveralDevicesModel:
     """Build a model from a backbone's inputs to the log-probability of each token, float32 (B, T).
 
-    A token's probability is conditional on all tokens before it. The log-probability of the first token is 0.
+    Each token is predicted from all tokens before it. The log-probability of the first token is set to 0.
     """
     inputs: Features = backbone.input
     vectors = backbone(inputs)["sequence_output"][:, :-1]  # (B, T - 1, H)
@@ -46,18 +46,19 @@ def score_sequences(
         task: task whose preprocessor pads the windows.
         sequences: token ids of each sequence.
         length: int, maximum number of tokens that the model reads at once.
-        batch_size: int, windows of a batch.
+        batch_size: int, windows per batch.
     """
     step = max(1, length // 2)
     begins_by_sequence = [range(0, max(1, len(sequence) - length + step), step) for sequence in sequences]
-    windows = [(k, begin) for k, begins in enumerate(begins_by_sequence) for begin in begins]
-    parts = [sequences[k][begin : begin + length] for k, begin in windows]
-    splits = np.cumsum([0, *map(len, parts)], dtype="int64")
-    tokens = np.fromiter(itertools.chain.from_iterable(parts), "int32", int(splits[-1]))
+    windows = [(i, begin) for i, begins in enumerate(begins_by_sequence) for begin in begins]
+    tokens_by_window = [sequences[i][begin : begin + length] for i, begin in windows]
+    splits = np.cumsum([0, *map(len, tokens_by_window)], dtype="int64")
+    tokens = np.fromiter(itertools.chain.from_iterable(tokens_by_window), "int32", int(splits[-1]))
     encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
     scores = predict_encoded(task, model, encoded, batch_size, per_token=True, verbose=0) if windows else []
     results = [np.zeros(len(sequence), "float32") for sequence in sequences]
-    for (k, begin), part, row in zip(windows, parts, scores, strict=True):
-        overlap = 1 if begin == 0 else length - step  # tokens of the window that have their score already
-        results[k][begin + overlap : begin + len(part)] = row[overlap : len(part)]
+    for (i, begin), window_tokens, row in zip(windows, tokens_by_window, scores, strict=True):
+        # The number of tokens at the start of the window that already have a score.
+        scored_count = 1 if begin == 0 else length - step
+        results[i][begin + scored_count : begin + len(window_tokens)] = row[scored_count : len(window_tokens)]
     return results

@@ -1,7 +1,7 @@
-"""Generation of text in exported models, from strings to strings.
+"""Text generation in exported models, from strings to strings.
 
-Letters in shape comments: B prompts, T tokens of the longest, L positions of prompts and new tokens, V tokens of the
-tokenizer.
+Letters in shape comments: B prompts, T tokens of the longest prompt, L positions of prompts and new tokens, V tokens of
+the tokenizer.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from lmzoo.tasks.base.task import Task
 
-# Samplers with a signature of their own; the default signature is greedy.
+# Samplers with their own signatures; the default signature is greedy.
 SAMPLERS = ("random", "top_k", "top_p")
 
 
@@ -32,8 +32,8 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
     Args:
         task: task on a causal backbone.
         preprocessor: preprocessor of prompts.
-        new: int, maximum number of tokens that are added to a prompt.
-        start_ids: token ids of the empty prompt, which may be none.
+        new: int, maximum number of tokens to add to each prompt.
+        start_ids: token ids that stand for an empty prompt; an empty list if the family has no start token.
     """
     import tensorflow as tf
 
@@ -47,7 +47,7 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
         return {"text": generated(task, features, new, **sampling), "truncated": truncated}
 
     def sampling_function(name: str) -> Callable[..., dict[str, tf.Tensor]]:
-        sampler = sampler_called(name)  # outside of the graph, since it has variables, though they are not used
+        sampler = sampler_called(name)  # outside of the graph, since it creates variables, even though they are unused
 
         def from_strings(text: tf.Tensor, seed: tf.Tensor, temperature: tf.Tensor) -> dict[str, tf.Tensor]:
             checks = [
@@ -68,7 +68,7 @@ def generation_signatures(task: Task, preprocessor: Preprocessor, new: int, star
 
 
 def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> dict[str, tf.Tensor]:
-    """Mask the end token that the preprocessor appended, in features of texts, int32 (B, T)."""
+    """Return features in which the end token appended by the preprocessor is masked as padding, int32 (B, T)."""
     import tensorflow as tf
 
     ids = features["token_ids"]
@@ -76,10 +76,10 @@ def without_end(features: dict[str, tf.Tensor], preprocessor: Preprocessor) -> d
     *_, end_ids = preprocessor.special_ids()
     if not end_ids:
         return features
-    length = tf.reduce_sum(mask, axis=1)[:, None]  # (B, 1)
-    position = tf.range(tf.shape(ids)[1])  # (T,)
-    # (B, T); the only token of an empty text begins it, and is not an end.
-    is_end = (position == length - 1) & (length > 1) & (ids == end_ids[0])
+    lengths = tf.reduce_sum(mask, axis=1)[:, None]  # (B, 1)
+    positions = tf.range(tf.shape(ids)[1])  # (T,)
+    # (B, T); the only token of an empty text is its start token, even if start and end tokens are the same.
+    is_end = (positions == lengths - 1) & (lengths > 1) & (ids == end_ids[0])
     return {**features, "padding_mask": tf.where(is_end, 0, mask)}
 
 
@@ -96,9 +96,9 @@ def generated(
     Args:
         task: task on a causal backbone.
         features: dict of the prompts' `token_ids` and `padding_mask`, int32 (B, T).
-        new: int, maximum number of tokens that are added to a prompt.
+        new: int, maximum number of tokens to add to each prompt.
         sampler: a sampler of KerasHub or its name.
-        seed: int64 (B,), seeds of each text's samples; None for samplers without random numbers.
+        seed: int64 (B,), a seed for each text; None for samplers without random numbers.
         temperature: float32 (B,), divisor of the logits; 1 by default.
 
     Returns:
@@ -110,41 +110,45 @@ def generated(
 
     tokenizer = task.text_preprocessor.tokenizer
     max_length = task.served_length
-    size = tokenizer.vocabulary_size
+    vocabulary_size = tokenizer.vocabulary_size
     end_token = tokenizer.end_token
     ids = features["token_ids"]  # (B, T)
-    length = tf.reduce_sum(features["padding_mask"], axis=1)  # (B,)
-    longest = tf.reduce_max(tf.concat([length, [1]], axis=0))
+    prompt_lengths = tf.reduce_sum(features["padding_mask"], axis=1)  # (B,)
+    max_prompt_length = tf.reduce_max(tf.concat([prompt_lengths, [1]], axis=0))
     message = f"A prompt may have {max_length} tokens, so that {new} more fit into the model."
-    with tf.control_dependencies([tf.debugging.assert_less_equal(longest, max_length, message)]):
-        first = tf.maximum(length, 1)  # an empty prompt has no token to continue, and stays empty
-    tokens = TokenGenerator(task, size).generate_in_graph(
-        _ServedSampler(sampler, seed, first),
+    with tf.control_dependencies([tf.debugging.assert_less_equal(max_prompt_length, max_length, message)]):
+        first_new = tf.maximum(prompt_lengths, 1)  # an empty prompt has no token to continue, and stays empty
+    tokens = TokenGenerator(task, vocabulary_size).generate_in_graph(
+        _ServedSampler(sampler, seed, first_new),
         prompt=tf.pad(ids, [[0, 0], [0, new]]),
         read=ids,
-        length=first,
-        limit=tf.where(length > 0, length + new, first),
-        start=tf.reduce_min(tf.concat([first, longest[None]], axis=0)),
-        end=longest + new,
-        stops=tf.constant([size if end_token is None else tokenizer.token_to_id(end_token)]),
+        length=first_new,
+        limit=tf.where(prompt_lengths > 0, prompt_lengths + new, first_new),
+        start=tf.reduce_min(tf.concat([first_new, max_prompt_length[None]], axis=0)),
+        end=max_prompt_length + new,
+        stops=tf.constant([vocabulary_size if end_token is None else tokenizer.token_to_id(end_token)]),
         temperature=tf.constant(1.0) if temperature is None else temperature[:, None],
     )  # (B, L)
-    position = tf.range(tf.shape(tokens)[1])  # (L,)
-    in_continuation = (position >= first[:, None]) & (position < length[:, None] + new)  # (B, L)
-    is_end = (tokens == size) if end_token is None else (tokens == size) | (tokens == tokenizer.token_to_id(end_token))
+    positions = tf.range(tf.shape(tokens)[1])  # (L,)
+    in_continuation = (positions >= first_new[:, None]) & (positions < prompt_lengths[:, None] + new)  # (B, L)
+    is_end = (
+        (tokens == vocabulary_size)
+        if end_token is None
+        else (tokens == vocabulary_size) | (tokens == tokenizer.token_to_id(end_token))
+    )
     is_new = in_continuation & (tf.cumsum(tf.cast(is_end & in_continuation, tf.int32), axis=1) == 0)
     detokenize = graph_detokenizer(tokenizer)
-    in_prompt = tf.sequence_mask(length, tf.shape(tokens)[1])  # (B, L)
-    # A token's text may depend on the tokens before it, so the prompt's characters are cut off the whole text.
+    in_prompt = tf.sequence_mask(prompt_lengths, tf.shape(tokens)[1])  # (B, L)
+    # A token's text may depend on the tokens before it, so detokenize the whole text and cut off the prompt.
     text, prompt = (
         detokenize(tf.ragged.boolean_mask(tokens, mask)) for mask in (in_prompt | is_new, in_prompt)
     )  # (B,)
-    prompt_length = tf.minimum(tf.strings.length(prompt, "UTF8_CHAR"), tf.strings.length(text, "UTF8_CHAR"))  # (B,)
-    return tf.strings.substr(text, prompt_length, tf.fill(tf.shape(prompt_length), 2**31 - 1), "UTF8_CHAR")
+    prompt_characters = tf.minimum(tf.strings.length(prompt, "UTF8_CHAR"), tf.strings.length(text, "UTF8_CHAR"))  # (B,)
+    return tf.strings.substr(text, prompt_characters, tf.fill(tf.shape(prompt_characters), 2**31 - 1), "UTF8_CHAR")
 
 
 class _RowSeed(keras.random.SeedGenerator):
-    """Settable seed of the random numbers for one token of one text."""
+    """A settable seed for drawing one token of one text."""
 
     def __init__(self) -> None:  # the base class would create a variable
         self.value: Any = None  # uint32 (2,)
@@ -157,11 +161,11 @@ class _RowSeed(keras.random.SeedGenerator):
 class _ServedSampler:
     """A sampler of KerasHub for exported graphs, without variables and with a seed for each text.
 
-    The random numbers of a text are the same as in a call of `generate` for this text alone.
+    The random numbers for a text are the same as in a call of `generate` with this text alone.
 
     Args:
         sampler: sampler of KerasHub or its name.
-        seed: int64 (B,), seeds of the texts, or None.
+        seed: int64 (B,), a seed for each text, or None.
         first: int32 (B,), position of each text's first new token.
     """
 
@@ -186,7 +190,7 @@ class _ServedSampler:
         """Continue prompts, with the interface of `keras_hub.samplers.Sampler`."""
         import tensorflow as tf
 
-        position = tf.range(tf.shape(prompt)[1])  # (L,)
+        positions = tf.range(tf.shape(prompt)[1])  # (L,)
 
         def unfinished(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tf.Tensor:
             ended = (prompt == stop_token_ids[0]) & ~mask  # (B, L)
@@ -195,7 +199,7 @@ class _ServedSampler:
         def body(index: tf.Tensor, prompt: tf.Tensor, cache: Tensors) -> tuple[tf.Tensor, tf.Tensor, Tensors]:
             logits, _, cache = next(prompt, cache, index)  # (B, V + 1)
             tokens = tf.cast(self._next_tokens(self.sampler.compute_probabilities(logits), index), prompt.dtype)  # (B,)
-            prompt = tf.where((position == index) & ~mask, tokens[:, None], prompt)
+            prompt = tf.where((positions == index) & ~mask, tokens[:, None], prompt)
             return index + 1, prompt, cache
 
         return tf.while_loop(unfinished, body, (index, prompt, cache))[1]

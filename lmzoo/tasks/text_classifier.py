@@ -1,4 +1,4 @@
-"""Classification of texts or pairs of texts, with one label or any number of labels."""
+"""Classification of texts or pairs of texts, with one label or several labels each."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ClassAnswer(TypedDict):
-    """A class of a text with its probability."""
+    """A predicted class with its probability."""
 
     label: str
     score: float
@@ -36,15 +36,15 @@ class ClassAnswer(TypedDict):
 class TextClassifier(TextVectorTask):
     """A classifier of texts or pairs of texts (Devlin et al., 2019, section 4.1).
 
-    The model's output is logits, float32 (B, num_classes). With `multi_label` a text has any number of classes, or
-    none, and each logit decides on its class independently; `fit` then takes a list, tuple or set of classes for each
-    text, by name or number, or an array (n, num_classes) of 0 and 1 for all texts.
+    The model's outputs are logits, float32 (B, num_classes). With `multi_label`, a text may have any number of classes,
+    or none, and each class is decided independently; `fit` then takes a list, tuple or set of classes for each text, by
+    name or number, or an array (n, num_classes) of zeros and ones.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
         num_classes: int, number of classes; by default the number of `labels`.
-        labels: names of the classes. With names `fit` also takes string labels, and `classify` returns names.
+        labels: names of the classes. If given, `fit` also takes string labels, and `classify` returns names.
         dropout: float, dropout rate on the pooled vector; the backbone's by default.
         pooling: `"first"`, the backbone's `pooled_output` as in the paper, or `"mean"`, the mean over the tokens
             without padding. The mean learns faster from few examples if pre-training had no objective for the first
@@ -114,13 +114,13 @@ class TextClassifier(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the cross-entropy of the logits, or with `multi_label` the mean binary cross-entropy over classes."""
+        """Return the loss: cross-entropy, or with `multi_label` the mean binary cross-entropy over classes."""
         if self.multi_label:
             return keras.losses.BinaryCrossentropy(from_logits=True)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return accuracy, or micro F1 with `multi_label`."""
+        """Return the metrics: accuracy, or micro F1 with `multi_label`."""
         if self.multi_label:
             return [MicroF1()]
         return [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
@@ -137,14 +137,14 @@ class TextClassifier(TextVectorTask):
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
             top_k: int, number of classes to return for each text; not with `multi_label`.
             threshold: float, smallest probability of a returned class; only with `multi_label`.
 
         Returns:
-            For each text `{"label": str, "score": float}`, where the score is the softmax probability; with `top_k`
-            above 1, a list of these, best first. With `multi_label`, a list of all classes whose score, the sigmoid, is
-            at least `threshold`, best first; it may be empty. The label of a class without a name is its number.
+            For each text, `{"label": str, "score": float}`, where the score is the softmax probability; with `top_k`
+            above 1, a list of such dicts, best first. With `multi_label`, a list, possibly empty, of all classes with a
+            sigmoid score of at least `threshold`, best first. The label of a class without a name is its number.
 
         Raises:
             ValueError: for `top_k` with `multi_label` or below 1, for `threshold` without `multi_label`, or for a
@@ -159,9 +159,9 @@ class TextClassifier(TextVectorTask):
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
         names = self.class_names
-        count = None if self.multi_label else top_k
+        max_count = None if self.multi_label else top_k
         ranked: list[list[ClassAnswer]] = [
-            [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:count]]
+            [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:max_count]]
             for row in scores
         ]
         if self.multi_label:
@@ -175,17 +175,19 @@ class TextClassifier(TextVectorTask):
             return self._compare_sets(parts, y, batch_size)
         names = self.class_names
         labels: Any = self.encode_labels(y)
-        actual = [names[k] for k in labels.tolist()]
+        actual = [names[class_number] for class_number in labels.tolist()]
         answers: list[Any] = [answer for part in parts for answer in self.classify(part, batch_size=batch_size)]
         predicted = [answer["label"] for answer in answers]
         judged = Judged.of_classes(actual, predicted, [answer["score"] for answer in answers])
         return replace(compare_classes(actual, predicted, names), judged=judged)
 
     def _compare_sets(self, parts: Iterable[Texts], y: Any, batch_size: int) -> Report:
-        """Compare sets of classes, judging each class of each text as a separate yes-or-no answer."""
+        """Compare sets of classes, counting each class of each text as a separate yes-or-no answer."""
         names = self.class_names
         labels: Any = self.encode_labels(y)  # (n, C)
-        actual = [[names[k] for k in np.flatnonzero(flags).tolist()] for flags in labels]
+        actual = [
+            [names[class_number] for class_number in np.flatnonzero(indicators).tolist()] for indicators in labels
+        ]
         answers: list[Any] = [
             row for part in parts for row in self.classify(part, batch_size=batch_size, threshold=0.0)
         ]

@@ -1,4 +1,4 @@
-"""Embeddings of texts and of their words."""
+"""Embeddings of texts and words."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextEmbedder(Task):
-    """An embedding model, which maps each text to a vector for comparisons (Reimers and Gurevych, 2019).
+    """An embedding model, which maps each text to a vector for comparing texts (Reimers and Gurevych, 2019).
 
-    The model's output is float32 (B, H); several poolings or a `projection` change its width. The only weights of its
-    head are the projection's.
+    The model's outputs are vectors, float32 (B, H); a list of poolings or a `projection` changes their width. The only
+    weights of the head are the projection's.
 
     `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. With
-    `objective="contrastive"` the texts of a pair belong together (a question and its answer, two wordings of a
-    sentence, or the same text twice, with different dropout), there are no labels, and each text learns to find its
-    partner in the batch: see `lmzoo.training.MultipleNegativesRanking`; the larger the batch, the better. With
-    `"cosine"` each pair has a label between -1 and 1, to which the cosine of its vectors is fitted:
-    `lmzoo.training.PairCosineError`.
+    `objective="contrastive"`, the texts of a pair belong together: a question and its answer, two wordings of a
+    sentence, or the same text twice, with different dropout. There are no labels; the model learns to match each text
+    with its partner among all texts of the batch (`lmzoo.training.MultipleNegativesRanking`), and larger batches give
+    better results. With `"cosine"`, each pair has a label between -1 and 1, and the cosine of its vectors is trained to
+    match the label (`lmzoo.training.PairCosineError`).
 
-    Batches of token features hold the texts of pair i as sequences 2i and 2i + 1, with a label and a weight for each
-    sequence, and are not shuffled.
+    With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence;
+    they are not shuffled.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -56,13 +56,13 @@ class TextEmbedder(Task):
             token; `"lasttoken"`, the last layer's vector of the last token; `"weightedmean"`, the mean with weights 1,
             2, 3, ... in the order of the tokens; `"mean_sqrt_len_tokens"`, the sum divided by the square root of the
             number of tokens; or a list of several, whose vectors are concatenated. (`TextClassifier`'s
-            `pooling="first"` differs from `"cls"`: it is the backbone's `pooled_output`, for BERT with one more dense
-            layer, trained for another task.)
-        normalize: bool, whether to divide vectors by their lengths, so that their products are cosines.
+            `pooling="first"` differs from `"cls"`: it takes the backbone's `pooled_output`, which for BERT has passed
+            through an additional dense layer, trained for another task.)
+        normalize: bool, whether to scale vectors to unit length, so that their dot products are cosines.
         projection: layers between pooling and `normalize`, a list of dicts: `{"kind": "dense", "units": 64,
             "activation": "tanh", "use_bias": True}` (by default without an activation, `"linear"`, and with a bias),
             `{"kind": "layer_norm"}`, `{"kind": "dropout", "rate": 0.1}`, `{"kind": "normalize"}` and
-            `{"kind": "truncate", "units": 64}`, which keeps the first features.
+            `{"kind": "truncate", "units": 64}`, which keeps the first 64 features.
         prompts: dict from names to prompts, texts to put before other texts, such as `{"query": "query: "}`.
         default_prompt: name of the prompt that is put before every text; None for no prompt. Settable.
         objective: `"contrastive"` or `"cosine"`, the objective of `fit`.
@@ -111,7 +111,7 @@ class TextEmbedder(Task):
     ) -> None:
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)
-        texts = checked_prompts(prompts, default_prompt)
+        prompt_texts = checked_prompts(prompts, default_prompt)
         require(objective in ("contrastive", "cosine"), "objective", '"contrastive" or "cosine"', objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
         vectors = project(pool(backbone, modes), layers, backbone)  # (B, H)
@@ -124,30 +124,30 @@ class TextEmbedder(Task):
         self.pooling: str | list[str] = modes[0] if len(modes) == 1 else modes
         self.normalize: bool = normalize
         self.projection: list[dict[str, Any]] = layers
-        self.prompts: dict[str, str] = texts
+        self.prompts: dict[str, str] = prompt_texts
         self.default_prompt: str | None = default_prompt
         self.compile()
 
     @classmethod
     def arguments_for(cls, y: Any) -> dict[str, Any]:
-        """Return the objective that suits the labels `y`: "cosine", or "contrastive" for None."""
+        """Return constructor arguments that suit the labels `y`: objective "cosine", or "contrastive" for None."""
         return {"objective": "contrastive" if y is None else "cosine"}
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss of the objective."""
+        """Return the loss for the task's objective."""
         return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the accuracy of finding the partner, or for "cosine" the correlation of cosines and labels."""
+        """Return the metrics: the accuracy of matching pairs, or for "cosine" the correlation of cosines and labels."""
         return [PairCorrelation() if self.objective == "cosine" else PairAccuracy()]
 
     @property
     def unused_variables(self) -> list[keras.Variable]:
-        """The variables that the task's loss does not reach."""
-        # ELMo's gamma scales all vectors, which has no effect if they are divided by their lengths.
+        """The variables that get no gradient from the task's loss."""
+        # ELMo's gamma scales all vectors, which has no effect if they are then scaled to unit length.
         mix = self.backbone.scalar_mix
-        scale_is_lost = self.normalize and not self.projection
-        return super().unused_variables + ([mix.gamma] if mix is not None and scale_is_lost else [])
+        scale_has_no_effect = self.normalize and not self.projection
+        return super().unused_variables + ([mix.gamma] if mix is not None and scale_has_no_effect else [])
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments as plain lists and dicts."""
@@ -159,10 +159,10 @@ class TextEmbedder(Task):
     # === Prompts ===
 
     def prompt_text(self, prompt_name: str | None = None) -> str:
-        """Look up a prompt by its name, by default the default prompt, or "" if there is no default.
+        """Return the prompt with a name; by default, the default prompt, or "" if there is none.
 
         Raises:
-            ValueError: if there is no prompt of that name.
+            ValueError: if there is no prompt with that name.
         """
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else checked_prompts(self.prompts, name)[name]
@@ -180,13 +180,13 @@ class TextEmbedder(Task):
         return super().encode_inputs(x)
 
     def forget_compiled(self) -> None:
-        """Drop the compiled functions, and the models of single layers that `embed` uses."""
+        """Drop the compiled functions, and the models that `embed` uses for individual layers."""
         super().forget_compiled()
         self._layer_models = None
 
     @property
     def layer_models(self) -> LayerModels:
-        """The models of single layers for `embed`, compiled with the task's settings."""
+        """The models that `embed` uses for individual layers, compiled with the task's settings."""
         if self._layer_models is None:
             compile_settings = {"jit_compile": self.jit_compile, "run_eagerly": self.run_eagerly}
             self._layer_models = LayerModels(self.backbone, **compile_settings)
@@ -195,19 +195,19 @@ class TextEmbedder(Task):
     # === Pairs ===
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode pairs of texts, their labels, if the objective has labels, and their weights."""
+        """Encode pairs of texts with their weights and, for objective "cosine", their labels."""
         self.check_takes_text()
         self.check_unlabeled(y)
         return self._with_labels(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
 
     def _encode_pairs(self, x: Texts) -> EncodedPairs:
-        firsts, *columns = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
-        if not columns:
+        firsts, *rest = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
+        if not rest:
             raise ValueError(
                 f"{type(self).__name__} is trained on pairs of texts: pass (firsts, seconds), two lists, or a list of "
                 "2-tuples. For pairs that differ only in dropout, pass (texts, texts)."
             )
-        (seconds,) = columns
+        (seconds,) = rest
         if len(firsts) != len(seconds):
             raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
         encoded = self.text_preprocessor.encode(add_prompt(self.prompt_text(), [*firsts, *seconds]))
@@ -226,9 +226,9 @@ class TextEmbedder(Task):
         return array
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of features, labels (2b,) and, if there are any, weights (2b,), with a sequence for each text.
+        """Return features, labels (2b,) and, if there are any, weights (2b,), with a sequence for each text.
 
-        Without labels, `y` numbers the texts, so that equal texts are recognized.
+        Without labels, `y` holds a number for each text that is the same for equal texts.
         """
         pairs, labels, weights = examples
         firsts, seconds = (self.features(texts, indices, width) for texts in (pairs.sources, pairs.targets))
@@ -273,32 +273,32 @@ class TextEmbedder(Task):
     ) -> np.ndarray | list[WordVectors]:
         """Return the embeddings of texts or of their words.
 
-        A word's vector is the mean over its tokens in the whole text, and is not divided by its length. If several
-        words consist of one shared token, each has that token's vector. Words that do not fit into the model, or for
-        which the tokenizer makes no token, get zeros, with a warning.
+        A word's vector is the mean of its tokens' vectors, computed in the context of the whole text; it is not
+        normalized. If several words share a single token, each gets that token's vector. Words that do not fit into the
+        model, or for which the tokenizer produces no token, get zeros, with a warning.
 
         Args:
             texts: a list of strings. For vectors of texts, also pairs, each with one vector: a tuple of two lists or a
                 list of 2-tuples. For vectors of words, a text may also be a list of words; strings are split by
                 `lmzoo.text.word_splitting.split_words`.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
             level: `"text"` or `"word"`.
-            layers: for words, the layers of their vectors. None: the backbone's `sequence_output`, which is the last
-                layer or, for ELMo, the trained mix. An int: one of `hidden_states`, where 0 is the input of the first
-                layer and -1 the last layer. A list of ints: the mean of these layers. A dict from ints to floats: the
-                sum of layers with these weights. `"all"`: all layers, separately.
+            layers: for words, the layers to take vectors from. None: the backbone's `sequence_output`, which is the
+                last layer or, for ELMo, the trained mix. An int: one of `hidden_states`, where 0 is the input of the
+                first layer and -1 the last layer. A list of ints: the mean of these layers. A dict from ints to floats:
+                the sum of these layers with these weights. `"all"`: all layers, separately.
             prompt_name: for texts, the name in `prompts` of the prompt to put before each text; `default_prompt` by
                 default.
             prompt: for texts, the prompt itself, instead of its name; "" for no prompt.
 
         Returns:
             For texts, float32 (n, H). For words, a list of n `WordVectors(words, offsets, vectors)`: the words, their
-            characters in the text, int64 (w, 2), and float32 (w, H), or (w, L, H) for `"all"`.
+            character offsets in the text, int64 (w, 2), and their vectors, float32 (w, H), or (w, L, H) for `"all"`.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
-            ValueError: for another level, for pairs or a prompt at level "word", for layers or a prompt that the model
-                does not have, or for both a prompt and the name of one.
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: for an unknown level, for pairs or a prompt at level "word", for layers or a prompt name that
+                the model does not have, or if both `prompt` and `prompt_name` are passed.
 
         Example:
 
@@ -333,7 +333,7 @@ class TextEmbedder(Task):
     answers = embed
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
-        """Return a report that compares cosines with the labels, or an empty report without labels."""
+        """Return a report that compares the pairs' cosines with the labels, or an empty report without labels."""
         if y is None:
             return Report()
         y = exact_numbers(y)
@@ -341,8 +341,8 @@ class TextEmbedder(Task):
         for part in parts:
             columns: Any = split_segments(part)
             firsts, seconds = (self.embed(texts, batch_size) for texts in columns)  # (n, H)
-            lengths = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
-            cosines.append((firsts * seconds).sum(axis=1) / np.maximum(lengths, 1e-12))
+            norms = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
+            cosines.append((firsts * seconds).sum(axis=1) / np.maximum(norms, 1e-12))
         predicted = np.concatenate(cosines)
         return replace(compare_numbers(y, predicted), judged=Judged.of_numbers(y, predicted))
 
@@ -350,7 +350,7 @@ class TextEmbedder(Task):
     output_name = "embedding"
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the exported model, which put the default prompt before each text."""
+        """Return the exported model's signatures, which put the default prompt before each text."""
         return text_signatures(self, self.prompt_text())
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:

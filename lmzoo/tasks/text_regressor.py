@@ -1,4 +1,4 @@
-"""Regression of one number from a text or a pair of texts."""
+"""Regression: prediction of a number for a text or a pair of texts."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from lmzoo.training import PearsonCorrelation
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_MAX_SAMPLED_ELEMENTS = 256  # elements of a dataset whose labels set the initial bias
+_MAX_SAMPLED_ELEMENTS = 256  # maximum number of a dataset's elements whose labels set the initial bias
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextRegressor(TextVectorTask):
-    """A model of one number for a text or a pair of texts, such as the similarity of two sentences (Cer et al., 2017).
+    """A model that predicts a number for a text or a pair of texts, such as a similarity (Cer et al., 2017).
 
     The model's output is that number, float32 (B, 1), in the units of the labels. Labels are not scaled, but the bias
-    of a new head starts at the mean of the first labels that `fit` reads. With labels far from zero, learning the bias
-    would turn the vectors of all texts into one direction.
+    of a new head starts at the mean of the first labels that `fit` reads. Otherwise, if labels are far from zero,
+    learning the bias would push the vectors of all texts in the same direction.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -41,8 +41,8 @@ class TextRegressor(TextVectorTask):
         pooling: `"first"` or `"mean"`; see `lmzoo.models.TextClassifier`.
         encoder: `"bilstm"`, or None for the backbone alone; see `lmzoo.models.TextClassifier`.
         encoder_dim: int, width of each direction of the encoder.
-        output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of Sentence
-            Transformers' cross-encoders name the activation that they need.
+        output_activation: `"linear"`, or `"sigmoid"` for labels and answers between 0 and 1. The files of a Sentence
+            Transformers cross-encoder specify its activation.
         name: name of the model.
 
     Raises:
@@ -87,15 +87,15 @@ class TextRegressor(TextVectorTask):
         self.compile()
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the mean squared error."""
+        """Return the loss, the mean squared error."""
         return keras.losses.MeanSquaredError()
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return Pearson's correlation of numbers and labels."""
+        """Return the metrics, Pearson's correlation between predictions and labels."""
         return [PearsonCorrelation()]
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
-        """Return the data of `fit` and `evaluate`, and in training set a new head's bias to the mean of the labels."""
+        """Return the data of `fit` and `evaluate`; in training, set a new head's bias to the mean of the labels."""
         data = super().batches(inputs, options)
         if options.training and self.output_activation == "linear":
             labels = self.encode_labels(_first_labels(inputs, data[0]))
@@ -108,9 +108,9 @@ class TextRegressor(TextVectorTask):
         """Check that labels are finite numbers, and return them as float32 (n,).
 
         Raises:
-            TypeError: naming the first label that is not a number.
-            ValueError: naming the first label that is not finite or, for a sigmoid, not between 0 and 1; for several
-                numbers per text.
+            TypeError: for a label that is not a number; the message names the first.
+            ValueError: for a label that is not finite or, with a sigmoid, not between 0 and 1 (the message names the
+                first); for several numbers per text.
         """
         if y is None:
             return None
@@ -128,10 +128,10 @@ class TextRegressor(TextVectorTask):
 
         Args:
             texts: a list of strings, or pairs as a tuple of two lists or a list of 2-tuples.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
 
         Returns:
-            For each text a float, in the units of the labels. Without a sigmoid it may lie outside of their range.
+            A float for each text, in the units of the labels. Without a sigmoid, it may lie outside of their range.
         """
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
@@ -150,9 +150,9 @@ class TextRegressor(TextVectorTask):
 
 
 def _first_labels(inputs: TaskInputs, batches: Any) -> Any:
-    """Return the labels of all examples, of the first examples in a stream or dataset, or None if there are none.
+    """Return the labels, or None if there are none; for a stream or a dataset, return only the first labels.
 
-    `batches` are the batches of the examples.
+    `batches` are the batches made from `inputs`.
     """
     if inputs.y is not None:
         return inputs.y

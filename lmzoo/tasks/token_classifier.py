@@ -39,7 +39,7 @@ from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_TEXTS_PER_PREDICTION = 512  # bounds the memory of the scores
+_TEXTS_PER_PREDICTION = 512  # limits the memory for scores
 _NO_WEIGHTS = "have no weights with `crf`, whose loss is that of whole texts: pass a weight for each text, or no `crf`."
 
 
@@ -55,37 +55,37 @@ class SpanAnswer(TypedDict):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TokenClassifier(Task):
-    """A classifier of the words of texts (Devlin et al., 2019, section 5.3).
+    """A classifier of words in texts, for tagging or named entity recognition (Devlin et al., 2019, section 5.3).
 
     Texts are lists of words, or strings, which `lmzoo.text.word_splitting.split_words` splits. Every word is tokenized
-    separately, as if it followed a space, and gets the label of its first token. The output is logits, float32 (B, T,
+    separately, as if it followed a space, and gets the label of its first token. The outputs are logits, float32 (B, T,
     num_classes), for all tokens.
 
-    `fit` takes one label per word for each text, by name or number; a word with label -100 does not count. For a string
-    it also takes spans, `{"start": int, "end": int, "label": str}` by characters, if most of the model's labels mark
-    spans: in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES. `sample_weight` is a weight for each text or, without
-    `crf`, a list of the weights of its words; `class_weight` weighs words by their labels. The loss is the weighted
-    mean over all words of a batch.
+    For each text, `fit` takes one label per word, by name or number; a word with label -100 does not count. If most of
+    the model's labels mark spans, in BIO ("B-PER", "I-PER", "O"), IOBES, BIOUL or BMES, it also takes the spans of a
+    string, `{"start": int, "end": int, "label": str}`, with character offsets. `sample_weight` holds a weight for each
+    text or, without `crf`, a list of word weights for each text; `class_weight` weights words by their labels. The loss
+    is the weighted mean over all words of a batch.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
-        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels of tokens are then int
-            (B, T), -100 for tokens that do not count.
+        preprocessor: `lmzoo.text.Preprocessor`, or None for token features only. Labels are then int (B, T), one for
+            each token, -100 for tokens that do not count.
         num_classes: int, number of classes; by default the number of `labels`.
         labels: names of the classes.
-        dropout: float, dropout rate on the tokens' vectors; the backbone's by default.
+        dropout: float, dropout rate on the token vectors; the backbone's by default.
         encoder: `"bilstm"` for LSTMs in both directions over the backbone's vectors and the task's own word vectors, as
             on ELMo in Peters et al. (2018); None for the backbone alone.
         encoder_dim: int, width of each direction of the encoder.
         crf: bool, whether each label is scored together with the label before it, by a linear-chain conditional random
             field (Lample et al., 2016), as on ELMo in Peters et al. (2018). If the labels mark spans, impossible
-            sequences, such as "I-PER" after "O", have the probability 0. The output is then float32 (B, T, C + 1,
-            C + 1), see `lmzoo.layers.TransitionScores`.
+            sequences, such as "I-PER" after "O", have probability 0. The outputs are then float32 (B, T, C + 1, C + 1),
+            see `lmzoo.layers.TransitionScores`.
         name: name of the model.
 
     Raises:
-        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`; from
-            `fit` with `crf`, for labels of a text that cannot follow one another.
+        ValueError: if neither `num_classes` nor `labels` is given, if they disagree, or for an unknown `encoder`. With
+            `crf`, `fit` also raises it for labels that cannot follow one another.
 
     Example:
 
@@ -123,9 +123,9 @@ class TokenClassifier(Task):
         num_classes, labels = check_classes(num_classes, labels, preprocessor)
         warn_about_others(labels)
         vectors = TokenVectors(dropout, encoder, encoder_dim)
-        rate = vectors.rate(backbone)
+        dropout_rate = vectors.rate(backbone)
         settings = head_options(backbone, of_tokens=True)
-        head = ClassificationHead(num_classes, rate, dtype=backbone.dtype_policy, name="classifier", **settings)
+        head = ClassificationHead(num_classes, dropout_rate, dtype=backbone.dtype_policy, name="classifier", **settings)
         inputs = backbone.input
         outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
         if crf:
@@ -144,7 +144,7 @@ class TokenClassifier(Task):
         """Configure the model for training; see `Task.compile`.
 
         Raises:
-            ValueError: with `crf`, for a loss other than `CrfLoss`; see also `Task.compile`.
+            ValueError: for a loss other than `CrfLoss`, with `crf`; see also `Task.compile`.
         """
         if self.crf and not (isinstance(loss, CrfLoss) or (isinstance(loss, str) and loss == "auto")):
             raise ValueError(
@@ -153,7 +153,7 @@ class TokenClassifier(Task):
         super().compile(optimizer, loss, *args, **kwargs)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the mean cross-entropy over words, or with `crf` the negative log-likelihood of whole texts."""
+        """Return the loss: mean cross-entropy over words, or with `crf` negative log-likelihood of whole texts."""
         if self.crf:
             return CrfLoss()
         return keras.losses.SparseCategoricalCrossentropy(
@@ -161,12 +161,12 @@ class TokenClassifier(Task):
         )
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return accuracy over words and, if the labels mark spans, precision, recall and F1 of the spans."""
-        scores = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
-        return [TokenAccuracy(), *(SpanScore(self.labels or (), score) for score in scores)]
+        """Return the metrics: accuracy over words and, if the labels mark spans, precision, recall and F1 of spans."""
+        score_names = ("precision", "recall", "f1") if marks_spans(self.labels) else ()
+        return [TokenAccuracy(), *(SpanScore(self.labels or (), score_name) for score_name in score_names)]
 
     def encode_inputs(self, x: Any) -> EncodedInputs:
-        """Encode strings or lists of words as packed sequences with the places of their words."""
+        """Encode strings or lists of words as packed sequences with the positions of their words."""
         self.check_takes_text()
         if isinstance(x, EncodedTexts):
             return x
@@ -176,8 +176,8 @@ class TokenClassifier(Task):
         """Encode texts, labels and weights.
 
         Returns:
-            Encoded texts; the labels of their tokens, an object array of int32 arrays; and weights, of texts or of
-            tokens.
+            Encoded texts; the labels of their tokens, an object array of int32 arrays; and weights, one for each text
+            or for each token.
         """
         encoded = self.encode_inputs(x)
         weights, rows = read_weights(sample_weight)
@@ -200,10 +200,10 @@ class TokenClassifier(Task):
         places = (encoded.first + np.repeat(encoded.sequence_splits[:-1], counts))[in_sequence]  # among all tokens
         if widened_count:
             warn(f"{widened_count} spans began or ended inside a word and were widened to the whole word.")
-        labeled = word_labels != IGNORED  # (W,)
-        if truncated_count := int((labeled & ~in_sequence).sum()):
+        is_labeled = word_labels != IGNORED  # (W,)
+        if truncated_count := int((is_labeled & ~in_sequence).sum()):
             warn(
-                f"{truncated_count:,} of {int(labeled.sum()):,} labeled words were truncated and count neither in "
+                f"{truncated_count:,} of {int(is_labeled.sum()):,} labeled words were truncated and count neither in "
                 "the loss nor in metrics: split long texts, or raise `sequence_length`."
             )
         token_labels[places] = word_labels[in_sequence]
@@ -214,28 +214,28 @@ class TokenClassifier(Task):
         return Examples(encoded, encoded.by_sequence(token_labels), weights)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Return the weight of every class by its number, by default 1.
+        """Return a dict from the number of every class to its weight, 1 for classes not in `class_weight`.
 
         Raises:
-            ValueError: with `crf`; see also `Task.encode_class_weight`.
+            ValueError: if the task uses a CRF; see also `Task.encode_class_weight`.
         """
         if self.crf:
             raise ValueError(f"Classes {_NO_WEIGHTS}")
         return super().encode_class_weight(class_weight)
 
     def _labels_of_tokens(self, encoded: EncodedTexts, y: Any) -> np.ndarray | None:
-        """Return the labels of tokens of encoded texts, checked, or None if `y` holds labels of words."""
+        """Check and return the token labels of encoded texts, or return None if `y` holds labels of words."""
         invalid = [
             i for i, labels in enumerate(y) if not hasattr(labels, "__len__") or len(labels) != encoded.lengths[i]
         ]
-        flat = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
-        if isinstance(encoded, EncodedWords) and (flat is None or flat.dtype.kind not in "iu"):
+        flat_labels = None if invalid else np.concatenate([np.zeros(0, "int64"), *y])
+        if isinstance(encoded, EncodedWords) and (flat_labels is None or flat_labels.dtype.kind not in "iu"):
             return None
-        if flat is None:
+        if flat_labels is None:
             raise ValueError(
                 f"`y[{invalid[0]}]` must be the labels of the {encoded.lengths[invalid[0]]} tokens of its sequence."
             )
-        return encoded.by_sequence(np.asarray(self.encode_labels(flat[None]))[0])
+        return encoded.by_sequence(np.asarray(self.encode_labels(flat_labels[None]))[0])
 
     def labels_by_word(self, x: Any, y: Iterable[Any], encoded: EncodedWords) -> tuple[list[list[Any]], int]:
         """Return the labels of each text's words, and the number of spans that were widened to whole words.
@@ -243,11 +243,11 @@ class TokenClassifier(Task):
         Args:
             x: texts.
             y: for each text, the labels of its words, or spans.
-            encoded: `x`, encoded.
+            encoded: the encoded texts.
 
         Raises:
-            TypeError: naming the position of labels that are not a list.
-            ValueError: for another number of labels than words, or a span that is malformed; see `labels_of_spans`.
+            TypeError: for labels that are not a list; the message names their position.
+            ValueError: if a text does not have one label per word, or for a malformed span; see `labels_of_spans`.
         """
         rows = [] if isinstance(x, EncodedTexts) else list_rows(x)
         are_strings = [*map(is_text, rows)] or [False] * len(encoded)
@@ -267,22 +267,24 @@ class TokenClassifier(Task):
         return results, widened_count
 
     def _number_labels(self, labels: list[list[Any]], counts: list[int]) -> np.ndarray:
-        """Return the class numbers of all texts' words as one int32 array, -100 for words that do not count."""
-        flat = [label for text_labels in labels for label in text_labels]
-        result = np.full(len(flat), IGNORED, "int32")
-        counted = [k for k, label in enumerate(flat) if isinstance(label, str) or label != IGNORED]
+        """Return the class numbers of the words of all texts as one int32 array, -100 for words that do not count."""
+        flat_labels = [label for text_labels in labels for label in text_labels]
+        class_numbers = np.full(len(flat_labels), IGNORED, "int32")
+        counted_indices = [k for k, label in enumerate(flat_labels) if isinstance(label, str) or label != IGNORED]
 
         def place(k: int) -> str:
             ends = np.cumsum(counts)
-            text = int(np.searchsorted(ends, counted[k], side="right"))
-            return f"at `y[{text}][{counted[k] - (ends[text] - counts[text])}]`"
+            text_index = int(np.searchsorted(ends, counted_indices[k], side="right"))
+            return f"at `y[{text_index}][{counted_indices[k] - (ends[text_index] - counts[text_index])}]`"
 
-        if counted:
-            result[counted] = encode_classes([flat[k] for k in counted], self.num_classes, self.labels, place)
-        return result
+        if counted_indices:
+            class_numbers[counted_indices] = encode_classes(
+                [flat_labels[k] for k in counted_indices], self.num_classes, self.labels, place
+            )
+        return class_numbers
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that labels of tokens, (n, T), are classes or -100, and return them as int32."""
+        """Check that token labels, (n, T), are class numbers or -100, and return them as int32."""
         if y is None:
             return None
         array = as_labels(y, "a label for each token")
@@ -294,7 +296,7 @@ class TokenClassifier(Task):
         return array.astype("int32")
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return a batch of features, labels (b, t) and, if there are any, weights (b, t)."""
+        """Return features, labels (b, t) and, if there are any, weights (b, t), for the texts at `indices`."""
         encoded, token_labels, weights = examples
         labels = np.full((len(indices), width), IGNORED, "int32")
         for i, index in enumerate(indices):
@@ -309,20 +311,20 @@ class TokenClassifier(Task):
 
         Args:
             texts: strings, or lists of words.
-            batch_size: int, texts of a batch.
+            batch_size: int, texts per batch.
             aggregation: `"first"`: a word has the label of its first token, and words form spans if the labels mark
-                spans (words outside of spans are left out). `"simple"`: tokens with their own labels form spans instead
-                of words. `"none"` or None: every word with its label.
-            constrained: whether to choose the most probable well-formed sequence of labels, where for example no
-                "I-PER" follows "O", instead of each word's most probable label. Not for `"simple"`.
+                spans (words outside of spans are left out). `"simple"`: every token has its own label, and tokens form
+                spans instead of words. `"none"` or None: every word is returned with its label.
+            constrained: whether to choose the most probable well-formed sequence of labels, in which for example
+                "I-PER" cannot follow "O", instead of each word's most probable label. Not for `"simple"`.
 
         Returns:
-            For each text a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is
-            the type of the span, `score` the mean probability of its words' labels, `start` and `end` count characters
-            of the text (a list of words is joined by spaces). Words that were truncated are left out.
+            For each text, a list of `{"text": str, "label": str, "score": float, "start": int, "end": int}`: `label` is
+            the type of the span, `score` the mean probability of its words' labels, `start` and `end` are character
+            offsets in the text (for a list of words, in the words joined by spaces). Truncated words are left out.
 
         Raises:
-            ValueError: for another aggregation, or for `constrained` if the labels do not mark spans.
+            ValueError: for an unknown aggregation, or for `constrained` if the labels do not mark spans.
         """
         is_valid = aggregation in ("first", "simple", "none", None)
         require(is_valid, "aggregation", '"first", "simple" or "none"', aggregation)
@@ -339,9 +341,9 @@ class TokenClassifier(Task):
         predictions = self._labels_at([columns for _, columns in units], encoded, batch_size, constrained)
         for i, ((places, _), (classes, probabilities)) in enumerate(zip(units, predictions, strict=True)):
             labels = [self.class_names[k] for k in classes]
-            single_units = [(label, k, k + 1) for k, label in enumerate(labels)]
+            single_word_spans = [(label, k, k + 1) for k, label in enumerate(labels)]
             tagged.append([])
-            spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else single_units
+            spans = spans_of(labels, scheme) if scheme and aggregation in ("first", "simple") else single_word_spans
             for label, first, end in spans:
                 start = places[first][0]
                 stop = places[end - 1][1]
@@ -353,14 +355,14 @@ class TokenClassifier(Task):
     answers = tag
 
     def labels_of_words(self, encoded: EncodedWords, batch_size: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Iterate over the labels of each text's words, int (W,), and their probabilities, without truncated words."""
+        """Yield the class numbers, int (W,), and probabilities of each text's words, leaving out truncated words."""
         columns = [columns for _, columns in self._places(encoded, tokens=False)]
         return self._labels_at(columns, encoded, batch_size)
 
     def _labels_at(
         self, columns: Sequence[np.ndarray], encoded: EncodedTexts, batch_size: int, constrained: bool = False
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield the labels of each text's tokens at `columns`, int (U,), and their probabilities, float (U,)."""
+        """Yield the class numbers, int (U,), and probabilities, float (U,), of each text's tokens at `columns`."""
         for indices in groups_of(range(len(encoded)), _TEXTS_PER_PREDICTION):
             outputs = self.predict(encoded.select(np.array(indices)), batch_size, verbose=0)
             group_columns = [columns[i] for i in indices]
@@ -376,7 +378,7 @@ class TokenClassifier(Task):
                 yield classes, np.exp(scores[np.arange(len(classes)), classes])
 
     def _places(self, encoded: EncodedWords, tokens: bool) -> Iterator[tuple[list[tuple[int, int]], np.ndarray]]:
-        """Yield the character ranges and the columns of each text's words or tokens, without truncated ones."""
+        """Yield the character ranges and the token positions of each text's words or tokens, except truncated ones."""
         for i, (begin, end) in enumerate(pairwise(encoded.word_splits)):
             columns = encoded.first[begin:end]  # (W,)
             words = [word for word, column in zip(encoded.words[i], columns, strict=True) if column >= 0]
@@ -385,47 +387,50 @@ class TokenClassifier(Task):
                 yield [(start, stop) for _, start, stop in words], columns
                 continue
             places = [(span.start, span.end) for span in place_tokens(self.text_preprocessor.tokenizer, words)]
-            # The last word may have lost tokens.
-            last = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
-            columns = np.arange(columns[0], min(columns[0] + len(places), last))
+            # The last word may have been truncated.
+            text_end = encoded.lengths[i] - len(self.text_preprocessor.packing.closing)
+            columns = np.arange(columns[0], min(columns[0] + len(places), text_end))
             # Some tokenizers put a space in front of a word, which may be a separate token without any text.
-            with_text = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
-            yield [places[k] for k in with_text], columns[with_text]
+            nonempty = [k for k, (start, end) in enumerate(places[: len(columns)]) if start < end]
+            yield [places[k] for k in nonempty], columns[nonempty]
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the predicted labels of words with the actual labels.
 
-        Truncated words count as predicted outside of spans or, without spans, as wrong. Words with the label -100 do
-        not count.
+        The predictions for truncated words count as "O" or, if the labels do not mark spans, as wrong. Words with the
+        label -100 do not count.
         """
         truncated_label = OUTSIDE if marks_spans(self.labels) else ""
         names = self.class_names
         labels: list[Any] = []  # actual labels of the words that count
-        words: list[tuple[str, float, int, int]] = []  # their predicted labels, probabilities, first and end characters
+        # The predicted label, probability, start and end offsets of each of these words.
+        predicted_words: list[tuple[str, float, int, int]] = []
         counts: list[int] = []  # number of these words in each text
-        remaining = iter(y)
+        remaining_labels = iter(y)
         for part in parts:
             encoded = self.encode_inputs(part)
-            labels_by_text = self.labels_by_word(part, itertools.islice(remaining, len(encoded)), encoded)[0]
+            labels_by_text = self.labels_by_word(part, itertools.islice(remaining_labels, len(encoded)), encoded)[0]
             columns = np.split(encoded.first, encoded.word_splits[1:-1])
             predictions = self.labels_of_words(encoded, batch_size)
             for text_labels, places, spans, prediction in zip(
                 labels_by_text, columns, encoded.words, predictions, strict=True
             ):
                 previous_count = len(labels)
-                read_words = zip(*(values.tolist() for values in prediction), strict=True)
+                word_predictions = zip(*(values.tolist() for values in prediction), strict=True)
                 for label, place, (_, start, end) in zip(text_labels, places, spans, strict=True):
-                    number, score = next(read_words) if place >= 0 else (None, math.nan)
+                    class_number, score = next(word_predictions) if place >= 0 else (None, math.nan)
                     if label != IGNORED:
                         labels.append(label)
-                        words.append((truncated_label if number is None else names[number], score, start, end))
+                        predicted_words.append(
+                            (truncated_label if class_number is None else names[class_number], score, start, end)
+                        )
                 counts.append(len(labels) - previous_count)
         actual = [names[k] for k in encode_classes(labels, self.num_classes, self.labels).tolist()]
-        predicted = [label for label, *_ in words]
+        predicted = [label for label, *_ in predicted_words]
         decisions = replace(
-            Judged.of_classes(actual, predicted, [score for _, score, *_ in words]),
+            Judged.of_classes(actual, predicted, [score for _, score, *_ in predicted_words]),
             example=np.repeat(np.arange(len(counts)), counts),
-            places=np.array([place for _, _, *place in words], "int64").reshape(-1, 2),
+            places=np.array([place for _, _, *place in predicted_words], "int64").reshape(-1, 2),
             count=len(counts),
         )
         actual_by_text, predicted_by_text = (
@@ -436,7 +441,7 @@ class TokenClassifier(Task):
     served_outputs = ("text", "label", "score", "start", "end")
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """Return the exported model's answers to tokens, in TensorFlow ops.
+        """Return the exported model's answers to token features, in TensorFlow ops.
 
         They are `labels` string and `scores` float32, both (B, T), and `probabilities` float32 (B, T, C).
         """
@@ -444,7 +449,7 @@ class TokenClassifier(Task):
         return {"labels": answers["label"], "scores": answers["score"], "probabilities": answers["probabilities"]}
 
     def signatures(self) -> Signatures:
-        """Return the signatures of the exported model, of which the default is `tag` with `aggregation="first"`.
+        """Return the exported model's signatures; the default does the same as `tag` with `aggregation="first"`.
 
         Texts with fewer spans than others are padded with "", 0 and -1.
         """
@@ -462,8 +467,10 @@ class TokenClassifier(Task):
             outputs = self(features, training=False)  # (n, T, C), or (n, T, C + 1, C + 1)
             if self.crf:
                 places = tf.stack([first.value_rowids(), tf.cast(first.values, tf.int64)], axis=1)  # (w, 2)
-                words = tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
-                classes, scores = (tf.gather_nd(x, places) for x in decode(outputs, words))  # (w,)
+                is_word = (
+                    tf.scatter_nd(places, tf.ones_like(places[:, 0], tf.int32), tf.shape(outputs, tf.int64)[:2]) > 0
+                )
+                classes, scores = (tf.gather_nd(x, places) for x in decode(outputs, is_word))  # (w,)
             else:
                 probabilities = tf.nn.softmax(tf.gather(outputs, first, batch_dims=1).values)  # (w, C)
                 classes = tf.argmax(probabilities, axis=-1)  # (w,)
@@ -472,16 +479,16 @@ class TokenClassifier(Task):
             return {**spans, "truncated": truncated}
 
         signatures = {"serving_default": signature(tag, strings("text"))}
-        # A CRF labels words, and token features do not show which tokens begin words.
+        # A CRF labels words, but token features do not show which tokens begin words.
         return pack, signatures if self.crf else {**signatures, "tokens": tokens_signature(self)}
 
 
 def place_tokens(tokenizer: Tokenizer, words: Sequence[tuple[str, int, int]]) -> list[TokenSpan]:
-    """Return the tokens of words, with their characters in the text.
+    """Tokenize words, and return the tokens with their character offsets in the text.
 
     Args:
         tokenizer: tokenizer of the words.
-        words: words with their first and end characters in the text.
+        words: words with their start and end offsets in the text.
     """
     spans = tokenizer.tokenize_words_with_offsets([word for word, _, _ in words])
     return [

@@ -1,4 +1,4 @@
-"""Labels of words: conversion from spans, checks of their order, and decoding with a conditional random field."""
+"""Word labels: conversion from spans, checks of label sequences, and decoding with a conditional random field."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.training.span_metrics import IGNORED
 
 
 def warn_about_others(labels: Sequence[str] | None) -> None:
-    """Warn of labels that mark no spans although most labels do, since they may be misspelled."""
+    """Warn about labels that do not mark spans, if most labels do, since they may be misspelled."""
     scheme = SpanScheme.of(labels)
     if scheme and scheme.others:
         warn(
@@ -35,17 +35,18 @@ def labels_of_spans(
 
     Args:
         place: name of the spans in messages, such as "`y[3]`".
-        spans: `{"start": int, "end": int, "label": str}` by characters; a span with `text` is compared with the text.
+        spans: `{"start": int, "end": int, "label": str}`, with character offsets; if a span also has a `text`, it is
+            compared with the text at its offsets.
         text: the text.
-        words: words with their first and end characters in the text.
+        words: words with their start and end offsets in the text.
         labels: labels of the model, which mark spans.
 
     Returns:
         The labels of the words, and the number of spans that were widened to whole words.
 
     Raises:
-        ValueError: naming a span that is malformed, outside of the text, without a word, or that shares a word with
-            another span; or if the labels do not mark spans.
+        ValueError: for a span that is malformed, is outside of the text, contains no word or shares a word with another
+            span (the message names it); or if the labels do not mark spans.
     """
     spans = [_checked_span(place, span, text) for span in spans]
     scheme = SpanScheme.of(labels)
@@ -54,19 +55,19 @@ def labels_of_spans(
     word_labels = [OUTSIDE] * len(words)
     widened_count = 0
     for span in spans:
-        inside = [k for k, (_, start, end) in enumerate(words) if start < span["end"] and end > span["start"]]
-        if not inside:
+        word_indices = [k for k, (_, start, end) in enumerate(words) if start < span["end"] and end > span["start"]]
+        if not word_indices:
             raise ValueError(f"{place}: no word of the text is in the span {span!r:.80}.")
-        if any(word_labels[k] != OUTSIDE for k in inside):
+        if any(word_labels[k] != OUTSIDE for k in word_indices):
             raise ValueError(f"{place}: the span {span!r:.80} shares a word with another one.")
-        widened_count += (words[inside[0]][1], words[inside[-1]][2]) != (span["start"], span["end"])
-        for k, label in zip(inside, labels_of_span(span["label"], len(inside), scheme), strict=True):
+        widened_count += (words[word_indices[0]][1], words[word_indices[-1]][2]) != (span["start"], span["end"])
+        for k, label in zip(word_indices, labels_of_span(span["label"], len(word_indices), scheme), strict=True):
             word_labels[k] = label
     return word_labels, widened_count
 
 
 def _checked_span(place: str, span: Any, text: str) -> Mapping[str, Any]:
-    """Return a span after checking that it lies within the text and matches it."""
+    """Check that a span lies within the text and matches it, and return the span."""
     if not isinstance(span, Mapping) or not {"start", "end", "label"} <= span.keys():
         raise ValueError(f'{place}: a span is a dict with "start", "end" and "label", got {span!r:.80}.')
     start = span["start"]
@@ -82,24 +83,24 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
     """Check that the labels of each text's words can follow one another.
 
     Args:
-        numbers: int (W,), the labels of the words of all texts; -100 for words that do not count.
-        counts: the number of words of each text.
+        numbers: int (W,), class numbers of the words of all texts; -100 for words that do not count.
+        counts: the number of words in each text.
         labels: labels of the model, which mark spans.
 
     Raises:
-        ValueError: naming the first label that cannot follow the label before it.
+        ValueError: for a label that cannot follow the label before it; the message names the first.
     """
-    allowed = transition_table(labels)
-    boundary = len(labels)
+    is_allowed = transition_table(labels)
+    boundary_index = len(labels)
     for i, text_labels in enumerate(np.split(numbers, np.cumsum(counts)[:-1])):
         places = np.flatnonzero(text_labels != IGNORED)
-        path = [boundary, *text_labels[places].tolist(), boundary]
+        path = [boundary_index, *text_labels[places].tolist(), boundary_index]
         for k, (before, after) in enumerate(pairwise(path)):
-            if not allowed[before, after]:
-                place = f"`y[{i}][{places[k]}]`" if after < boundary else f"`y[{i}]`"
-                if before == boundary:
+            if not is_allowed[before, after]:
+                place = f"`y[{i}][{places[k]}]`" if after < boundary_index else f"`y[{i}]`"
+                if before == boundary_index:
                     problem = f"{labels[after]!r} cannot begin a text"
-                elif after == boundary:
+                elif after == boundary_index:
                     problem = f"a text cannot end with {labels[before]!r}"
                 else:
                     problem = f"{labels[after]!r} cannot follow {labels[before]!r}"
@@ -110,17 +111,17 @@ def check_possible(numbers: np.ndarray, counts: Sequence[int], labels: Sequence[
 
 
 def decode_words(scores: np.ndarray, columns: Sequence[np.ndarray]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Yield the most probable labels of each text's words, and their probabilities, both (W,).
+    """Yield the most probable class numbers of each text's words, and their probabilities, both (W,).
 
     Args:
         scores: float (n, T, C + 1, C + 1), scores of a conditional random field.
-        columns: for each text the columns of its words' first tokens, int (W,).
+        columns: for each text, the positions of its words' first tokens, int (W,).
     """
     counts = np.array([[len(places)] for places in columns])  # (n, 1)
-    words = np.arange(max(1, counts.max())) < counts  # (n, W)
-    index = np.zeros(words.shape, "int64")
-    index[words] = np.concatenate(columns)
-    word_scores = np.take_along_axis(scores, index[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
-    best, probabilities = map(keras.ops.convert_to_numpy, decode(word_scores, words))  # (n, W)
-    for i, mask in enumerate(words):
-        yield best[i, mask], probabilities[i, mask]
+    is_word = np.arange(max(1, counts.max())) < counts  # (n, W)
+    word_columns = np.zeros(is_word.shape, "int64")
+    word_columns[is_word] = np.concatenate(columns)
+    word_scores = np.take_along_axis(scores, word_columns[:, :, None, None], axis=1)  # (n, W, C + 1, C + 1)
+    labels, probabilities = map(keras.ops.convert_to_numpy, decode(word_scores, is_word))  # (n, W)
+    for i, mask in enumerate(is_word):
+        yield labels[i, mask], probabilities[i, mask]

@@ -1,6 +1,6 @@
-"""Vectors of a text's words, from one layer of a backbone or a mix of layers.
+"""Word vectors from one layer of a backbone or a mix of layers.
 
-Letters in shape comments: K requested layers, w words of a text.
+Letters in shape comments: K requested layers, w words in a text.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from lmzoo.text.alignment import tokens_of_words
 from lmzoo.text.validate_text import Text, clean_columns, collect_warnings, warn
 from lmzoo.text.word_splitting import place_words
 
-_MAX_VALUES = 1 << 26  # floats of the tokens' vectors in memory at once: 256 MiB
+_MAX_VALUES = 1 << 26  # floats of token vectors in memory at once: 256 MiB
 
 # See `lmzoo.models.TextEmbedder.embed`.
 Layers: TypeAlias = int | Sequence[int] | Mapping[int, float] | Literal["all"] | None
@@ -34,8 +34,8 @@ class WordVectors(NamedTuple):
 
     Attributes:
         words: w strings.
-        offsets: int64 (w, 2), start and end of each word, `text[start:end]`; for a list of words, in the text that they
-            form when joined by spaces.
+        offsets: int64 (w, 2), start and end of each word, `text[start:end]`; for a list of words, in the words joined
+            by spaces.
         vectors: float32 (w, H), or (w, L, H) for all L layers.
 
     Example: see `lmzoo.models.TextEmbedder.embed`.
@@ -47,11 +47,11 @@ class WordVectors(NamedTuple):
 
 
 class LayerMix(NamedTuple):
-    """A selection of a backbone's layers, with the weights of their sum.
+    """A selection of a backbone's layers, with weights for summing them.
 
     Attributes:
-        layers: K indices of `hidden_states`, or the number of `hidden_states` for `sequence_output`.
-        weights: float32 (K,), weights of the layers' sum; None to keep the layers separate.
+        layers: K indices into `hidden_states`; the index after the last stands for `sequence_output`.
+        weights: float32 (K,), the weight of each layer in the sum; None to keep the layers separate.
     """
 
     layers: tuple[int, ...]
@@ -63,11 +63,11 @@ class LayerMix(NamedTuple):
 
         Args:
             layers: None, an int, ints, a dict from ints to floats, or "all".
-            count: int, number of layers.
+            count: int, number of the backbone's `hidden_states`.
 
         Raises:
-            TypeError: if `layers` is something else.
-            ValueError: if the model does not have the layers.
+            TypeError: if the type of `layers` is not supported.
+            ValueError: for an empty selection, a layer that the model does not have, or a weight that is not finite.
         """
         if layers is None:
             return cls((count,), np.ones(1, "float32"))
@@ -94,20 +94,20 @@ class LayerMix(NamedTuple):
             raise ValueError("`layers` is empty: name at least one layer.")
         if isinstance(layers, Mapping):
             for layer, weight in layers.items():
-                finite = is_number(weight) and abs(weight) < math.inf
-                require(finite, f"layers[{layer}]", "a finite number, the layer's weight", weight)
+                is_valid = is_number(weight) and abs(weight) < math.inf
+                require(is_valid, f"layers[{layer}]", "a finite number, the layer's weight", weight)
         weights = list(layers.values()) if isinstance(layers, Mapping) else [1 / len(selected)] * len(selected)
         return cls(tuple(int(layer) % count for layer in selected), np.array(weights, "float32"))
 
     def of(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the weighted sum over layers (w, H) of float32 (w, K, H), or `vectors` itself without weights."""
+        """Return the weighted sum over layers, (w, H), of float32 (w, K, H); without weights, return `vectors`."""
         return vectors if self.weights is None else np.tensordot(vectors, self.weights, axes=(1, 0))
 
 
 class LayerModels:
-    """Models from a backbone's inputs to some of its layers, each built and compiled once.
+    """A cache of models that compute selected layers of a backbone, each built and compiled once.
 
-    They are not attributes of the task itself, since Keras would save them as parts of the task.
+    The models are not attributes of the task, since Keras would save them as parts of the task.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -121,7 +121,7 @@ class LayerModels:
         self.of = functools.cache(self._build)
 
     def _build(self, layers: tuple[int, ...]) -> SeveralDevicesModel:
-        """Build and compile the model of some layers, whose output is float32 (B, T, K, H)."""
+        """Build and compile a model that outputs the hidden states of `layers`, float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
         model = SeveralDevicesModel(self.backbone.input, stacked)
         model.compile(**self.compiled)
@@ -131,17 +131,17 @@ class LayerModels:
 def embed_words(
     task: Task, models: LayerModels, texts: Sequence[Text], layers: Layers, batch_size: int
 ) -> list[WordVectors]:
-    """Return the vectors of the words of each text.
+    """Return the word vectors of each text.
 
     Args:
         task: task whose preprocessor encodes the texts.
         models: models of the layers of the task's backbone.
         texts: strings or lists of words.
-        layers: layers of the vectors; see `lmzoo.models.TextEmbedder.embed`.
-        batch_size: int, texts of a batch.
+        layers: layers to take vectors from; see `lmzoo.models.TextEmbedder.embed`.
+        batch_size: int, texts per batch.
 
     Raises:
-        TypeError: naming the position of an entry that is not text; see also `LayerMix.parse`.
+        TypeError: for an entry that is not text (the message names its position); see also `LayerMix.parse`.
         ValueError: see `LayerMix.parse`.
     """
     mix = LayerMix.parse(layers, len(models.states) - 1)
@@ -152,38 +152,38 @@ def embed_words(
         words = [place_words(text) for text in texts]
         if tokenizer.takes_words:
             tokens = tokenizer.tokenize(texts)
-            aligned = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
+            alignments = [(np.arange(len(ids)), np.arange(len(ids))) for ids in tokens]
         else:
             spans = tokenizer.tokenize_with_offsets([t if isinstance(t, str) else " ".join(t) for t in texts])
             tokens = [[span.id for span in text_spans] for text_spans in spans]
-            aligned = [tokens_of_words(*words_and_spans) for words_and_spans in zip(words, spans, strict=True)]
+            alignments = [tokens_of_words(*words_and_spans) for words_and_spans in zip(words, spans, strict=True)]
         encoded = preprocessor.pack(tokens)
-        room = encoded.lengths - preprocessor.packing.overhead(pair=False)
-        width = len(mix.layers) * models.states[0].shape[-1]
+        max_tokens = encoded.lengths - preprocessor.packing.overhead(pair=False)
+        values_per_token = len(mix.layers) * models.states[0].shape[-1]
         results: dict[int, WordVectors] = {}
         order = np.argsort(-encoded.lengths, kind="stable")
-        position = 0
+        start = 0
         missing_count = 0
-        while position < len(order):
-            max_length = max(1, encoded.lengths[order[position]])
-            indices = order[position : position + max(1, _MAX_VALUES // int(max_length * width))]
-            position += len(indices)
+        while start < len(order):
+            max_length = max(1, encoded.lengths[order[start]])
+            indices = order[start : start + max(1, _MAX_VALUES // int(max_length * values_per_token))]
+            start += len(indices)
             model = models.of(mix.layers)
-            states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
-            for i, vectors in zip(indices.tolist(), states, strict=True):  # (T, K, H)
-                word_index, token_index = (index[aligned[i][1] < room[i]] for index in aligned[i])
-                word_indices, first, counts = np.unique(word_index, return_index=True, return_counts=True)
+            hidden_states = predict_encoded(task, model, encoded.select(indices), batch_size, verbose=0, per_token=True)
+            for i, vectors in zip(indices.tolist(), hidden_states, strict=True):  # (T, K, H)
+                word_index, token_index = (index[alignments[i][1] < max_tokens[i]] for index in alignments[i])
+                word_indices, first_tokens, counts = np.unique(word_index, return_index=True, return_counts=True)
                 means = np.zeros((len(words[i]), *vectors.shape[1:]), "float32")  # (w, K, H)
                 if len(word_indices):
                     token_vectors = vectors[token_index + bool(preprocessor.packing.start)]
-                    means[word_indices] = np.add.reduceat(token_vectors, first, axis=0) / counts[:, None, None]
+                    means[word_indices] = np.add.reduceat(token_vectors, first_tokens, axis=0) / counts[:, None, None]
                 missing_count += len(means) - len(word_indices)
                 offsets = np.array([place for _, *place in words[i]], "int64").reshape(-1, 2)
                 results[i] = WordVectors([word for word, _, _ in words[i]], offsets, mix.of(means))
     if missing_count:
-        count = sum(map(len, words))
+        word_count = sum(map(len, words))
         messages.append(
-            f"{missing_count} of {count} words have no token in the model's input: their vectors are zeros."
+            f"{missing_count} of {word_count} words have no token in the model's input: their vectors are zeros."
         )
     if messages:
         warn(" ".join(messages))

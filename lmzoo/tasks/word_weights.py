@@ -1,4 +1,4 @@
-"""Weights of words: from users, by the classes of the words, and in batches."""
+"""Weights of words: reading users' weights, applying class weights, and batching."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from lmzoo.training.span_metrics import IGNORED
 def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | None]:
     """Return `(text_weights, word_weights)`, at least one of them None.
 
-    The first are float (n,), the second n lists or arrays, one for each text.
+    Text weights are float (n,), word weights n lists or arrays, one for each text.
 
     Raises:
-        TypeError: if weights of texts are not numbers.
-        ValueError: for weights of texts that are NaN, infinite or negative, or not one for each text.
+        TypeError: if text weights are not numbers.
+        ValueError: for text weights that are NaN, infinite or negative, or not one for each text.
     """
     if hasattr(sample_weight, "to_list"):  # a ragged tensor, or a pandas Series
         sample_weight = sample_weight.to_list()
@@ -35,16 +35,17 @@ def read_weights(sample_weight: Any) -> tuple[np.ndarray | None, list[Any] | Non
 
 
 def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.ndarray:
-    """Check and concatenate the weights of all texts' words or tokens, float32 (sum of `counts`,).
+    """Check the weights of words or tokens, and concatenate those of all texts, float32 (sum of `counts`,).
 
     Args:
-        rows: the weights of each text's words or tokens, n lists or arrays.
-        counts: number of words or tokens of each text.
+        rows: n lists or arrays, the weights of each text's words or tokens.
+        counts: the number of words or tokens in each text.
         unit: "words" or "tokens", for messages.
 
     Raises:
-        TypeError: naming the position of weights that are not numbers.
-        ValueError: naming the position of weights that are NaN, infinite or negative, or not one for each word.
+        TypeError: for weights that are not numbers; the message names their position.
+        ValueError: for weights that are NaN, infinite or negative, or not one for each word or token; the message names
+            their position.
     """
     weights = [np.zeros(0, "float32")]
     for i, (row, count) in enumerate(zip(rows, counts, strict=True)):
@@ -60,11 +61,11 @@ def join_weights(rows: Sequence[Any], counts: Sequence[int], unit: str) -> np.nd
 
 
 def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Examples:
-    """Multiply the weights of examples' tokens by the weights of their classes.
+    """Return the examples with their weights multiplied by class weights, one weight per token.
 
     Args:
         examples: examples whose labels are int (T,) for each text, -100 for tokens that do not count.
-        class_weight: the weights of all classes by number.
+        class_weight: dict from the number of every class to its weight.
     """
     weights = np.empty(len(examples.labels), object)
     for i, labels in enumerate(examples.labels):
@@ -74,12 +75,12 @@ def weigh_classes(examples: Examples, class_weight: Mapping[int, float]) -> Exam
 
 
 def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Return the weights of token labels, float (n, T): the class weights times the sample weights, if any.
+    """Return token weights, float (n, T): class weights, multiplied by sample weights if there are any.
 
     Args:
         y: int (n, T), labels of tokens.
         weights: (n,) or (n, T), sample weights, or None.
-        class_weight: the weights of all classes by number.
+        class_weight: dict from the number of every class to its weight.
     """
     class_weights = weights_of_classes(y, class_weight)  # (n, T)
     if weights is None:
@@ -89,13 +90,13 @@ def weigh_labels(y: np.ndarray, weights: Any, class_weight: Mapping[int, float])
 
 
 def weights_of_classes(labels: np.ndarray, class_weight: Mapping[int, float]) -> np.ndarray:
-    """Look up the weight of each label's class, float32 of the shape of `labels`; 0 for labels that do not count."""
-    table = np.array([class_weight[number] for number in range(len(class_weight))], "float32")  # (C,)
-    return np.where(labels == IGNORED, np.float32(0), table[np.maximum(labels, 0)])
+    """Return each label's class weight, float32 with the shape of `labels`; 0 for labels that do not count."""
+    weights_by_class = np.array([class_weight[number] for number in range(len(class_weight))], "float32")  # (C,)
+    return np.where(labels == IGNORED, np.float32(0), weights_by_class[np.maximum(labels, 0)])
 
 
 def weights_in_batch(weights: np.ndarray, indices: np.ndarray, width: int) -> np.ndarray:
-    """Return the weights of a batch's tokens (b, t), from weights of texts (n,) or of the tokens of n texts."""
+    """Return the token weights of a batch, (b, t), from text weights (n,) or from a list of n texts' token weights."""
     if weights.dtype != object:
         return np.repeat(weights[indices, None], width, axis=1)
     result = np.zeros((len(indices), width), "float32")

@@ -1,4 +1,4 @@
-"""Checks of the arguments of `fit`, `evaluate` and `predict`, and of the names of constructors' arguments."""
+"""Checks of the arguments of `fit`, `evaluate` and `predict`, and of argument names in constructors."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import keras
 
 from lmzoo.common.arguments import is_integer, refuse_arguments, require, require_share
 
-# Argument -> its smallest value, and advice for a smaller one.
+# Argument -> its smallest valid value, and advice if the value is too small.
 _COUNTS = {
     "batch_size": (1, "Omit it for the default size."),
     "epochs": (0, "1 trains on every example once."),
@@ -28,16 +28,17 @@ _REQUIRED = ("epochs", "initial_epoch", "seed", "validation_freq")
 def check_arguments(**arguments: object) -> None:
     """Check counts, callbacks and the validation split among a method's arguments.
 
-    Other arguments are ignored. None stands for the default of an argument that has one.
+    Other arguments are ignored. None is accepted for arguments with a default.
 
     Raises:
         TypeError: for callbacks that are not Keras callbacks.
-        ValueError: naming the first count that is not an integer or too small; for a `validation_split` outside of
-            [0, 1).
+        ValueError: for a count that is too small or not an integer (the message names the argument); for a
+            `validation_split` outside of [0, 1).
     """
     for name, value in arguments.items():
-        is_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))  # epochs to validate after
-        if name in _COUNTS and not is_epochs and (value is not None or name in _REQUIRED):
+        # `validation_freq` may also be a list of the epochs after which to validate.
+        lists_epochs = name == "validation_freq" and isinstance(value, (list, tuple, set))
+        if name in _COUNTS and not lists_epochs and (value is not None or name in _REQUIRED):
             minimum, advice = _COUNTS[name]
             require(is_integer(value, minimum), name, f"an integer of at least {minimum}", value, advice)
     if arguments.get("validation_split") is not None:
@@ -48,7 +49,7 @@ def check_arguments(**arguments: object) -> None:
 
 
 def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
-    """Return the `callbacks` argument of `fit` as a list: a list, a single callback, Keras' container or None."""
+    """Convert the `callbacks` argument of `fit`, a list, one callback, Keras' `CallbackList` or None, to a list."""
     callbacks = getattr(callbacks, "callbacks", callbacks)
     if callbacks is None:
         return []
@@ -56,10 +57,10 @@ def callback_list(callbacks: object) -> list[keras.callbacks.Callback]:
 
 
 def check_top_k(top_k: int) -> None:
-    """Check that `top_k`, a number of answers, is a positive integer.
+    """Check that `top_k`, the number of answers to return, is a positive integer.
 
     Raises:
-        ValueError: if it is not.
+        ValueError: if `top_k` is not a positive integer.
     """
     require(is_integer(top_k, 1), "top_k", "a positive integer", top_k)
 
@@ -68,7 +69,7 @@ class KnownArguments:
     """Mixin whose constructor rejects unknown arguments with advice.
 
     Attributes:
-        instead_of: dict from names of arguments in other libraries to advice, a sentence.
+        instead_of: dict from argument names used by other libraries to advice, a sentence.
     """
 
     instead_of: ClassVar[Mapping[str, str]] = {}
@@ -82,6 +83,6 @@ class KnownArguments:
         """
         parameters = inspect.signature(cls).parameters
         if not any(p.kind == p.VAR_KEYWORD for p in parameters.values()):
-            possible = {**parameters, **inspect.signature(cls.from_preset).parameters}
-            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, possible)
+            valid_parameters = {**parameters, **inspect.signature(cls.from_preset).parameters}
+            refuse_arguments(cls.__name__, kwargs.keys() - parameters.keys(), cls.instead_of, valid_parameters)
         return super().__new__(cls, *args, **kwargs)

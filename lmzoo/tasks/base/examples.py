@@ -1,4 +1,4 @@
-"""Types of the data that users pass to tasks, encoded examples, and options for batches."""
+"""Type aliases for the data that users pass to tasks, encoded examples, and options for batches."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 Texts: TypeAlias = Iterable[Text | Sequence[Text]] | tuple[Iterable[Text], Iterable[Text]] | Encoded
 # Also datasets of strings, token features, and any other source of batches that Keras accepts.
 Inputs: TypeAlias = "Texts | tf.data.Dataset | Mapping[str, Tensor] | keras.utils.PyDataset"
-# A label for each example: a number, a name, a collection of these, spans, an answer. With token features, also a dict
-# of labels by output.
+# A label for each example: a number, a name, a collection of numbers or names, spans, or an answer. With token
+# features, also a dict from outputs to labels.
 Labels: TypeAlias = Collection[Any] | Mapping[str, Any]
-# Weights of examples; of words, in a list for each text; with token features, also of tokens.
+# Weights of examples, or a list of word weights for each text; with token features, also weights of tokens.
 Weights: TypeAlias = ArrayLike | Sequence[ArrayLike] | Mapping[str, ArrayLike]
-# `(x, y, sample_weight)` as users pass them, or as Keras takes them.
+# `(x, y, sample_weight)`, in the forms that users pass or in the forms that Keras takes.
 TrainingData: TypeAlias = tuple[Any, Any, Any]
 
 # The kind of `lmzoo.text.Encoded` that a task's `encode_inputs` returns.
@@ -47,7 +47,7 @@ class Examples(NamedTuple):
 
     Attributes:
         encoded: n encoded examples.
-        labels: n labels, as the task's `encode_labels` returns them, or None.
+        labels: n labels in the form returned by the task's `encode_labels`, or None.
         weights: float (n,), or an array of token weights for each example, or None.
     """
 
@@ -71,10 +71,10 @@ class Examples(NamedTuple):
 
 
 def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = int) -> int:
-    """Return the index of the first held-out example, if the last fraction `share` of `count` examples is held out.
+    """Return the index of the first held-out example when holding out the last fraction `share` of `count` examples.
 
-    Keras holds out the same examples. `cut_before` moves an index to the nearest place before it at
-    which the data can be split.
+    Keras holds out the same examples. `cut_before` moves an index back to the nearest point at which the data can be
+    split.
 
     Raises:
         ValueError: if no example would remain for training or for validation.
@@ -88,17 +88,17 @@ def first_held_out(count: int, share: float, cut_before: Callable[[int], int] = 
 
 @dataclass(frozen=True)
 class BatchOptions:
-    """Options of the batches for `fit` and `evaluate`.
+    """Batching options for `fit` and `evaluate`.
 
     Attributes:
-        batch_size: int, examples of a batch; None for the task's default.
+        batch_size: int, examples per batch; None for the task's default.
         order: `"shuffle"`, `"sorted"` by length, or `"given"`; see `lmzoo.text.LengthBatches`.
-        seed: ints, seed of the order and of all other random choices.
+        seed: ints, seed for shuffling and all other random choices.
         training: whether the batches are for training.
-        steps: int, batches of an epoch; None for all.
+        steps: int, batches per epoch; None for all.
         verbose: whether progress is shown.
-        buckets: padded lengths, rising; None to choose them by the lengths of the examples.
-        class_weight: weights of all classes by number, for a task that labels words; None for equal weights.
+        buckets: padded lengths in increasing order; None to choose them from the lengths of the examples.
+        class_weight: dict from class numbers to weights, for a task that labels words; None for equal weights.
     """
 
     batch_size: int | None = None
@@ -117,11 +117,11 @@ def as_array(values: Any) -> np.ndarray | None:
 
 
 def example_weights(values: Any) -> np.ndarray | None:
-    """Check the weights of examples, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
+    """Check example weights, (n,) or (n, 1), and return them as a numpy array (n,); None stays None.
 
     Raises:
         TypeError: see `as_weights`.
-        ValueError: for weights of another shape; see `as_weights`.
+        ValueError: for weights with the wrong shape; see `as_weights`.
     """
     weights = as_weights(values)
     if weights is not None and weights.ndim == 2 and weights.shape[1] == 1:
@@ -135,9 +135,9 @@ def as_weights(values: Any) -> np.ndarray | None:
     """Check the weights of examples or tokens, and return them as a numpy array; None stays None.
 
     Raises:
-        TypeError: if they are not numbers.
-        ValueError: for lists of different lengths; naming the position of the first weight that is NaN, infinite or
-            negative, which would ruin every weight of the model.
+        TypeError: if the weights are not numbers.
+        ValueError: for lists of different lengths; for a weight that is NaN, infinite or negative, which would ruin the
+            model (the message names its position).
     """
     if values is None:
         return None

@@ -11,18 +11,20 @@ import numpy as np
 from lmzoo.common.arguments import is_integer
 from lmzoo.tasks.base.examples import Labels
 
-_MIN_FOR_INDICATORS = 100  # this many lists [0, 1] are taken for rows of 0s and 1s, not for sets of classes
+# From this number of examples on, lists that are all [0, 1] are taken for rows of indicators, not for sets of classes.
+_MIN_FOR_INDICATORS = 100
 
 
 def check_classes(
     num_classes: int | None, labels: Sequence[str] | None, preprocessor: object = None
 ) -> tuple[int, list[str] | None]:
-    """Check `num_classes` and `labels`, and return both; each may be None if the other is given.
+    """Check `num_classes` and `labels`, either of which may be None, and return both.
 
-    The names stay None without `labels`.
+    A missing `num_classes` is derived from `labels`; missing `labels` stay None.
 
     Raises:
-        TypeError: if `labels` have no order, or are not strings; if the `preprocessor` is a number of classes.
+        TypeError: if `labels` is unordered or holds anything but strings; if `preprocessor` is an integer, probably
+            meant as the number of classes.
         ValueError: for a repeated name, a `num_classes` that does not fit `labels`, or fewer than two classes.
     """
     if is_integer(preprocessor):
@@ -50,7 +52,7 @@ def check_listed(y: Any) -> None:
     """Check that labels are in an ordered collection.
 
     Raises:
-        TypeError: if they are not.
+        TypeError: if `y` is a string, a dict, a set or not a collection.
     """
     if not _is_listed(y):
         raise TypeError(f"`y` must be a list or an array with a label for each example, got {y!r:.60}.")
@@ -64,7 +66,7 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
         expected: description of valid labels, for the message.
 
     Raises:
-        TypeError: if they are not a list or an array.
+        TypeError: if `y` is not a list or an array.
         ValueError: for lists of different lengths.
     """
     check_listed(y)
@@ -75,20 +77,20 @@ def as_labels(y: Labels, expected: str) -> np.ndarray:
 
 
 def _is_listed(values: Any) -> bool:
-    unordered = isinstance(values, (str, bytes, Mapping, Set))
-    return not unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
+    is_unordered = isinstance(values, (str, bytes, Mapping, Set))
+    return not is_unordered and hasattr(values, "__len__") and getattr(values, "ndim", 1) != 0
 
 
 def one_each(y: Labels, expected: str) -> np.ndarray:
-    """Convert labels, one for each example, (n,) or (n, 1), to an array (n,).
+    """Convert labels with shape (n,) or (n, 1), one per example, to an array (n,).
 
     Args:
         y: n labels.
         expected: description of valid labels, for messages.
 
     Raises:
-        TypeError: if they are not a list or an array.
-        ValueError: for labels of another shape.
+        TypeError: if `y` is not a list or an array.
+        ValueError: for labels with the wrong shape.
     """
     array = as_labels(y, expected)
     if array.ndim == 2 and array.shape[1] == 1:
@@ -101,13 +103,13 @@ def one_each(y: Labels, expected: str) -> np.ndarray:
 def refuse_first(
     wrong: np.ndarray, labels: np.ndarray, problem: str, place: Callable[[int], str] = "at position {}".format
 ) -> None:
-    """Raise a ValueError that names the first wrong label and its place, if there is one.
+    """Raise a ValueError that names the first wrong label and its position, if any label is wrong.
 
     Args:
         wrong: bool (n,), whether each label is wrong.
         labels: array (n,).
-        problem: predicate of the message, after "Label 7 at position 3".
-        place: function from the index of a label to its place in a message.
+        problem: rest of the message after "Label 7 at position 3", such as "is not a finite number."
+        place: function from the index of a label to words for its position in the message.
 
     Raises:
         ValueError: if any label is wrong.
@@ -126,11 +128,11 @@ def encode_classes(
         y: n classes.
         num_classes: int, number of classes of the model.
         labels: names of the classes, or None.
-        place: function from the index of a class in `y` to its place in a message.
+        place: function from the index of a class in `y` to words for its position in a message.
 
     Raises:
-        TypeError: if some are strings and others are not.
-        ValueError: naming the first entry that is not a class of the model.
+        TypeError: if some entries are strings and others are not.
+        ValueError: for an entry that is not a class of the model; the message names the first.
     """
     array = one_each(y, "one class for each text")
     is_beyond_int64 = array.dtype.kind == "O" and all(isinstance(label, numbers.Integral) for label in array)
@@ -138,10 +140,11 @@ def encode_classes(
         return _encode_names(array, labels, place)
     if not is_beyond_int64 and array.dtype.kind not in "iubf":
         raise ValueError(f"Labels must be whole numbers or strings, got {array.dtype}.")
-    if array.dtype.kind == "f" and len(fractions := np.flatnonzero(~(array == np.round(array)))):  # NaN equals nothing
-        position = int(fractions[0])
-        missing = " A label is missing there." if np.isnan(array[position]) else ""
-        raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{missing}")
+    # NaN is not equal to anything, so it is also invalid.
+    if array.dtype.kind == "f" and len(invalid := np.flatnonzero(~(array == np.round(array)))):
+        position = int(invalid[0])
+        hint = " A label is missing there." if np.isnan(array[position]) else ""
+        raise ValueError(f"Labels must be whole numbers or strings, got {array[position]} {place(position)}.{hint}")
     problem = (
         f"is outside [0, {num_classes}), the classes of this model. Build it with a larger `num_classes`, or number "
         "the labels from 0."
@@ -154,16 +157,16 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
     """Convert sets of classes to indicators, float32 (n, C), 1 where an example has the class and 0 elsewhere.
 
     Args:
-        y: for each example a list, tuple or set of classes, by number or by name, which may be empty; or an array
-            (n, C) of 0 and 1.
+        y: for each example, a list, tuple or set, possibly empty, of class numbers or names; or an array (n, C) of
+            zeros and ones.
         num_classes: int, number of classes of the model, C.
         labels: names of the classes, or None.
 
     Raises:
-        TypeError: if `y` is not a list or an array; naming the position of an entry that is not a collection of
-            classes.
-        ValueError: naming the position of a class that the model does not have, or that an example has twice; for an
-            array of another shape or of other numbers.
+        TypeError: if `y` is not a list or an array; for an entry that is not a collection of classes (the message names
+            its position).
+        ValueError: for a class that the model does not have, or that an example has twice (the message names its
+            position); for an array with the wrong shape or with values other than 0 and 1.
     """
     y = y.to_list() if hasattr(y, "to_list") else y  # a ragged tensor, or a pandas Series
     check_listed(y)
@@ -171,26 +174,26 @@ def encode_label_sets(y: Labels, num_classes: int, labels: Sequence[str] | None)
         y = np.asarray(y)
         if y.dtype.kind in "fiub":
             return _check_indicators(y, num_classes)
-    positions = []
+    example_positions = []
     classes = []
-    for position, label_set in enumerate(y):
-        if isinstance(label_set, (str, bytes)) or not hasattr(label_set, "__len__"):
+    for position, example_labels in enumerate(y):
+        if isinstance(example_labels, (str, bytes)) or not hasattr(example_labels, "__len__"):
             raise TypeError(
-                f"Label {label_set!r:.60} at position {position} is not a collection: with `multi_label` an example "
-                "has a list, tuple or set of classes."
+                f"Label {example_labels!r:.60} at position {position} is not a collection: with `multi_label` an "
+                "example has a list, tuple or set of classes."
             )
-        for label in label_set:
+        for label in example_labels:
             if isinstance(label, bool) or not isinstance(label, (str, bytes, numbers.Integral)):
                 raise TypeError(f"Label {label!r:.60} at position {position} is neither a class's name nor its number.")
-        positions.extend([position] * len(label_set))
-        classes.extend(label_set)
-    class_numbers = encode_classes(classes, num_classes, labels, lambda k: f"at position {positions[k]}")
+        example_positions.extend([position] * len(example_labels))
+        classes.extend(example_labels)
+    class_numbers = encode_classes(classes, num_classes, labels, lambda k: f"at position {example_positions[k]}")
     counts = np.zeros((len(y), num_classes), "float32")
-    np.add.at(counts, (np.array(positions, "int64"), class_numbers), 1)
+    np.add.at(counts, (np.array(example_positions, "int64"), class_numbers), 1)
     advice = "Rows of 0s and 1s, one for each class, are passed as an array."
     if repeated := np.argwhere(counts > 1).tolist():
         raise ValueError(f"The labels at position {repeated[0][0]} hold class {repeated[0][1]} twice. ({advice})")
-    # Lists of 0 and 1 were meant as indicators if they come in both orders, or if each of many examples is such a list.
+    # Lists of 0 and 1 were probably meant as indicators if they occur in both orders or if there are many examples.
     looks_like_indicators = len(set(classes[::2])) > 1 or len(y) >= _MIN_FOR_INDICATORS
     if num_classes == 2 and looks_like_indicators and counts.all() and isinstance(classes[0], numbers.Integral):
         raise ValueError(f"All {len(y)} examples have both classes, 0 and 1. {advice}")
@@ -209,8 +212,8 @@ def encode_numbers(y: Labels) -> np.ndarray:
     """Check that labels are finite numbers, and return them as float32 (n,).
 
     Raises:
-        TypeError: naming the first label that is not a number.
-        ValueError: naming the first label that is not finite; for several numbers per text.
+        TypeError: for a label that is not a number; the message names the first.
+        ValueError: for a label that is not finite (the message names the first); for several numbers per text.
     """
     array = one_each(y, "one number for each text")
     if array.dtype.kind not in "fiub":
@@ -224,7 +227,7 @@ def encode_numbers(y: Labels) -> np.ndarray:
 
 
 def exact_numbers(y: Labels) -> np.ndarray:
-    """Check that labels are finite numbers, and return them as float64 (n,), without `fit`'s rounding to float32."""
+    """Check that labels are finite in float32, as `fit` needs, and return them unrounded as float64 (n,)."""
     encode_numbers(y)
     return one_each(y, "one number for each text").astype("float64")
 
@@ -246,8 +249,8 @@ def _encode_names(array: np.ndarray, labels: Sequence[str] | None, place: Callab
             f"Got string labels such as {names[0]!r}, but this model's classes have no names. Pass "
             f"`labels=[...]` when building it, for example labels={sorted(set(map(str, names)))[:5]}."
         )
-    index = {label: i for i, label in enumerate(labels)}
+    numbers_by_name = {label: i for i, label in enumerate(labels)}
     for position, name in enumerate(names):
-        if name not in index:
+        if name not in numbers_by_name:
             raise ValueError(f"Label {name!r} {place(position)} is not one of {list(labels)}.")
-    return np.array([index[name] for name in names], "int32")
+    return np.array([numbers_by_name[name] for name in names], "int32")

@@ -1,4 +1,4 @@
-"""Predictions in the order of the examples, from batches of similar length."""
+"""Prediction in batches of sequences of similar length, with outputs in the order of the examples."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ from lmzoo.text import Encoded, LengthBatches
 from lmzoo.text.batching import ArrayBatches, ladder_buckets
 from lmzoo.text.keras_input import in_memory, keras_input
 
-_MAX_IN_MEMORY = 1024  # largest number of sequences whose features are held in memory at once
-_FEW_BATCHES = 4  # computed one by one: the loop of `keras.Model.predict` takes longer to start than they take
+_MAX_IN_MEMORY = 1024  # maximum number of sequences whose features are all made before prediction starts
+# At most this many batches are predicted one by one, which takes less time than starting the loop of
+# `keras.Model.predict`.
+_FEW_BATCHES = 4
 
 
 class Predictor(Encoder, Protocol):
-    """The attributes of a task that predictions need; see `lmzoo.models.Task`."""
+    """A protocol for the attributes of a task that are needed for prediction; see `lmzoo.models.Task`."""
 
     output: Any
     per_token: bool
@@ -36,25 +38,27 @@ class Predictor(Encoder, Protocol):
 
 def predict(task: Predictor, inputs: TaskInputs, batch_size: int | None, **kwargs: Any) -> Tensors:
     """Return the model's outputs for a task's inputs, in the order of the examples."""
-    size = batch_size or BATCH_SIZE
+    actual_batch_size = batch_size or BATCH_SIZE
     if isinstance(inputs, StreamedExamples):
         raise TypeError("A stream is for `fit` and `evaluate`: predict parts of its texts, such as lists of 1,000.")
     if isinstance(inputs, TokenFeatures):
-        return _predict_features(task, inputs.checked(task), size, **kwargs)
+        return _predict_features(task, inputs.checked(task), actual_batch_size, **kwargs)
     if isinstance(inputs, TextDataset):
-        # Outputs with open dimensions are padded to the longest example, so these need all examples in memory.
+        # Outputs with dimensions of unknown size are padded to the longest example, which needs all examples in memory.
         if all(None not in output.shape[1:] for output in keras.tree.flatten(task.output)):
-            batches = inputs.encoded_batches(task, size, lambda x, *_: _sequences(task, task.encode_inputs(x)))
+            batches = inputs.encoded_batches(
+                task, actual_batch_size, lambda x, *_: _sequences(task, task.encode_inputs(x))
+            )
             with expected_retracing():
                 return task.predict_batches(batches, **kwargs)
         inputs = inputs.in_memory(task)
     encoded = task.encode_inputs(inputs.x)
     if (steps := kwargs.pop("steps", None)) is not None:
-        encoded = encoded[: steps * size]
+        encoded = encoded[: steps * actual_batch_size]
     if not len(encoded):
         return _empty_outputs(task)
-    assert isinstance(task, SeveralDevicesModel)  # as every task is
-    return predict_encoded(task, task, encoded, size, **kwargs)
+    assert isinstance(task, SeveralDevicesModel)  # true for every task; for mypy
+    return predict_encoded(task, task, encoded, actual_batch_size, **kwargs)
 
 
 def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, **kwargs: Any) -> Tensors:
@@ -70,7 +74,7 @@ def _predict_features(task: Predictor, inputs: TokenFeatures, batch_size: int, *
 def _empty_outputs(task: Predictor) -> Tensors:
     """Return the outputs for an empty input: arrays without rows."""
     return keras.tree.map_structure(
-        lambda output: np.zeros((0, *(d or 0 for d in output.shape[1:])), "float32"), task.output
+        lambda output: np.zeros((0, *(size or 0 for size in output.shape[1:])), "float32"), task.output
     )
 
 
@@ -82,18 +86,21 @@ def predict_encoded(
     per_token: bool | None = None,
     **kwargs: Any,
 ) -> Tensors:
-    """Return the model's outputs for at least one encoded example, in order: an array, or a structure of arrays.
+    """Return the model's outputs for one or more encoded examples, in their order.
 
-    Repeated calls share the padded lengths and sizes of their batches, and so compiled code.
+    Repeated calls use the same batch shapes, and therefore reuse compiled code.
 
     Args:
         task: task whose `features` the model takes.
         model: the task, or another model with the same inputs.
         encoded: encoded examples.
-        batch_size: int, examples of a batch.
+        batch_size: int, examples per batch.
         per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Such
             outputs are zero beyond the padded length of a batch.
         **kwargs: further arguments of `keras.Model.predict`.
+
+    Returns:
+        An array with a row for each example, or a structure of such arrays.
     """
     buckets = ladder_buckets(max(task.text_preprocessor.sequence_length, int(encoded.lengths.max())))
     with expected_retracing():
@@ -103,7 +110,7 @@ def predict_encoded(
         outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
-    def in_order(output: np.ndarray) -> np.ndarray:
+    def in_order(output: np.ndarray) -> np.ndarray:  # undoes the sorting by length
         result = np.empty((len(encoded), *output.shape[1:]), output.dtype)
         result[order] = output
         return result
@@ -120,7 +127,7 @@ def _predict_batches(
 ) -> Tensors:
     """Predict all batches and join the outputs; a few batches skip the loop of `keras.Model.predict`."""
     needs_loop = verbose or callbacks or kwargs or keras.distribution.distribution() is not None
-    # The base's methods, since those of a task take texts.
+    # A task overrides these methods to take texts, so call the base class.
     if needs_loop or len(batches) > _FEW_BATCHES:
         dataset = _prediction_input(batches)
         return SeveralDevicesModel.predict(model, dataset, verbose=verbose, callbacks=callbacks, **kwargs)
@@ -140,16 +147,16 @@ def _predict_tokens(
 ) -> Tensors:
     """Return outputs per token (n, t, ...), by calling `_predict_batches` once for each padded length.
 
-    Keras concatenates only outputs of one shape.
+    Keras can only concatenate outputs of the same length.
     """
     widths = np.asarray(buckets)[np.searchsorted(buckets, encoded.lengths)]  # (n,)
-    groups = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
+    indices_by_width = {int(width): np.flatnonzero(widths == width) for width in np.unique(widths)}
     results = []
-    batch_count = sum(-(-len(indices) // batch_size) for indices in groups.values())
+    batch_count = sum(-(-len(indices) // batch_size) for indices in indices_by_width.values())
     with progress_bar("Predicting", batch_count, "batches", shown=bool(verbose)) as advance:
         progress = keras.callbacks.LambdaCallback(on_predict_batch_end=lambda batch, logs=None: advance(1))
         all_callbacks = [*(callbacks or []), *([progress] if verbose else [])]
-        for width, indices in groups.items():
+        for width, indices in indices_by_width.items():
             batches = _prediction_batches(task, encoded.select(indices), batch_size, [width])
             outputs = _predict_batches(model, batches, verbose=0, callbacks=all_callbacks, **kwargs)
             results.append((indices[batches.example_order], outputs))
@@ -160,7 +167,7 @@ def _predict_tokens(
 
 
 def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndarray]) -> np.ndarray:
-    """Merge outputs of different padded lengths into one array (count, t, ...), with row i at `indices[part][i]`."""
+    """Merge outputs of different padded lengths; row i of `parts[k]` becomes row `indices[k][i]` of (count, t, ...)."""
     result = np.zeros((count, max(part.shape[1] for part in parts), *parts[0].shape[2:]), parts[0].dtype)
     for rows, part in zip(indices, parts, strict=True):
         result[rows, : part.shape[1]] = part
@@ -179,7 +186,7 @@ def _prediction_input(batches: LengthBatches) -> Any:
 
 
 def _sequences(task: Predictor, encoded: Encoded) -> tuple[np.ndarray, Callable[..., Batch]]:
-    """Return the lengths of the sequences, and a function that makes a batch of them, for `LengthBatches`."""
+    """Return `(lengths, make_batch)`, the arguments of `LengthBatches` for encoded sequences."""
     extra = task.extra_features(encoded)
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:

@@ -18,8 +18,8 @@ from lmzoo.text.preprocessor import check_is_preprocessor
 def fit_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> Preprocessor:
     """Return the preprocessor, or an adapted copy, after checking that its output fits the backbone.
 
-    A model may take segment ids although its family has no segments, such as a RoBERTa with `num_segments=2`. The
-    result is then a copy whose segment ids are all 0.
+    A model may take segment ids even if its family does not use segments, such as a RoBERTa with `num_segments=2`. The
+    result is then a copy of the preprocessor that sets all segment ids to 0.
 
     Raises:
         TypeError: see `check_preprocessor`.
@@ -39,8 +39,8 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
 
     Raises:
         TypeError: if `preprocessor` is not a preprocessor.
-        ValueError: if its sequences or words are too long, or its ids too high, for the model, or if its features are
-            not the model's inputs; if its packing needs tokens that its tokenizer does not have.
+        ValueError: if its sequences or words are too long for the model, or its ids too high; if its features are not
+            the model's inputs; if its packing needs tokens that its tokenizer does not have.
     """
     check_is_preprocessor(preprocessor)
     tokenizer = preprocessor.tokenizer
@@ -63,12 +63,12 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
     features = set(tokenizer.features(no_ids, no_ids))
     inputs = {name for name in backbone.input if not name.startswith("decoder_")}  # the task makes a decoder's inputs
     packing = preprocessor.packing
-    # A model may do without segments.
-    segments = {"segment_ids"} if packing.segments or packing.zero_segments else set()
-    if not features <= inputs <= features | segments:
+    # The model need not take segment ids.
+    segment_features = {"segment_ids"} if packing.segments or packing.zero_segments else set()
+    if not features <= inputs <= features | segment_features:
         raise ValueError(
             f"This {model_name} takes {', '.join(sorted(inputs))}, but this {tokenizer_name} with its packing makes "
-            f"{', '.join(sorted(features | segments))}: they do not belong together."
+            f"{', '.join(sorted(features | segment_features))}: they do not belong together."
         )
     if embedding_count is not None and token_count > embedding_count:
         raise ValueError(
@@ -81,7 +81,7 @@ def check_preprocessor(backbone: Backbone, preprocessor: Preprocessor) -> None:
             f"`max_characters` of the {tokenizer_name} is {tokenizer_characters}, but that of the {model_name} is "
             f"{model_characters}. Choose at most {model_characters}."
         )
-    if token_count > 1:  # before a vocabulary is loaded, there is at most the padding token
+    if token_count > 1:  # otherwise no vocabulary is loaded yet, and there is at most the padding token
         try:
             for token in filter(None, (packing.start, *packing.between, *packing.closing)):
                 tokenizer.token_to_id(token)

@@ -14,16 +14,16 @@ from lmzoo.text import Encoded
 
 
 def perplexity_report(loss: float) -> Report:
-    """Return a report with the perplexity, the exponential of the mean loss over batches."""
+    """Return a report with the perplexity, the exponential of `loss`, the cross-entropy averaged over batches."""
     return Report({"perplexity": math.exp(loss)})
 
 
 def check_additions(x: Texts, errors: bool, columns: Mapping[str, Sequence[Any]] | None, history: Any = None) -> None:
-    """Check the optional tables of a report before the task is evaluated.
+    """Check the arguments for the optional tables of a report, before the task is evaluated.
 
     Raises:
-        TypeError: for encoded examples, which have no texts, or a column that is not a list.
-        ValueError: see `with_errors`; also for a column whose name is taken by the table of lengths.
+        TypeError: if errors are to be shown for encoded examples, which have no texts; for a column that is not a list.
+        ValueError: see `with_errors`; also for a column named "length" together with `errors`.
     """
     if errors and isinstance(x, Encoded):
         raise TypeError("Errors are shown with their texts: pass these as they are, not encoded.")
@@ -41,7 +41,7 @@ def with_errors(
     """Return a report with its optional tables: errors, slices by column, and the learning curve.
 
     Args:
-        report: report of the examples.
+        report: report to add the tables to.
         x: examples, not encoded.
         errors: whether to add the tables of errors; see `add_errors`.
         columns: values by column, for tables of slices, or None; see `add_slices`.
@@ -64,6 +64,6 @@ def _format_examples(x: Texts) -> list[str]:
     def to_string(part: Any, separator: str = " / ") -> str:
         if isinstance(part, bytes):
             return part.decode(errors="replace")
-        return part if isinstance(part, str) else separator.join(to_string(piece, " ") for piece in part)
+        return part if isinstance(part, str) else separator.join(to_string(inner, " ") for inner in part)
 
     return [to_string(row, " / " if isinstance(row, tuple) else " ") for row in list_rows(x)]

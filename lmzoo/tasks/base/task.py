@@ -75,9 +75,9 @@ from lmzoo.training.training_run import TrainingRun, find_checkpoint
 if TYPE_CHECKING:
     import tensorflow as tf
 
-# A loss as `keras.Model.compile` takes it, or a dict of them by output.
+# A loss that `keras.Model.compile` takes, or a dict from outputs to losses.
 Losses: TypeAlias = Any
-# Metrics as `keras.Model.compile` takes them: a list, or a dict of lists by output.
+# Metrics that `keras.Model.compile` takes: a list, or a dict from outputs to lists.
 Metrics: TypeAlias = list[Any] | dict[str, Any]
 
 
@@ -89,18 +89,18 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     `lmzoo.data.stream`. Lists and arrays of text are tokenized once and batched by length; datasets and streams are
     tokenized as they are read.
 
-    A subclass builds the head in its constructor, which ends with `self.compile()`, and overrides the defaults that do
-    not fit:
+    A subclass builds the head in its constructor, which ends with `self.compile()`, and overrides these defaults where
+    needed:
 
-    * training: `default_loss`, `default_metrics` and `default_optimizer`; `uses_pooler` or `unused_variables`, the
-      weights that its loss does not reach;
+    * training: `default_loss`, `default_metrics` and `default_optimizer`; `uses_pooler` or `unused_variables`, for
+      weights that get no gradient from its loss;
     * examples: `encode_labels`; for inputs other than texts and pairs also `encode_inputs`, `encode_examples`,
       `features` and `make_batch`; `learns_from` if there are no labels; `batches` and `split_validation` if batches
       are not made of independent examples;
     * outputs: `per_token`, `independent_rows`;
     * the command line: `commands`, `input_names`, `arguments_for`;
-    * answers: a method of its own, such as `classify`, with `answers` as its second name; `serve`, `served_outputs`
-      and, for strings other than `text` and `text_pair`, `signatures`.
+    * answers: a method of its own, such as `classify`, with the alias `answers`; `serve`, `served_outputs` and, for
+      strings other than `text` and `text_pair`, `signatures`.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
@@ -108,7 +108,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         inputs: dict of symbolic inputs.
         outputs: symbolic outputs.
         labels: names of the classes, or None.
-        name: name of the model; by default the name of its class, with a number if it is in use.
+        name: name of the model; by default derived from the class name, with a number if that is taken.
 
     Example: see `lmzoo.models.TextClassifier`.
     """
@@ -119,7 +119,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     learns_from: str = ""  # training data of a task without labels, for messages: "texts alone"
     independent_rows: bool = True  # whether the sequences of token features may be shuffled
-    splits_examples: ClassVar[bool] = False  # whether an example may become any number of sequences
+    splits_examples: ClassVar[bool] = False  # whether an example may become several sequences, or none
     per_token: bool = False  # whether the second axis of the outputs is the token axis
 
     served_outputs: ClassVar[tuple[str, ...]] = ()
@@ -130,7 +130,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     serves: ClassVar[str] = ""
     # Pairs of a command-line name and the kind of examples it reads; see `lmzoo_cli.task_kinds`.
     commands: ClassVar[tuple[tuple[str, str], ...]] = ()
-    input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # names of an input's parts in files of predictions
+    input_names: ClassVar[tuple[str, ...]] = ("text", "text_pair")  # names of an input's parts in prediction files
 
     def __init__(
         self,
@@ -155,7 +155,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the task supports a family's backbones, by default all without a separate source."""
+        """Return whether the task supports a family's backbones; by default, all that do not read a source sequence."""
         return not family.backbone.reads_source
 
     @classmethod
@@ -180,7 +180,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
     @property
     def text_preprocessor(self) -> Preprocessor:
-        """The task's preprocessor, which must exist.
+        """The task's preprocessor, never None.
 
         Raises:
             ValueError: if the task has no preprocessor.
@@ -249,7 +249,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """Return the metrics that `compile` uses for `metrics="auto"`: a list, or a dict of lists by output."""
         return []
 
-    # A loss that does not reach a weight cannot train it, and Keras would warn of the missing gradients in every `fit`.
+    # Keras would warn in every `fit` about trainable weights that get no gradient from the loss.
     @property
     def trainable_variables(self) -> list[keras.Variable]:
         """The trainable variables, without `unused_variables`."""
@@ -268,13 +268,13 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return super().non_trainable_weights + self._split_unused(super().trainable_weights)[1]
 
     def _split_unused(self, variables: list[keras.Variable]) -> tuple[list[keras.Variable], list[keras.Variable]]:
-        """Split `variables` into `(used, unused)`, as listed by `unused_variables`."""
+        """Split `variables` into those that are trained and `unused_variables`."""
         unused_ids = {id(v) for v in self.unused_variables}
         return [v for v in variables if id(v) not in unused_ids], [v for v in variables if id(v) in unused_ids]
 
     @property
     def unused_variables(self) -> list[keras.Variable]:
-        """The variables that the task's loss does not reach, such as the weights of an unused pooler."""
+        """The variables that get no gradient from the task's loss, such as the weights of an unused pooler."""
         pooler = None if self.uses_pooler else self.backbone.pooler
         return [] if pooler is None else pooler.variables
 
@@ -288,23 +288,23 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     ) -> None:
         """Configure the model for training, with the task's own default for each `"auto"`.
 
-        The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1, a warm-up over the first tenth
-        of a `fit` and a linear decay to its end. Its peak learning rate comes from `recipe`: the preset's value for
-        this kind of head, or 5e-5 · 768 / H if the preset recommends none, which is the value of Devlin et al. (2019)
-        for a width of 768, and higher for narrower models.
+        The default optimizer is `lmzoo.training.AdamW` with gradients clipped to norm 1. Its learning rate warms up
+        over the first tenth of a `fit`, and then decays linearly to the end. The peak comes from `recipe`: the preset's
+        value for this kind of head or, if the preset recommends none, 5e-5 · 768 / H for a width of H. This is the
+        value of Devlin et al. (2019) for a width of 768, and higher for narrower models.
 
         Args:
             optimizer: `"auto"` or a Keras optimizer.
             loss: `"auto"` or a Keras loss. The model's outputs are logits, so a name such as
-                `"sparse_categorical_crossentropy"` stands for the loss of logits.
-            metrics: `"auto"` or a list of Keras metrics. They take the weights of the examples into account. For a task
-                with several outputs, `loss` is a dict and `metrics` a dict of lists.
+                `"sparse_categorical_crossentropy"` stands for the loss on logits.
+            metrics: `"auto"` or a list of Keras metrics, which are weighted by the examples' weights. For a task with
+                several outputs, `loss` is a dict and `metrics` a dict of lists.
             weighted_metrics: additional metrics, in the same form.
             **kwargs: further arguments of `keras.Model.compile`, such as `jit_compile`.
 
         Raises:
             TypeError: for metrics that are neither a list nor a dict of lists.
-            ValueError: for a cross-entropy of probabilities.
+            ValueError: for a cross-entropy that takes probabilities instead of logits.
         """
         if isinstance(optimizer, str) and optimizer == "auto":
             optimizer = self.default_optimizer()
@@ -334,7 +334,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             # Dropout and other layers without weights have nothing to quantize.
             warnings.filterwarnings("ignore", "Layer .* does not have a `quantize`")
             self.backbone.quantize(mode, **kwargs)
-        self.forget_compiled()  # the optimizer is replaced below: both hold the old weights
+        self.forget_compiled()  # compiled functions hold the old weights; so does the optimizer, replaced below
         if config is not None:
             config["optimizer"]["built"] = False
             self.compile_from_config(config)
@@ -342,8 +342,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def get_compile_config(self) -> dict[str, Any] | None:
         """Return the arguments of `compile`, or None for a task that is not compiled.
 
-        The optimizer's entry also says whether the optimizer has state yet. This is not a separate argument, so that
-        any model, such as one from `keras.models.clone_model`, can be compiled with the result.
+        The optimizer's entry also records whether the optimizer has state yet. A separate entry would prevent other
+        models, such as one from `keras.models.clone_model`, from being compiled with the result.
         """
         config = super().get_compile_config()
         if not config:
@@ -374,7 +374,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         Subclasses may return another kind of `lmzoo.text.Encoded`. Encoded texts are returned unchanged.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
+            TypeError: for an entry that is not text; the message names its position.
             ValueError: if the task has no preprocessor.
         """
         self.check_takes_text()
@@ -387,23 +387,23 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """Check that the task has a preprocessor whose sequences fit the model.
 
         Raises:
-            ValueError: if it has none, or if the sequences do not fit.
+            ValueError: if the task has no preprocessor, or if the sequences do not fit.
         """
-        # Repeats the check of the constructor, since `sequence_length` is settable.
+        # The constructor checks this too, but `sequence_length` may have been changed since.
         check_preprocessor(self.backbone, self.text_preprocessor)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode texts, labels and weights, and check that their numbers agree.
+        """Encode texts, labels and weights, and check that there are equally many of each.
 
         Raises:
-            TypeError: naming the position of an entry that is not text.
-            ValueError: for labels that are missing, too few, or unknown to the model.
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: for labels that are missing, too few, or not among the model's classes.
         """
         self.check_unlabeled(y)
         return self._with_labels(self.encode_inputs(x), y, sample_weight)
 
     def _with_labels(self, encoded: EncodedInputs, y: Labels | None, sample_weight: Weights | None) -> Examples:
-        """Return encoded examples with their labels and weights, after checking that their numbers agree."""
+        """Combine encoded examples with their labels and weights, and check that there are equally many of each."""
         examples = Examples(encoded, self.encode_labels(y), example_weights(sample_weight))
         self.check_counts(len(encoded), examples.labels, examples.weights)
         return examples
@@ -416,7 +416,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         A sequence may hold parts of several documents. Encoded sequences are returned unchanged.
 
         Raises:
-            ValueError: for labels, or for weights of documents.
+            ValueError: if labels are passed, or weights for documents that are not encoded.
         """
         self.check_takes_text()
         self.check_unlabeled(y)
@@ -430,10 +430,10 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return self._with_labels(x, None, sample_weight)
 
     def check_unlabeled(self, y: Labels | None) -> None:
-        """Check that a task without labels got no labels.
+        """Check that no labels are passed to a task that takes none.
 
         Raises:
-            ValueError: if it got some.
+            ValueError: if `y` is passed to such a task.
         """
         if y is not None and not self.needs_labels:
             raise ValueError(
@@ -445,7 +445,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """Check that there are `count` labels, if the task needs labels, and `count` weights, if any.
 
         Raises:
-            ValueError: if labels are missing, or a number differs.
+            ValueError: if labels are missing, or if there are not `count` labels or weights.
         """
         if y is None and self.needs_labels:
             raise ValueError(f"{type(self).__name__} needs a label for each text: pass `y`.")
@@ -458,12 +458,12 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return as_array(y)
 
     def encode_class_weight(self, class_weight: Mapping[Any, float]) -> dict[int, float]:
-        """Return the weight of every class by its number, by default 1.
+        """Return a dict from the number of every class to its weight, 1 for classes not in `class_weight`.
 
         Raises:
-            TypeError: if it is not a dict.
-            ValueError: if examples do not have exactly one class; for a class that the model does not have; for a
-                weight that is NaN, infinite or negative.
+            TypeError: if `class_weight` is not a dict.
+            ValueError: if the task's examples do not have exactly one class; for a class that the model does not have;
+                for a weight that is NaN, infinite or negative.
         """
         if not self.num_classes or (self.multi_label and not self.labels_words):
             raise ValueError(
@@ -475,18 +475,18 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         weights = dict.fromkeys(range(self.num_classes), 1.0)  # TensorFlow's datasets need a weight for every class
         with errors_in("`class_weight`"):
             for name, weight in class_weight.items():
-                number = int(encode_classes([name], self.num_classes, self.labels)[0])
+                class_number = int(encode_classes([name], self.num_classes, self.labels)[0])
                 if not (isinstance(weight, numbers.Real) and 0 <= float(weight) < math.inf):
                     raise ValueError(
                         f"the weight of {name!r} must be a finite number of at least 0, got {weight!r:.60}."
                     )
-                weights[number] = float(weight)
+                weights[class_number] = float(weight)
         return weights
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return the examples at `indices` (b,) as one batch, padded to `width`, for training or evaluation.
 
-        `rng` is the source of all random choices.
+        All random choices are drawn from `rng`.
 
         Returns:
             `(features,)`, `(features, y)` or `(features, y, sample_weight)`.
@@ -499,18 +499,18 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return self.text_preprocessor.features(encoded, indices, width)
 
     def backbone_inputs(self, features: Features) -> Features:
-        """Return the token features that the backbone takes, by default all but the task's own inputs."""
+        """Return the features that the backbone takes; by default, all except the task's own inputs."""
         task_inputs = self.input.keys() - self.backbone.input.keys()
         return {name: values for name, values in features.items() if name not in task_inputs}
 
     def extra_features(self, encoded: EncodedInputs) -> FeatureArrays:
-        """Return the task's own inputs for predictions, arrays with one row per example."""
+        """Return inputs that the task adds to `features` for predictions, arrays with one row per example."""
         return {}
 
     def batches(self, inputs: TaskInputs, options: BatchOptions) -> TrainingData:
         """Return the data of `fit` and `evaluate` as `(x, y, sample_weight)` for Keras.
 
-        By default texts become batches of examples of similar length, which also hold the labels and weights.
+        By default, examples of similar length are batched together, and the batches include labels and weights.
         """
         return inputs.batches(self, options)
 
@@ -546,7 +546,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Args:
             x: texts, a `tf.data.Dataset` of texts with labels, or token features. `lmzoo.data.from_table` reads texts
-                and labels from a table, and `lmzoo.data.stream` from rows that may be larger than memory.
+                and labels from a table, and `lmzoo.data.stream` reads them row by row if they do not fit in memory.
             y: labels: integers, or strings if the task has `labels`.
             batch_size: int, by default 32 (`BidirectionalLM`: 128).
             epochs: int, epoch to stop at.
@@ -555,19 +555,20 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             validation_split: float, fraction of the examples to hold out, taken from the end.
             validation_data: `(x, y)` or `(x, y, sample_weight)`, a dataset, or a stream; `x` alone for a task without
                 labels.
-            shuffle: whether each epoch has a new order; False keeps the given order.
+            shuffle: whether to shuffle the examples in each epoch; False keeps the given order.
             class_weight: dict from each class, by number or by name, to its weight.
-            sample_weight: float array (n,); for `TokenClassifier` also lists, the weights of each text's words.
+            sample_weight: float array (n,); for `TokenClassifier` also a list of word weights for each text.
             initial_epoch: int, epoch to start at.
-            steps_per_epoch: int, batches of an epoch; all by default. Required for a stream of unknown length.
-            seed: int, seed of the order of the examples and of masking.
+            steps_per_epoch: int, batches per epoch; all by default. Required for a stream of unknown length.
+            seed: int, seed for shuffling and masking.
             **kwargs: further arguments of `keras.Model.fit`.
 
         Returns:
             Keras' history of losses and metrics.
 
         Raises:
-            TypeError: naming the position of an entry that is not text; for callbacks that are not Keras callbacks.
+            TypeError: for an entry that is not text (the message names its position); for callbacks that are not Keras
+                callbacks.
             ProcessesError: if other processes that train the model have different data, or one of them has ended.
             ValueError: before the first step, for labels that the model does not have, weights that are NaN, infinite
                 or negative, and counts that are too small or not integers.
@@ -590,11 +591,11 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         inputs = read_inputs(x, y, sample_weight)
         callbacks = callback_list(callbacks)
         class_weight, word_weight = self._class_weights(class_weight, inputs, callbacks)
-        validation_size = kwargs.get("validation_batch_size") or batch_size
+        validation_batch_size = kwargs.get("validation_batch_size") or batch_size
         validation_order = "given" if kwargs.get("validation_steps") else "sorted"
-        validation_options = BatchOptions(validation_size, validation_order, verbose=verbose != 0)
+        validation_options = BatchOptions(validation_batch_size, validation_order, verbose=verbose != 0)
         inputs, validation_batches = self._hold_out(inputs, validation_data, validation_split, validation_options)
-        # A second `fit` shuffles differently, but the same model in the same state shuffles the same way.
+        # The step count makes a second `fit` shuffle differently, yet a run from the same state is repeatable.
         seeds = (seed, int(keras.ops.convert_to_numpy(self.optimizer.iterations)))
         order = "shuffle" if shuffle else "given"
         options = BatchOptions(batch_size, order, seeds, training=True, steps=steps_per_epoch, verbose=verbose != 0)
@@ -608,7 +609,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 verbose=verbose,
                 callbacks=run.callbacks,
                 validation_data=validation_batches,
-                shuffle=False,  # Keras shuffles only arrays, and these are batches already
+                shuffle=False,  # the batches already come in the chosen order
                 class_weight=class_weight,
                 sample_weight=sample_weight,
                 initial_epoch=run.initial_epoch,
@@ -624,7 +625,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         Keras applies the first to examples, and batches apply the second to words.
 
         Raises:
-            ValueError: for examples or runs that take no class weights; see `encode_class_weight`.
+            ValueError: if class weights are not supported for a stream or a resumable run; see `encode_class_weight`.
         """
         if class_weight is None:
             return None, None
@@ -661,7 +662,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         sample_weight: Weights | None = None,
         **kwargs: Any,
     ) -> Any:
-        """Return the loss and metrics on the same kinds of data as `fit`; see `keras.Model.evaluate`."""
+        """Return the loss and metrics on data in any form that `fit` takes; see `keras.Model.evaluate`."""
         check_arguments(batch_size=batch_size, **kwargs)
         # If sorted, the first `steps` batches would hold only the shortest texts.
         order = "given" if kwargs.get("steps") else "sorted"
@@ -682,21 +683,22 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     ) -> Report:
         """Evaluate the task and return a report of all its scores and tables, as printed by `lmzoo evaluate`.
 
-        `print` shows a report as tables.
+        Printing a report shows it as tables.
 
         Args:
             x: texts in memory.
             y: labels, as for `fit`.
-            batch_size: int, examples of a batch.
+            batch_size: int, examples per batch.
             verbose: verbosity, as in `keras.Model.evaluate`.
-            errors: whether to add the tables "worst", the most confident mistakes, "by length", and "calibration" with
-                the score `ece`, the expected calibration error (Guo et al., 2017).
-            columns: dict from names to values, one for each example, such as its source; adds scores by value.
+            errors: whether to add three tables: "worst", the most confident mistakes; "by length"; and "calibration",
+                with the score `ece`, the expected calibration error (Guo et al., 2017).
+            columns: dict from column names to lists of values, one value per example, such as its source; adds scores
+                by value.
             history: result of `fit`; adds the table "learning curve".
 
         Returns:
-            `scores` by name: the loss and metrics of `evaluate`, and scores of the answers, such as macro F1 or the F1
-            of spans; `tables` by name, such as precision and recall by class, and the confusion matrix.
+            A report with two dicts: `scores`, which holds the loss and metrics of `evaluate` and further scores, such
+            as macro F1 or span F1; and `tables`, such as precision and recall by class, and the confusion matrix.
 
         Raises:
             TypeError: if `x` is not texts in memory.
@@ -726,21 +728,21 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         Args:
             parts: consecutive parts of the examples.
             y: labels of all examples.
-            batch_size: int, examples of a batch.
+            batch_size: int, examples per batch.
             **measured: the loss and metrics of `evaluate`.
         """
         return Report()
 
     def answers(self, *args: Any, **kwargs: Any) -> Any:
-        """Return an answer to each example, in plain Python objects.
+        """Return an answer for each example, as plain Python objects.
 
-        It is a second name of the task's own method, such as `classify`. A subclass that overrides that method repeats
-        the assignment `answers = classify`.
+        In each task, this is an alias of the task's own method, such as `classify`. A subclass that overrides that
+        method must repeat the assignment `answers = classify`.
         """
         raise NotImplementedError(f"A {type(self).__name__} gives no answers.")
 
     def predict(self, x: Inputs, batch_size: int | None = None, **kwargs: Any) -> Any:
-        """Return the model's outputs (logits) for texts or token features, in their order.
+        """Return the model's outputs (logits) for texts or token features, in the order of the inputs.
 
         The default batch size is 32; see `keras.Model.predict` for the other arguments.
         """
@@ -760,7 +762,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             x: texts.
             y: labels, as for `fit`.
             batch_size: int, 32 by default.
-            seed: int, seed of the order and of all other random choices.
+            seed: int, seed for shuffling and all other random choices.
 
         Raises:
             TypeError: if `x` is not texts.
@@ -801,7 +803,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return super().test_on_batch(*self._as_batch(x, y, sample_weight), **kwargs)
 
     def predict_on_batch(self, x: Inputs) -> Any:
-        """Return the outputs for one batch of texts or token features, padded to the longest."""
+        """Return the outputs for one batch of texts, padded to the longest, or of token features."""
         return super().predict_on_batch(self._as_features(x))
 
     def _as_features(self, x: Any) -> Any:
@@ -823,7 +825,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     ) -> tuple[Any, Labels | None, Weights | None]:
         """Return `(x, y, sample_weight)` for Keras, with texts converted to the model's inputs.
 
-        `step` seeds all random choices. `class_weight` weighs words by their classes.
+        `step` seeds all random choices. `class_weight` sets the weights of words by class.
         """
         inputs = read_inputs(x, y, sample_weight)
         if isinstance(inputs, TokenFeatures):
@@ -841,7 +843,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def save(self, filepath: str | Path, overwrite: bool = True, **kwargs: Any) -> None:
         """Write a `.keras` file with weights, vocabulary, labels and optimizer state; see `keras.Model.save`.
 
-        If writing fails, for example on a full disk, an existing file stays as it was. If several processes train the
+        If writing fails, for example on a full disk, an existing file is left unchanged. If several processes train the
         model, call this in only one of them.
 
         Raises:
@@ -854,7 +856,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         if Path(filepath).expanduser().exists() and not overwrite:
             raise FileExistsError(f"{os.fspath(filepath)} exists; pass `overwrite=True` to replace it.")
         self._warn_of_merged_lora()
-        # Keras creates an optimizer to compare with, and with several processes, all of them would have to join in.
+        # Keras creates a second optimizer for comparison, which without `alone` would wait for all processes.
         with atomic_file(filepath) as temporary, alone():
             super().save(temporary, **kwargs)
 
@@ -862,9 +864,9 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def load(cls, filepath: str | Path, compile: bool = True) -> Self:
         """Load a task from a `.keras` file, which may come from an untrusted source.
 
-        `keras.saving.load_model` reads the same files, but it unpacks them before lmzoo is called: it accepts a small
-        file that unpacks to gigabytes, and a load that fails can leave a folder in the temporary directory. This method
-        limits the unpacked size and leaves no folder.
+        `keras.saving.load_model` reads the same files, but unpacks them before lmzoo can check them: it accepts a small
+        file that unpacks to gigabytes, and a failed load can leave files in the temporary directory. This method limits
+        the unpacked size and leaves no files behind.
 
         Args:
             filepath: path of a `.keras` file that `save` wrote.
@@ -874,8 +876,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
             The task.
 
         Raises:
-            ValueError: if the file is damaged, holds a different class or unpacks to more than 64 MiB plus 10 times its
-                size; see also `keras.saving.load_model`.
+            ValueError: if the file is damaged, holds a model of another class or unpacks to more than 64 MiB plus 10
+                times its size; see also `keras.saving.load_model`.
             OSError: if the file cannot be read or unpacked.
 
         Example:
@@ -894,28 +896,30 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         return model
 
     def save_assets(self, directory: str) -> None:
-        """Write the vocabulary to a directory of a `.keras` file; called by Keras."""
+        """Write the vocabulary to a directory that Keras packs into a `.keras` file; called by Keras."""
         if self.preprocessor is not None:
             self.preprocessor.save_assets(directory)
 
     def load_assets(self, directory: str) -> None:
-        """Read the vocabulary from a directory of a `.keras` file; called by Keras."""
+        """Read the vocabulary from a directory unpacked from a `.keras` file; called by Keras."""
         if self.preprocessor is not None:
             self.preprocessor.load_assets(directory)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor's arguments, read from the attributes of the same names."""
         config = {name: getattr(self, name) for name in constructor_arguments(type(self))}
-        parts = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
-        if self.name == self.default_name:  # each copy gets its own name, so that one model can hold several
+        serialized = {name: keras.saving.serialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
+        if self.name == self.default_name:  # each copy gets its own name, so that one model can contain several
             config["name"] = None
-        return {**config, **parts, "labels": None if self.labels is None else list(self.labels)}
+        return {**config, **serialized, "labels": None if self.labels is None else list(self.labels)}
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, Any] | None = None) -> Self:
-        """Build an uncompiled task from the output of `get_config`; Keras compiles it if the file says so."""
-        parts = {name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")}
-        task = cls(**{**config, **parts})
+        """Build a task from the output of `get_config`; it is not compiled, since Keras does this for saved models."""
+        deserialized = {
+            name: keras.saving.deserialize_keras_object(config[name]) for name in ("backbone", "preprocessor")
+        }
+        task = cls(**{**config, **deserialized})
         task.compiled = False
         task.loss = None
         task.optimizer = None
@@ -938,13 +942,13 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Args:
             preset: a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            load_weights: False for the architecture with random weights.
+            load_weights: whether to load the weights; if False, they are initialized at random.
             dtype: dtype policy, such as `"mixed_bfloat16"`.
             dropout: float, dropout rate inside the backbone; the preset's by default.
             sequence_length: int, maximum number of tokens in a sequence; the preset's by default.
             labels: names of the classes.
             preprocessor: `lmzoo.text.Preprocessor`; the preset's by default.
-            family: name of the family, such as "bert", for a checkpoint that does not name its family.
+            family: name of the family, such as "bert", for a checkpoint that does not specify its family.
             **task_kwargs: further arguments of the task's constructor, such as `num_classes` or `name`.
 
         Returns:
@@ -980,8 +984,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     def copy_with(self, **changes: Any) -> Self:
         """Return a copy of the task with the same weights and changed backbone arguments, such as its `dtype`.
 
-        The copy is compiled with the defaults. If the task has LoRA, the copy's weights include the updates, and all of
-        them are trainable; updates to int8 weights are copied, not added.
+        The copy is compiled with the defaults. If the task uses LoRA, the updates are merged into the copy's weights,
+        all of which are trainable; updates to int8 weights are copied, not merged.
 
         Args:
             **changes: arguments of the backbone's constructor that do not change the shapes of its weights.
@@ -1009,7 +1013,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
 
         Args:
             size: int, number of tokens; if it is lower than before, the last rows are dropped.
-            seed: int, seed of the new rows.
+            seed: int, seed for initializing new rows.
 
         Raises:
             ValueError: see `Backbone.resize_token_embeddings`; if the tokenizer has a different number of tokens.
@@ -1033,15 +1037,15 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """Write the backbone, head, labels and vocabulary as a preset.
 
         Args:
-            directory: path of the preset. If writing fails, an existing one stays as it was.
+            directory: path of the preset. If writing fails, an existing preset is left unchanged.
             overwrite: whether an existing directory may be replaced.
         """
         self._warn_of_merged_lora()
         save_preset(self, directory, overwrite, self.preprocessor)
 
     def _warn_of_merged_lora(self) -> None:
-        adapted = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
-        if not all(map(stores_updates, adapted)):
+        adapted_layers = [layer for layer in sublayers(self.backbone) if getattr(layer, "lora_enabled", False)]
+        if not all(map(stores_updates, adapted_layers)):
             warnings.warn(
                 "The file holds the weights with LoRA's updates added: a model loaded from it predicts the same, but "
                 "all of its weights are trained until `backbone.enable_lora` is called again.",
@@ -1056,23 +1060,23 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         `truncated`, bool (n,). The model includes the vocabulary. Loading it needs `tensorflow` and `tensorflow_text`,
         but not lmzoo.
 
-        A path that ends in `.onnx` or `.tflite` gets one file for ONNX Runtime or LiteRT, without tokenizer and labels:
-        it takes token features and returns the outputs of `predict` under the name `logits` (`TextEmbedder`:
-        `embedding`). ONNX needs `pip install 'lmzoo[onnx]'`, both formats need float32. With `dtype="int8"` an .onnx
-        file takes a quarter of the space, and ONNX Runtime multiplies integers: the outputs change a little, so measure
-        them.
+        If the path ends in `.onnx` or `.tflite`, a single file for ONNX Runtime or LiteRT is written, without tokenizer
+        and labels. Its model takes token features and returns the outputs of `predict` under the name `logits`
+        (`TextEmbedder`: `embedding`). ONNX needs `pip install 'lmzoo[onnx]'`; both formats need float32. With
+        `dtype="int8"`, an .onnx file takes a quarter of the space, and ONNX Runtime multiplies integers. This changes
+        the outputs slightly, so evaluate the exported model.
 
-        On backends other than TensorFlow a child process exports, for which TensorFlow must be installed.
+        On backends other than TensorFlow, a child process exports the model, and TensorFlow must be installed.
 
         Args:
-            path: directory of the model, for TensorFlow Serving `<name>/<integer version>`, or a file. An existing one
-                is replaced when the new one is complete, and stays as it was if writing fails.
+            path: directory of the model, for TensorFlow Serving `<name>/<integer version>`, or a file. An existing
+                model is replaced only after the new one is complete, and is left unchanged if writing fails.
             verbose: whether to print the path and the names of the signatures.
             dtype: "int8" for an .onnx file with int8 weights and activations rounded to int8; None for the dtype of the
                 weights.
 
         Raises:
-            ImportError: if a package that writes the format is not installed.
+            ImportError: if a package needed to write the format is not installed.
             NotFiniteError: if weights are NaN or infinite.
             RuntimeError: if the child process that exports fails.
             ValueError: if the task has no preprocessor or no exportable answers, if the path is a directory of versions
@@ -1088,8 +1092,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         """Return the signatures of the exported model.
 
         Returns:
-            A `tf.Module` that holds the tables used by the functions, and a dict from the names of signatures to
-            `tf.function`s, which take named tensors and return a dict of tensors.
+            A `tf.Module` that holds the tables used by the functions, and a dict from the signatures' names to
+            `tf.function`s that take named tensors and return a dict of tensors.
         """
         return text_signatures(self)
 
@@ -1100,7 +1104,10 @@ def _merge_metrics(metrics: Any, more: Any) -> Metrics:
         if not isinstance(value, (list, tuple, dict, type(None))):
             raise TypeError(f'`metrics` must be a list, such as ["accuracy"], or a dict of lists, got {value!r:.60}.')
     if isinstance(metrics, dict) or isinstance(more, dict):
-        parts = [metrics or {}, more or {}]
-        names = dict.fromkeys(name for part in parts for name in part)
-        return {name: [m for part in parts for m in keras.tree.flatten(part.get(name, []))] for name in names}
+        metric_dicts = [metrics or {}, more or {}]
+        names = dict.fromkeys(name for part in metric_dicts for name in part)
+        return {
+            name: [metric for part in metric_dicts for metric in keras.tree.flatten(part.get(name, []))]
+            for name in names
+        }
     return [*(metrics or []), *(more or [])]

@@ -1,4 +1,4 @@
-"""Settings and layers for a head's input vectors, one per token or one per text."""
+"""Settings and layers that compute the input vectors of a head, one per token or one per text."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from lmzoo.text import Preprocessor
 
 
 def head_options(backbone: Backbone, of_tokens: bool = False) -> dict[str, Any]:
-    """Return the arguments of the family's heads on a backbone, see `lmzoo.layers.ClassificationHead`.
+    """Return the family's arguments for a head on the backbone; see `lmzoo.layers.ClassificationHead`.
 
     Args:
         backbone: the backbone.
-        of_tokens: whether the head reads each token, and not one vector for a text.
+        of_tokens: whether the head takes a vector for each token rather than one for each text.
     """
     family = family_of(backbone)
     if of_tokens and not family.token_heads:
         return {}
-    epsilon = {"layer_norm_epsilon": backbone.config.layer_norm_epsilon} if family.head_norm else {}
-    return {**family.classifier, **epsilon}
+    norm_settings = {"layer_norm_epsilon": backbone.config.layer_norm_epsilon} if family.head_norm else {}
+    return {**family.classifier, **norm_settings}
 
 
 @dataclass(frozen=True)
 class TokenVectors:
-    """Settings for the vectors of tokens: an optional encoder on the backbone, and dropout.
+    """Settings for token vectors: an optional encoder on top of the backbone, and dropout.
 
     Attributes:
         dropout: float, dropout rate on the vectors; None for the backbone's.
@@ -64,24 +64,24 @@ class TokenVectors:
         return backbone.config.dropout if self.dropout is None else self.dropout
 
     def sequence(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Build the vectors of tokens from symbolic inputs, float (B, T, H), or (B, T, 2 encoder_dim) if encoded."""
+        """Build token vectors from symbolic inputs, float (B, T, H), or (B, T, 2 encoder_dim) with an encoder."""
         sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
         if not self.encoder:
             return sequence
-        rate = self.rate(backbone)
+        dropout_rate = self.rate(backbone)
         policy = backbone.dtype_policy
-        layer = BiLSTMEncoder(self.encoder_dim, dropout=rate, dtype=policy, name="encoder")
+        layer = BiLSTMEncoder(self.encoder_dim, dropout=dropout_rate, dtype=policy, name="encoder")
         ids = next(inputs[name] for name in ("character_ids", "token_ids") if name in inputs)
         return layer(sequence, ids, backbone.padding_mask(inputs))  # (B, T, 2 encoder_dim)
 
 
 @dataclass(frozen=True, kw_only=True)
 class TextVector(TokenVectors):
-    """Settings for the vectors of texts: pooling, and the settings of `TokenVectors`.
+    """Settings for text vectors: pooling, and the settings of `TokenVectors`.
 
     Attributes:
         pooling: `"first"`, the backbone's `pooled_output`, or `"mean"`, the mean over the tokens without padding. With
-            an encoder the vector is always the mean of its outputs.
+            an encoder, the vector is always the mean of the encoder's outputs.
 
     Raises:
         ValueError: for an unknown `pooling` or `encoder`.
@@ -90,7 +90,7 @@ class TextVector(TokenVectors):
     pooling: str = "first"
 
     def __post_init__(self) -> None:
-        """Check the pooling and the settings of the tokens' vectors."""
+        """Check the pooling and the settings for token vectors."""
         super().__post_init__()
         require(self.pooling in ("first", "mean"), "pooling", '"first" or "mean"', self.pooling)
 
@@ -100,7 +100,7 @@ class TextVector(TokenVectors):
         return self.pooling == "first" and not self.encoder
 
     def of(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Build the vectors of texts from symbolic inputs, float (B, H), or (B, 2 encoder_dim) if encoded."""
+        """Build text vectors from symbolic inputs, float (B, H), or (B, 2 encoder_dim) with an encoder."""
         if self.uses_pooler:
             return backbone(inputs)["pooled_output"]  # (B, H)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
@@ -124,7 +124,7 @@ class TextVectorTask(Task):
         outputs: symbolic outputs.
         labels: names of the classes, or None.
         name: name of the model, or None.
-        vector: settings of the vectors.
+        vector: settings for the text vectors.
         head: layer on top of the vectors.
     """
 

@@ -1,1 +1,1 @@
-"""Training objectives on tokens: masked, permuted and replaced."""
+"""Token-level training objectives: masked tokens, permutation language modeling and replaced token detection."""

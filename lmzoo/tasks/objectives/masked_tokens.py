@@ -1,4 +1,4 @@
-"""Base class of tasks that predict masked tokens: inputs, head, and masking of training examples."""
+"""Base class of tasks that predict masked tokens, with the inputs, the head and the masking of training examples."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ class MaskedTokensTask(Task):
         outputs: function from logits (B, M, V) and the backbone's outputs to the task's outputs.
         name: name of the model.
         objective: "plm" to predict tokens in a random order, with the backbone's query stream, instead of masks; "rtd"
-            to predict them with a generator, whose tokens the backbone distinguishes from the original ones.
+            to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens.
         generator_width: int, width of the generator's hidden states.
 
     Raises:
         TypeError: if `masking` is neither a `Masking` nor a dict.
-        ValueError: if the family or the tokenizer has no mask token, or if the models are causal; for an unknown
+        ValueError: if the family or the tokenizer has no mask token, or if the backbone is causal; for an unknown
             `activation` or an epsilon outside of (0, 1).
     """
 
@@ -86,9 +86,9 @@ class MaskedTokensTask(Task):
             inputs["order"] = keras.Input((None,), dtype="int32", name="order")
             head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head", transform=False)
             stream = QueryStream(backbone, name="query_stream")
-            arguments = (backbone.input, inputs["order"], positions)
-            vectors, bias = head(stream(*arguments))  # (B, M, E), (V,)
-            logits = stream(*arguments, vectors=vectors, bias=bias)  # (B, M, V)
+            stream_inputs = (backbone.input, inputs["order"], positions)
+            vectors, bias = head(stream(*stream_inputs))  # (B, M, E), (V,)
+            logits = stream(*stream_inputs, vectors=vectors, bias=bias)  # (B, M, V)
         else:
             head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head")
             features = backbone(backbone.input)
@@ -105,11 +105,11 @@ class MaskedTokensTask(Task):
 
     @classmethod
     def supports(cls, family: Family) -> bool:
-        """Return whether the family has a mask token, and its models see the tokens after it."""
+        """Return whether the family has a mask token and its models are not causal."""
         return family.mask_token is not None and not family.backbone.causal
 
     def default_loss(self) -> Any:
-        """Return the mean cross-entropy over masked tokens, without padding and slots without a mask."""
+        """Return the loss, the mean cross-entropy over masked tokens."""
         return keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
 
     def mask(
@@ -124,7 +124,8 @@ class MaskedTokensTask(Task):
             rng: generator of the random masks.
 
         Returns:
-            The task's inputs, targets int32 (b, M), and float32 (b, M), 1 where there is a token to predict.
+            The task's inputs; the targets, int32 (b, M); and their weights, float32 (b, M), 1 for tokens to predict and
+            0 for padding.
         """
         preprocessor = self.text_preprocessor
         features = preprocessor.features(encoded, indices, width)
@@ -132,33 +133,33 @@ class MaskedTokensTask(Task):
         tokenizer = preprocessor.tokenizer
         ids = features["token_ids"]
         if self.masking.dynamic:
-            positions, chosen, corrupted = self._draw_masks(tokenizer, ids, lengths, rng)
-        else:  # seeded by the content of a sequence, so that its masks do not depend on its place in the data
-            parts = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
-            masks = [self._draw_masks(tokenizer, part, np.array([part.size]), _rng_from_ids(part)) for part in parts]
-            slots = self.masking.slots(width)
-            positions, chosen, corrupted = (
-                np.concatenate([np.pad(part, ((0, 0), (0, slots - part.shape[1]))) for part in column])
+            positions, is_chosen, corrupted_ids = self._draw_masks(tokenizer, ids, lengths, rng)
+        else:  # seeded by the content of each sequence, so that its masks do not depend on its position in the data
+            rows = [row[None, :length] for row, length in zip(ids, lengths, strict=True)]
+            masks = [self._draw_masks(tokenizer, part, np.array([part.size]), _rng_from_ids(part)) for part in rows]
+            slot_count = self.masking.slots(width)
+            positions, is_chosen, corrupted_ids = (
+                np.concatenate([np.pad(part, ((0, 0), (0, slot_count - part.shape[1]))) for part in column])
                 for column in zip(*masks, strict=True)
             )
         targets = np.take_along_axis(ids, positions, axis=1)  # (b, M)
-        row, column = np.nonzero(chosen)
+        row, column = np.nonzero(is_chosen)
         if self.objective == "plm":
             is_visible = maskable(tokenizer, ids)
             is_visible[row, positions[row, column]] = False
             features["order"] = factorization_order(is_visible, lengths, rng)
         else:
-            ids[row, positions[row, column]] = corrupted[row, column]
+            ids[row, positions[row, column]] = corrupted_ids[row, column]
         if self.objective == "rtd":
             features["draws"] = np.zeros(positions.shape, "float32")
-            # A number for each chosen token only, so that the draws do not depend on padding.
+            # Draw a number for each chosen token only, so that the draws do not depend on padding.
             features["draws"][row, column] = rng.random(len(row), "float32")
-        return {**features, "mask_positions": positions}, targets, chosen.astype("float32")
+        return {**features, "mask_positions": positions}, targets, is_chosen.astype("float32")
 
     def features(self, encoded: EncodedTexts, indices: np.ndarray, width: int) -> FeatureArrays:
-        """Return the model's inputs for predictions, for texts that hold mask tokens.
+        """Return the model's inputs for predicting the mask tokens in texts.
 
-        A query stream sees all other tokens.
+        With "plm", each mask token is predicted from all tokens that are not masked.
         """
         features = super().features(encoded, indices, width)
         if self.objective == "plm":
@@ -168,7 +169,7 @@ class MaskedTokensTask(Task):
     def extra_features(self, encoded: EncodedTexts) -> FeatureArrays:
         """Return `mask_positions` int32 (n, M), the positions of mask tokens, padded with 0.
 
-        For "rtd" it also returns `draws`, with which the generator fills the masks with its most probable tokens.
+        For "rtd", also return `draws` of -1, which make the generator fill masks with its most probable tokens.
         """
         features = {"mask_positions": mask_positions(self.text_preprocessor.tokenizer, encoded)}
         if self.objective == "rtd":
@@ -178,13 +179,13 @@ class MaskedTokensTask(Task):
     def _draw_masks(
         self, tokenizer: Tokenizer, ids: np.ndarray, lengths: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Draw the masks of ids (b, T): positions, whether each is chosen, and its corrupted token, all (b, M)."""
-        # Only if needed: iterating over the vocabulary takes as long as the rest of this function.
-        starts = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
-        positions, chosen = self.masking.choose(maskable(tokenizer, ids), lengths, starts, rng)
+        """Draw masks for ids (b, T), and return `(positions, chosen, corrupted_ids)`, all (b, M)."""
+        # `word_starts` iterates over the vocabulary, which takes as long as the rest of this function.
+        is_word_start = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
+        positions, is_chosen = self.masking.choose(maskable(tokenizer, ids), lengths, is_word_start, rng)
         targets = np.take_along_axis(ids, positions, axis=1)
-        corrupted = self.masking.corrupt(targets, chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
-        return positions, chosen, corrupted
+        corrupted_ids = self.masking.corrupt(targets, is_chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
+        return positions, is_chosen, corrupted_ids
 
     def get_config(self) -> dict[str, Any]:
         return {**super().get_config(), "masking": asdict(self.masking)}

@@ -1,4 +1,4 @@
-"""The query stream of permutation language modeling, as one layer."""
+"""A layer for the query stream of permutation language modeling."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from lmzoo.layers.initializers import TruncatedNormal
 class QueryStream(ConfiguredLayer):
     """A layer for a backbone's query stream, whose queries start from one learned vector (Yang et al., 2019).
 
-    It is a separate layer, since Keras makes a layer a part of a graph only if its number of outputs is always the
+    It is separate from the backbone, since Keras can use a layer in a graph only if its number of outputs is always the
     same.
 
     Args:

@@ -30,13 +30,13 @@ def generator_config(config: EncoderConfig, width: int | None = None) -> Encoder
         ValueError: for a `width` that is not a positive integer, or not a multiple of the number of heads.
     """
     if width is None:
-        heads = max(1, config.num_heads // 4)
-        width = max(1, config.hidden_dim // 4 // heads) * heads
+        num_heads = max(1, config.num_heads // 4)
+        width = max(1, config.hidden_dim // 4 // num_heads) * num_heads
     require(is_integer(width, 1), "generator_width", "a positive integer", width)
-    heads = max(1, config.num_heads * width // config.hidden_dim)
-    require(width % heads == 0, "generator_width", f"a multiple of the number of heads, {heads}", width)
-    inner = max(1, config.intermediate_dim * width // config.hidden_dim)
-    return dataclasses.replace(config, num_heads=heads, hidden_dim=width, intermediate_dim=inner)
+    num_heads = max(1, config.num_heads * width // config.hidden_dim)
+    require(width % num_heads == 0, "generator_width", f"a multiple of the number of heads, {num_heads}", width)
+    intermediate_dim = max(1, config.intermediate_dim * width // config.hidden_dim)
+    return dataclasses.replace(config, num_heads=num_heads, hidden_dim=width, intermediate_dim=intermediate_dim)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -107,20 +107,20 @@ class Generator(ConfiguredLayer):
 class ReplacedTokens(ConfiguredLayer):
     """A layer that fills masks with tokens of a `Generator`, and predicts for each token whether it was replaced.
 
-    Generator and discriminator are in one layer, since a layer that is in a graph and again in another layer of that
-    graph becomes two layers when Keras copies or loads the graph.
+    Generator and discriminator share one layer: if a layer is in a graph and also inside another layer of that graph,
+    Keras turns it into two layers when it copies or loads the graph.
 
     Args:
         generator: `Generator` whose backbone is the discriminator (Clark et al., 2020).
 
     Call arguments: `inputs`, the backbone's inputs with masks; `positions` int (B, M), the positions that the generator
     predicts, padded with 0; `draws` float (B, M), see `sample`. Returns a dict: `masked_lm`, the generator's logits,
-    float32 (B, M, V); `corrupted_ids` int32 (B, T), the ids with its tokens; `replaced_tokens` float32 (B, T), the
-    logits that a token is not the original one.
+    float32 (B, M, V); `corrupted_ids` int32 (B, T), the ids after filling the masks; `replaced_tokens` float32 (B, T),
+    logits for the probability that each token was replaced.
     """
 
     def __init__(self, generator: Generator, **kwargs: Any) -> None:
-        # With autocast the draws would be rounded in half precision.
+        # Autocasting would round the draws to half precision.
         super().__init__(autocast=False, **{"dtype": generator.dtype_policy, **kwargs})
         self.generator = generator
         self.backbone = generator.backbone
@@ -129,13 +129,13 @@ class ReplacedTokens(ConfiguredLayer):
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape, draws_shape: Shape) -> None:
         """Create the weights of the generator and of the discriminator's head."""
-        if not self.generator.built:  # Keras does not build a layer that it makes from its configuration
+        if not self.generator.built:  # Keras does not build a nested layer that it creates from a configuration
             self.generator.build(inputs_shape, positions_shape)
         self.head.build((*inputs_shape["token_ids"], self.backbone.config.hidden_dim))
         self.built = True
 
     def call(self, inputs: Features, positions: Tensor, draws: Tensor) -> Features:
-        """Compute the logits of generator and discriminator, and the corrupted token ids."""
+        """Compute the logits of the generator and the discriminator, and the corrupted token ids."""
         logits = self.generator(inputs, positions)  # (B, M, V)
         tokens = sample(ops.stop_gradient(logits), draws)  # (B, M)
         ids = fill(inputs["token_ids"], positions, tokens)  # (B, T)
@@ -153,10 +153,9 @@ class ReplacedTokens(ConfiguredLayer):
 
 
 def sample(logits: Tensor, draws: Tensor) -> Tensor:
-    """Sample tokens, int32 (B, M), by their probabilities.
+    """Sample tokens, int32 (B, M), from the distributions given by `logits`.
 
-    The uniform random numbers are arguments, so that a batch has the same result on every backend and number of
-    devices.
+    The random numbers are arguments, so that a batch gives the same result on every backend and any number of devices.
 
     Args:
         logits: float32 (B, M, V).
@@ -165,12 +164,12 @@ def sample(logits: Tensor, draws: Tensor) -> Tensor:
     """
     cumulative = ops.cumsum(ops.softmax(logits), axis=-1)  # (B, M, V)
     count_below = ops.sum(ops.cast(cumulative <= draws[..., None], "int32"), axis=-1)  # (B, M)
-    sampled = ops.minimum(count_below, logits.shape[-1] - 1)  # the last sum may be rounded to less than 1
+    sampled = ops.minimum(count_below, logits.shape[-1] - 1)  # the last cumulative sum may be rounded to less than 1
     return ops.where(draws < 0, ops.cast(ops.argmax(logits, axis=-1), "int32"), sampled)
 
 
 def fill(ids: Tensor, positions: Tensor, tokens: Tensor) -> Tensor:
-    """Replace the ids (B, T) at `positions` (B, M) by `tokens` (B, M), ignoring positions of 0."""
+    """Replace the ids, (B, T), at `positions`, (B, M), with `tokens`, (B, M); positions of 0 are padding."""
     is_target = ops.arange(ops.shape(ids)[1], dtype=positions.dtype) == positions[..., None]  # (B, M, T)
     is_target = is_target & (positions[..., None] > 0)
     new_ids = ops.max(ops.where(is_target, ops.cast(tokens, ids.dtype)[..., None], 0), axis=1, initial=0)  # (B, T)
