@@ -49,7 +49,7 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
     Args:
         path: file to write; an existing file is replaced once the new file is complete.
         table: n-grams and their probabilities.
-        words: words by token.
+        words: all words, in order of their tokens.
         verbose: whether to show progress.
 
     Raises:
@@ -72,20 +72,20 @@ def write_arpa(path: str | Path, table: NgramTable, words: Sequence[str], verbos
 
 
 def _format_lines(table: NgramTable, words: np.ndarray, order: int, part: slice) -> list[str]:
-    """Return lines of an ARPA file for the n-grams of an order with numbers in `part`."""
+    """Return the lines of an ARPA file for one order's n-grams with numbers in `part`."""
     keys = table.keys[order - 1][part]
     columns = []
     for n in range(order, 0, -1):
         columns.append(words[keys % table.vocabulary_size].tolist())
         if n > 1:
             keys = table.keys[n - 2][keys // table.vocabulary_size]
-    texts = map(" ".join, zip(*columns[::-1], strict=True))
+    ngrams = map(" ".join, zip(*columns[::-1], strict=True))
     log10_values = table.log10[order - 1][part].tolist()
     if order == table.order:
-        return [f"{log10:.9g}\t{text}\n" for log10, text in zip(log10_values, texts, strict=True)]
+        return [f"{log10:.9g}\t{ngram}\n" for log10, ngram in zip(log10_values, ngrams, strict=True)]
     weights = table.backoff[order - 1][part].tolist()
-    rows = zip(log10_values, texts, weights, strict=True)
-    return [f"{log10:.9g}\t{text}\t{weight:.9g}\n" for log10, text, weight in rows]
+    rows = zip(log10_values, ngrams, weights, strict=True)
+    return [f"{log10:.9g}\t{ngram}\t{weight:.9g}\n" for log10, ngram, weight in rows]
 
 
 def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[str]]:
@@ -98,7 +98,7 @@ def read_arpa(path: str | Path, verbose: bool = True) -> tuple[NgramTable, list[
         verbose: whether to show progress.
 
     Returns:
-        The n-grams, and the words by token.
+        The n-grams, and the words in order of their tokens.
 
     Raises:
         FileNotFoundError: If the file does not exist.
@@ -124,7 +124,7 @@ class _Reader:
         self.tokens = {word.encode(): token for token, word in enumerate(SPECIAL)} | {b"<UNK>": SPECIAL.index("<unk>")}
 
     def read(self) -> tuple[NgramTable, list[str]]:
-        """Read the file, and return the n-grams and the words by token."""
+        """Read the file, and return the n-grams and the words in order of their tokens."""
         while self._next().removeprefix(codecs.BOM_UTF8) != b"\\data\\":
             if not self.line:
                 raise self._error("there is no \\data\\ line; is it an ARPA file?")
@@ -159,10 +159,10 @@ class _Reader:
         log10 = array.array("f")
         backoff = array.array("f")
         tokens = self.tokens
-        lengths = (order + 1, order + 2)
+        allowed_lengths = (order + 1, order + 2)
         for done in range(count):
             fields = self._next().split()
-            if len(fields) not in lengths:
+            if len(fields) not in allowed_lengths:
                 if not fields or fields[0].startswith(b"\\"):
                     raise self._error(f"the {order}-grams end after {done} of {count}")
                 raise self._error(f"expected a probability, {order} words and perhaps a backoff weight")
@@ -186,15 +186,15 @@ class _Reader:
     def _add_unigrams(
         self, table: NgramTable, tokens: np.ndarray, log10: np.ndarray, backoff: np.ndarray, first_line: int
     ) -> None:
-        """Add the unigrams of a file, whose first one is on line `first_line`, to an empty table."""
+        """Add a file's unigrams, which begin on line `first_line`, to an empty table."""
         for word in SPECIAL[1:]:
             if self.tokens[word.encode()] not in tokens:
                 raise self._error(f"the 1-grams lack {word}")
         self._check_unique(tokens, np.argsort(tokens, kind="stable"), first_line)
         size = len(self.words)
-        for column, values, missing in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
-            column.append(np.full(size, missing, "float32"))
-            column[0][tokens] = values
+        for arrays_by_order, values, default in ((table.log10, log10, MISSING), (table.backoff, backoff, 0.0)):
+            arrays_by_order.append(np.full(size, default, "float32"))
+            arrays_by_order[0][tokens] = values
         table.log10[0][START] = NEVER  # KenLM writes 0
         table.keys.append(np.arange(size))
 
@@ -206,14 +206,16 @@ class _Reader:
         for n in range(2, rows.shape[1]):
             parents = table.find(n, parents, rows[:, n - 1])
         if len(orphans := np.flatnonzero(parents < 0)):
-            text = " ".join(self.words[token] for token in rows[orphans[0]][:-1])
-            raise ValueError(f"{self.path}, line {first_line + orphans[0]}: {text!r} is not among the shorter n-grams.")
+            prefix = " ".join(self.words[token] for token in rows[orphans[0]][:-1])
+            raise ValueError(
+                f"{self.path}, line {first_line + orphans[0]}: {prefix!r} is not among the shorter n-grams."
+            )
         keys = parents * table.vocabulary_size + rows[:, -1]
-        order = np.argsort(keys, kind="stable")
-        self._check_unique(keys, order, first_line)
-        table.keys.append(keys[order])
-        table.log10.append(log10[order])
-        table.backoff.append(backoff[order])
+        key_order = np.argsort(keys, kind="stable")
+        self._check_unique(keys, key_order, first_line)
+        table.keys.append(keys[key_order])
+        table.log10.append(log10[key_order])
+        table.backoff.append(backoff[key_order])
 
     def _check_unique(self, keys: np.ndarray, order: np.ndarray, first_line: int) -> None:
         """Raise a ValueError if a key occurs twice; `order` sorts the keys."""

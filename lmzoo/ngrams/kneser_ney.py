@@ -43,7 +43,7 @@ class _Counts:
     Attributes:
         keys: int64 (N,), rising keys; see `NgramTable`.
         counts: int64 (N,), number of occurrences of each n-gram.
-        suffixes: int (N,), number of each n-gram without its first token, in the order below.
+        suffixes: int (N,), number in the next lower order of each n-gram without its first token.
         starts: bool (N,), whether each n-gram begins with `START`.
     """
 
@@ -71,24 +71,26 @@ def estimate(tokens: np.ndarray, vocabulary_size: int, order: int) -> tuple[Ngra
     levels[0].counts[START] = 0
     estimates = [_discounts(level.counts) for level in levels]
     # No warning for unigrams: a small vocabulary has no rare tokens, and most predictions use longer n-grams.
-    if missing := [n for n, amounts in enumerate(estimates, 1) if amounts is None and n >= min(order, 2)]:
+    if missing_orders := [n for n, amounts in enumerate(estimates, 1) if amounts is None and n >= min(order, 2)]:
         warnings.warn(
-            f"The text is too small, or too unusual, to estimate the discounts of n-grams of the orders {missing}: "
-            f"{FALLBACK} are used, as by KenLM's --discount_fallback.",
+            "The text is too small, or too unusual, to estimate the discounts of n-grams of the orders "
+            f"{missing_orders}: {FALLBACK} are used, as by KenLM's --discount_fallback.",
             stacklevel=3,
         )
     discounts = [amounts or FALLBACK for amounts in estimates]
     table = NgramTable([], [], [])
-    lower = np.full(1, 1 / (vocabulary_size - 1))
+    probabilities = np.full(1, 1 / (vocabulary_size - 1))
     for level, amounts in zip(levels, discounts, strict=True):
         parents = level.keys // vocabulary_size
-        size = len(table.keys[-1]) if table.keys else 1
+        num_parents = len(table.keys[-1]) if table.keys else 1
         discounted = np.array([0.0, *amounts])[np.minimum(level.counts, 3)]  # (N,)
-        totals = np.bincount(parents, level.counts, size)  # (N of the order below,)
-        weights = np.divide(np.bincount(parents, discounted, size), totals, out=np.ones(size), where=totals > 0)
-        lower = (level.counts - discounted) / totals[parents] + weights[parents] * lower[level.suffixes]
+        totals = np.bincount(parents, level.counts, num_parents)  # (N of the order below,)
+        weights = np.divide(
+            np.bincount(parents, discounted, num_parents), totals, out=np.ones(num_parents), where=totals > 0
+        )
+        probabilities = (level.counts - discounted) / totals[parents] + weights[parents] * probabilities[level.suffixes]
         table.keys.append(level.keys)
-        table.log10.append(np.log10(lower).astype("float32"))
+        table.log10.append(np.log10(probabilities).astype("float32"))
         if len(table.keys) > 1:
             table.backoff.append(np.log10(weights).astype("float32"))
     table.log10[0][START] = NEVER

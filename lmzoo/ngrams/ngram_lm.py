@@ -42,10 +42,10 @@ class NgramLM:
             `BidirectionalLM` with the same vocabulary. Tokens outside of the vocabulary are `<unk>`.
 
     Attributes:
-        discounts: three discounts for each order after `fit`, otherwise empty.
+        discounts: list of the three discounts of each order after `fit`, otherwise empty.
 
     Raises:
-        ValueError: For an order below 1, or a tokenizer without a vocabulary.
+        ValueError: If `order` is below 1, or the tokenizer has no vocabulary.
 
     Example:
 
@@ -79,13 +79,13 @@ class NgramLM:
             self._set_vocabulary(tokenizer, [*SPECIAL, *words])
 
     def _set_vocabulary(self, tokenizer: Tokenizer, words: list[str]) -> None:
-        """Set the words of the n-grams' tokens, and map the tokenizer's ids to tokens."""
+        """Set the vocabulary of the n-grams, and map the tokenizer's ids to their tokens."""
         self.tokenizer = tokenizer
         self._words = words
         tokens = {word: token for token, word in enumerate(words)} | dict.fromkeys(SPECIAL, UNKNOWN)
-        names = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
+        tokenizer_tokens = [tokenizer.id_to_token(i) for i in range(tokenizer.vocabulary_size)]
         # START and END come last; tokenizers do not return them.
-        self._tokens = np.array([*(tokens.get(name, UNKNOWN) for name in names), START, END], "int32")
+        self._tokens = np.array([*(tokens.get(name, UNKNOWN) for name in tokenizer_tokens), START, END], "int32")
 
     @property
     def vocabulary(self) -> list[str]:
@@ -108,7 +108,7 @@ class NgramLM:
         Args:
             documents: documents, each a list of sentences: strings, or lists of words if tokens are words. A string in
                 place of a document is one sentence. They are read once.
-            min_frequency: int, rarer words become `<unk>` if the model learns its vocabulary.
+            min_frequency: int; if the model learns its vocabulary, words that occur less often become `<unk>`.
             verbose: whether to show progress.
 
         Raises:
@@ -143,15 +143,15 @@ class NgramLM:
             ValueError: If there are no words, or the model is not fitted.
         """
         self._check_fitted()
-        total = 0.0
+        total_log_probability = 0.0
         count = 0
         for tokens in self._encoded(documents, "Evaluating", verbose):
             log_probabilities = self._table.log_probabilities(tokens)[tokens != START]
-            total += log_probabilities.sum()
+            total_log_probability += log_probabilities.sum()
             count += len(log_probabilities)
         if not count:
             raise ValueError("The documents hold no words.")
-        return math.exp(-total / count)
+        return math.exp(-total_log_probability / count)
 
     def score(self, texts: Iterable[Text]) -> list[list[TokenScore]]:
         """Return the log-probability of each token of texts; each text is one sentence.
@@ -205,7 +205,7 @@ class NgramLM:
             temperature: float, divisor of log-probabilities for all samplers except `"greedy"`; below 1, probable
                 tokens become more probable.
             stop: string or strings. A text ends before the first of them, or at the end of the sentence. With None, it
-                does not end at the end of the sentence either, and always gets `max_new_tokens` tokens.
+                does not end at the end of the sentence either, but always gets `max_new_tokens` tokens.
             seed: int, makes samples reproducible; None for different samples in each call.
             top_k: int, number of tokens for `"top_k"`.
             top_p: float in (0, 1], total probability for `"top_p"`.
@@ -229,15 +229,15 @@ class NgramLM:
             log_probabilities[excluded] = -np.inf
             return choose_token(log_probabilities)
 
-        single = is_text(prompts)
-        cleaned = clean_texts([prompts] if single else prompts, "prompts")
+        is_single = is_text(prompts)
+        cleaned = clean_texts([prompts] if is_single else prompts, "prompts")
         continuations = [self._continue(ids, choose, max_new_tokens, stops) for ids in self.tokenizer.tokenize(cleaned)]
         # Continuations begin with a space, except after a prompt that ends with one.
         texts = [
             text.removeprefix(" ") if prompt.endswith(" ") else text
             for text, prompt in zip(continuations, cleaned, strict=True)
         ]
-        return texts[0] if single else texts
+        return texts[0] if is_single else texts
 
     def _continue(
         self, ids: list[int], choose: Callable[[list[int]], int], max_new_tokens: int, stops: list[str]
@@ -305,7 +305,7 @@ class NgramLM:
         Args:
             path: path or URL (read by fsspec) of the file, which may be compressed by gzip or xz.
             tokenizer: tokenizer of the tokens in the file, or None if they are words. If the model was estimated from
-                text that was split into words by other rules than lmzoo's, pass texts as lists of words.
+                text that was split into words by rules other than lmzoo's, pass texts as lists of words.
             verbose: whether to show progress.
 
         Raises:
@@ -337,12 +337,12 @@ def _learn(sentences: Iterable[Sequence[str]], min_frequency: int) -> tuple[list
         stream.append(END)
     tokens = np.array(stream)
     counts = np.bincount(tokens, minlength=len(SPECIAL) + len(ids))
-    frequent = [word for word, i in ids.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
-    frequent.sort(key=lambda word: (-counts[ids[word]], word))
+    frequent_words = [word for word, i in ids.items() if counts[i] >= min_frequency and i > END and _fits_a_file(word)]
+    frequent_words.sort(key=lambda word: (-counts[ids[word]], word))
     new_ids = np.full(len(counts), UNKNOWN, "int32")
     new_ids[[START, END]] = START, END
-    new_ids[[ids[word] for word in frequent]] = np.arange(len(frequent)) + len(SPECIAL)
-    return [*SPECIAL, *frequent], new_ids[tokens]
+    new_ids[[ids[word] for word in frequent_words]] = np.arange(len(frequent_words)) + len(SPECIAL)
+    return [*SPECIAL, *frequent_words], new_ids[tokens]
 
 
 def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:
@@ -351,5 +351,5 @@ def _word_tokenizer(words: Sequence[str]) -> WordTokenizer:
 
 
 def _fits_a_file(word: str) -> bool:
-    """Return whether an ARPA file can hold the word, which must not contain spaces."""
+    """Return whether an ARPA file can hold the word, which must be neither empty nor contain spaces."""
     return word == word.strip() != "" and not any(space in word for space in SPACES)

@@ -24,7 +24,7 @@ def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[Token
 
     Returns:
         Two int64 (n,): rising indices of words, and of the tokens that belong to them. Words without characters, or
-        whose characters the tokenizer drops, are not among them.
+        whose characters the tokenizer drops, are omitted.
     """
     starts = [start for _, start, _ in words]
     ends = [end for _, _, end in words]
@@ -33,9 +33,9 @@ def tokens_of_words(words: Sequence[tuple[str, int, int]], spans: Sequence[Token
     for index, span in enumerate(spans):
         word_range = range(bisect_right(ends, span.start), bisect_left(starts, span.end))
         overlaps = {w: min(ends[w], span.end) - max(starts[w], span.start) for w in word_range}
-        if not overlaps or not (longest := max(overlaps.values())):
+        if not overlaps or not (longest_overlap := max(overlaps.values())):
             continue
-        owner = next(w for w, count in overlaps.items() if count == longest)
+        owner = next(w for w, count in overlaps.items() if count == longest_overlap)
         own_tokens.setdefault(owner, []).append(index)
         for w, count in overlaps.items():
             if count and w != owner:

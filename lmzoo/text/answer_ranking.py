@@ -47,8 +47,8 @@ def rank_answers(
         For each example a list of at most `n_best` answers, empty if no pair is valid.
     """
     lengths = encoded.lengths
-    real = np.arange(logits.shape[1]) < lengths[:, None]  # (w, T)
-    best = np.argsort(np.where(real[:, :, None], -logits, np.inf), axis=1, kind="stable")[:, :n_best]  # (w, k, 2)
+    is_token = np.arange(logits.shape[1]) < lengths[:, None]  # (w, T)
+    best = np.argsort(np.where(is_token[:, :, None], -logits, np.inf), axis=1, kind="stable")[:, :n_best]  # (w, k, 2)
     scores = np.take_along_axis(logits, best, axis=1).astype("float64")
     first = best[:, :, 0, None]  # (w, k, 1)
     last = best[:, None, :, 1]  # (w, 1, k)
@@ -57,8 +57,8 @@ def rank_answers(
     is_valid = (first >= second) & (last < second + counts) & (first <= last) & (last < first + max_answer_length)
     window, i, j = np.nonzero(is_valid)
     start_in_window = first[window, i, 0] - second[window, 0, 0]  # index of the start within its window
-    widths = encoded.windows[1]
-    has_most_context = encoded.max_context()[(np.cumsum(widths) - widths)[window] + start_in_window]
+    window_lengths = encoded.windows[1]
+    has_most_context = encoded.max_context()[(np.cumsum(window_lengths) - window_lengths)[window] + start_in_window]
     window = window[has_most_context]
     i = i[has_most_context]
     j = j[has_most_context]
@@ -77,7 +77,7 @@ def rank_answers(
 
 
 def _distinct(context: str, ranked: list[tuple[float, int, int]], n_best: int) -> list[Answer]:
-    """Return the best answer of each distinct text, stripped of whitespace but with all combining marks."""
+    """Return the best answer for each distinct answer text, stripped of whitespace but with all combining marks."""
     answers: dict[str, Answer] = {}
     for score, start, end in ranked:
         if len(answers) == n_best:
@@ -100,9 +100,9 @@ def is_mark(character: str) -> bool:
 
 
 def null_scores(logits: np.ndarray, encoded: EncodedWindows) -> np.ndarray:
-    """Return the score of the null answer for each example, the lowest one of its windows: float64 (n,).
+    """Return each example's score for having no answer, the lowest score among its windows: float64 (n,).
 
-    The score of a window is the sum of both logits of its first token, the training target if there is no answer.
+    A window's score is the sum of the start and end logits of its first token, the training target for no answer.
     """
     scores = np.full(len(encoded.contexts), np.inf)
     np.minimum.at(scores, encoded.examples, logits[:, 0].astype("float64").sum(axis=1))
@@ -115,8 +115,8 @@ def with_null(answers: list[Answer], null: float, threshold: float, n_best: int)
     The null answer comes before answers whose scores are less than `null - threshold`. The probabilities, a softmax
     over the scores, do not depend on the threshold.
     """
-    above = sum(answer.score >= null for answer in answers)
-    if above < n_best:  # the null answer takes a place in the list
+    num_above_null = sum(answer.score >= null for answer in answers)
+    if num_above_null < n_best:  # the null answer takes a place in the list
         answers = answers[: max(1, n_best - 1)]
     probabilities = softmax(np.array([*(answer.score for answer in answers), null])).tolist()
     null_index = sum(null - answer.score <= threshold for answer in answers)

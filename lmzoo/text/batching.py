@@ -40,14 +40,14 @@ def fitted_buckets(
     batch_size: int = 0,
     compiled: bool = True,
 ) -> list[int]:
-    """Return at most `most` padded widths that minimize the padding of sequences of these lengths.
+    """Return up to `most` padded widths that minimize the padding of sequences with the given lengths.
 
     Every sequence is padded to the smallest width that holds it. Dynamic programming finds the best multiples of
     `multiple`.
 
     Args:
         lengths: int array (n,), tokens of each sequence.
-        limit: int, the largest width, such as the number of positions of a model; a longer sequence raises it.
+        limit: int, the largest width, such as a model's number of positions; a longer sequence raises it.
         most: int, maximum number of widths; by default 7, or 4 where each shape is compiled for an accelerator, or 32
             if one graph computes all widths.
         multiple: int, divisor of all widths, except for a largest width that is cut to the limit; by default 8, or 4
@@ -57,7 +57,7 @@ def fitted_buckets(
         compiled: bool, whether XLA compiles the model. TensorFlow without XLA computes all widths with one graph.
 
     Returns:
-        Rising widths; the last one holds the longest sequence.
+        Widths in rising order; the last one holds the longest sequence.
 
     Raises:
         ValueError: If there are no sequences.
@@ -82,37 +82,37 @@ def fitted_buckets(
     elif most is None:
         most = _MAX_COMPILED_WIDTHS if compiles_shapes() else _MAX_WIDTHS
     required_saving = _BATCHES_TO_COMPILE * batch_size * float(np.mean(lengths)) if compiled else 0
-    units = np.maximum(1, -(-np.asarray(lengths) // multiple))
-    counts = np.bincount(units)
+    lengths_in_units = np.maximum(1, -(-np.asarray(lengths) // multiple))
+    counts = np.bincount(lengths_in_units)
     cumulative_counts = np.cumsum(counts)  # (U,), sequences of at most u units
-    top = len(counts) - 1
+    max_units = len(counts) - 1
     width = np.arange(len(counts))[:, None]  # (U, 1)
     # added_costs[u, v]: padded size of the sequences of v + 1 to u units at width u.
     added_costs = np.where(width > width.T, width * (cumulative_counts[:, None] - cumulative_counts), np.inf)  # (U, U)
     # costs[-1][u]: least padded size of all sequences of at most u units if u itself is a width.
     costs = [np.arange(len(counts)) * cumulative_counts.astype("float64")]
-    choices = []
+    previous_widths = []
     for _ in range(most - 1):
         candidate_costs = costs[-1] + added_costs  # (U, U)
-        choices.append(candidate_costs.argmin(axis=1))
+        previous_widths.append(candidate_costs.argmin(axis=1))
         costs.append(candidate_costs.min(axis=1))
-    best_count = int(np.argmin([c[top] + k * required_saving / multiple for k, c in enumerate(costs)]))
-    widths = [top]
+    best_count = int(np.argmin([c[max_units] + k * required_saving / multiple for k, c in enumerate(costs)]))
+    widths = [max_units]
     for k in range(best_count - 1, -1, -1):
-        widths.append(int(choices[k][widths[-1]]))
+        widths.append(int(previous_widths[k][widths[-1]]))
     limit = max(limit, int(np.max(lengths)))
     return [min(limit, u * multiple) for u in reversed(widths) if u > 0]
 
 
 def ladder_buckets(limit: int) -> list[int]:
     """Return up to eight fixed widths up to `limit`, so that repeated predictions share compiled code."""
-    steps = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
-    multiples = (max(1, -(-round(limit * step) // _WIDTH_MULTIPLE)) for step in steps)
+    fractions = (1 / 32, 1 / 16, 3 / 32, 1 / 8, 3 / 16, 1 / 4, 1 / 2)
+    multiples = (max(1, -(-round(limit * fraction) // _WIDTH_MULTIPLE)) for fraction in fractions)
     return sorted({*(min(limit, multiple * _WIDTH_MULTIPLE) for multiple in multiples), limit})
 
 
 def stream_steps(count: int, rows: int) -> int:
-    """Return the number of consecutive sequences in each of `rows` streams over `count` sequences.
+    """Return the number of sequences in each stream if `count` consecutive sequences are divided into `rows` streams.
 
     The last streams may hold fewer.
     """
@@ -120,7 +120,10 @@ def stream_steps(count: int, rows: int) -> int:
 
 
 class Batches(keras.utils.PyDataset):
-    """Batches that can be iterated over repeatedly; each pass belongs to the epoch of the last `begin_epoch`."""
+    """Base class of batches that can be iterated over repeatedly.
+
+    A pass over the batches belongs to the epoch set by the last call of `begin_epoch`.
+    """
 
     epoch = 0
     fixed_shapes = False  # whether batches differ only in their number of sequences
@@ -134,17 +137,17 @@ class Batches(keras.utils.PyDataset):
         raise NotImplementedError
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """Iterate endlessly over the batches of all epochs, from a step counted from the first epoch."""
+        """Iterate endlessly over the batches of all epochs, beginning at `step`, counted from the first epoch."""
         raise NotImplementedError
 
     def identity(self) -> dict[str, Any]:
-        """Return values by name that, if equal for two instances, guarantee equal batches."""
+        """Return a dict of values; two instances with equal values produce equal batches."""
         raise NotImplementedError
 
     def place(self, step: int) -> dict[str, int]:
-        """Return the state that `begin_at` needs to resume at `step`, which `batches_from` has already passed.
+        """Return the state that `begin_at` needs to resume at `step`, which `batches_from` has already reached.
 
-        An empty dict means that the step is found quickly without it.
+        An empty dict means that resuming at a step is fast without any state.
         """
         return {}
 
@@ -156,7 +159,7 @@ class Batches(keras.utils.PyDataset):
 
 
 class OrderedBatches(Batches):
-    """Batches that can only be read one after another."""
+    """Base class of batches that can only be read in order."""
 
     _pass: tuple[int, Iterator[Tensors]] = (0, iter(()))
 
@@ -231,8 +234,8 @@ class LengthBatches(Batches):
             batches = [batches[i] for i in rng.permutation(len(batches))]
         if self.round_up:
             last = batches[-1]
-            target = min(size, 1 << (len(last) - 1).bit_length())
-            batches[-1] = np.concatenate([last, np.repeat(last[:1], target - len(last))])
+            target_size = min(size, 1 << (len(last) - 1).bit_length())
+            batches[-1] = np.concatenate([last, np.repeat(last[:1], target_size - len(last))])
         return batches
 
     def _batch(self, indices: np.ndarray, epoch: int, number: int) -> Tensors:
@@ -241,9 +244,9 @@ class LengthBatches(Batches):
 
     def _width_of(self, indices: np.ndarray) -> int:
         """Return the padded width of a batch from the indices of its sequences."""
-        # Partial batches of all epochs share one shape.
-        fixed_width = len(indices) < self.batch_size and not self.round_up
-        return self._width(self.lengths.max() if fixed_width else self.lengths[indices].max())
+        # The partial batches of all epochs share one shape.
+        is_partial = len(indices) < self.batch_size and not self.round_up
+        return self._width(self.lengths.max() if is_partial else self.lengths[indices].max())
 
     def _width(self, longest: int) -> int:
         """Return the smallest bucket that holds `longest` tokens."""
@@ -282,9 +285,9 @@ class LengthBatches(Batches):
 
     def identity(self) -> dict[str, Any]:
         """Return digests of the lengths and of a sample of the content, and the settings that determine the batches."""
-        lengths = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
+        lengths_digest = hashlib.sha256(np.asarray(self.lengths, "<i8").tobytes()).hexdigest()
         return {
-            "texts": lengths,
+            "texts": lengths_digest,
             "content of the batches": self._sample(),
             "number of texts": len(self.lengths),
             "batch size": self.batch_size,
@@ -293,7 +296,7 @@ class LengthBatches(Batches):
         }
 
     def _sample(self) -> str:
-        """Return a digest of the ids, labels and weights of evenly spaced examples, whatever the seed and order."""
+        """Return a digest of the ids, labels and weights of evenly spaced examples, independent of seed and order."""
         digest = hashlib.sha256()
         count = len(self.lengths)
         indices = np.unique(np.linspace(0, count - 1, min(count, _SAMPLE_SIZE)).astype("int64"))
@@ -304,7 +307,7 @@ class LengthBatches(Batches):
 
     @property
     def example_order(self) -> np.ndarray:
-        """Index of the example behind each output in a pass over the current epoch: int64 (n,)."""
+        """Index of the example that each output belongs to, in the order of the current epoch: int64 (n,)."""
         return np.concatenate(self._plan(self.epoch))
 
 
@@ -312,8 +315,8 @@ class ArrayBatches(LengthBatches):
     """Batches of arrays with one row per sequence, such as token features.
 
     Args:
-        arrays: tuple `(x, y, sample_weight)`, each a dict of arrays, an array or None. Weights (n,) or (n, 1) apply to
-            each of several `y`.
+        arrays: tuple `(x, y, sample_weight)`, each a dict of arrays, an array or None. If `y` is a dict, weights (n,)
+            or (n, 1) apply to each of its outputs.
         batch_size: int, rows per batch.
         order: `"shuffle"`, or any other string for the order of the rows.
         seed: tuple of ints, seed of the order.
@@ -360,7 +363,7 @@ def _update_digest(digest: hashlib._Hash, arrays: Tensors) -> None:
 
 
 def _as_arrays(values: Any) -> Any:
-    """Return values as an array, or a mapping of values as a dict of arrays."""
+    """Convert values to an array, or a mapping of values to a dict of arrays."""
     if isinstance(values, Mapping):
         return {name: np.asarray(array) for name, array in values.items()}
     return np.asarray(values)

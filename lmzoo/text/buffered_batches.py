@@ -15,20 +15,20 @@ Encoded = tuple[np.ndarray, Callable[[np.ndarray, int, np.random.Generator], Ten
 
 
 class BufferedBatches(OrderedBatches):
-    """Batches like those of `LengthBatches`, made from one buffer of examples after another.
+    """Batches as in `LengthBatches`, made from one buffer of examples after another.
 
     If one buffer holds all examples, the batches are the same.
 
     Args:
         read: callable `(epoch, first) -> buffers`, returns an iterator over lists of examples, from the example with
             the index `first` of an epoch on. Each list except the last of an epoch should fill whole batches.
-        encode: callable that makes sequences of the examples of a buffer.
+        encode: callable that encodes the examples of a buffer as sequences.
         batch_size: int, sequences per batch.
         limit: int, largest padded width.
         order: str, order within a buffer: `"shuffle"`, `"sorted"`, `"given"` or `"streams"`, see `LengthBatches`.
         seed: tuple of ints, seed of the order.
         count: callable that returns the number of batches of an epoch; None to encode all examples to count them.
-        described: callable that returns further numbers and strings for `identity`.
+        described: callable that returns a dict of further numbers and strings for `identity`.
         compiled: bool, whether XLA compiles the model, see `fitted_buckets`.
     """
 
@@ -64,41 +64,44 @@ class BufferedBatches(OrderedBatches):
     def num_batches(self) -> int:
         """Number of batches of an epoch, counted on first access."""
         if self._num_batches is None:
-            self._num_batches = self.count() if self.count else sum(len(part) for _, part in self._buffers(0))
+            self._num_batches = (
+                self.count() if self.count else sum(len(buffer_batches) for _, buffer_batches in self._buffers(0))
+            )
         return self._num_batches
 
     def batches(self) -> Iterator[Tensors]:
-        for _, part in self._buffers(self.epoch):
-            yield from part.batches()
-            del part  # before the next one is made
+        for _, buffer_batches in self._buffers(self.epoch):
+            yield from buffer_batches.batches()
+            del buffer_batches  # free its memory before the next one is made
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """Iterate endlessly over the batches of all epochs, from a step counted from the first epoch.
+        """Iterate endlessly over the batches of all epochs, beginning at `step`, counted from the first epoch.
 
         Unless `begin_at` has restored a place, all earlier examples are encoded again.
         """
         steps_done = self._resume_at["step"]
         epoch = self._resume_at["epoch"]
         example = self._resume_at["example"]
-        buffer = self._resume_at["buffer"]
+        buffer_index = self._resume_at["buffer"]
         while True:
-            for place, part in self._buffers(epoch, example, buffer):
+            for place, buffer_batches in self._buffers(epoch, example, buffer_index):
                 self._places[steps_done] = {"step": steps_done, "epoch": epoch, **place}
-                if steps_done + len(part) <= step:
-                    steps_done += len(part)
+                if steps_done + len(buffer_batches) <= step:
+                    steps_done += len(buffer_batches)
                     continue
-                for batch in part.batches():
+                for batch in buffer_batches.batches():
                     steps_done += 1
                     if steps_done > step:
                         yield batch
-                del part  # before the next one is made
+                del buffer_batches  # free its memory before the next one is made
             epoch += 1
             example = 0
-            buffer = 0
+            buffer_index = 0
 
     def place(self, step: int) -> dict[str, int]:
-        """Return the start of the buffer that holds a step: its first step, epoch, first example, and index."""
-        starts = sorted(first for first in [*self._places] if first <= step)  # a copy: another thread may read on
+        """Return the first step, epoch, first example and index of the buffer that holds a step."""
+        # A copy of the keys, since another thread may add places.
+        starts = sorted(first for first in [*self._places] if first <= step)
         for first in starts[:-1]:
             del self._places[first]
         return self._places[starts[-1]] if starts else {}
@@ -117,12 +120,12 @@ class BufferedBatches(OrderedBatches):
         raise ValueError("There are no examples: the stream is empty.")
 
     def identity(self) -> dict[str, Any]:
-        """Return the identity of the first buffer, and `described` values of all examples; see `Batches`."""
-        _, part = next(self._buffers(0))
-        return {**part.identity(), **self.described()}
+        """Return the identity of the first buffer's batches, and the values of `described`."""
+        _, buffer_batches = next(self._buffers(0))
+        return {**buffer_batches.identity(), **self.described()}
 
     def _buffers(self, epoch: int, example: int = 0, number: int = 0) -> Iterator[tuple[dict[str, int], LengthBatches]]:
-        """Yield the buffers of an epoch from one of them on, each with its index and its first example's index."""
+        """Yield the place and the batches of each buffer of an epoch, beginning with buffer `number` at `example`."""
         if not self._buckets:  # later buffers may hold longer sequences
             lengths = self.first()[0]
             buckets = fitted_buckets(lengths, self.limit, batch_size=self.batch_size, compiled=self.compiled)
@@ -135,14 +138,14 @@ class BufferedBatches(OrderedBatches):
     def _batches_of(self, examples: Sequence[Any], epoch: int, number: int) -> LengthBatches:
         """Return the batches of one buffer of examples."""
         lengths, make_batch = self._encoded(examples, epoch, number)
-        # The first buffer has the seed that a list in memory has.
+        # The first buffer has the same seed as a list in memory, so that both give the same batches.
         seed = self.seed if number == 0 else (*self.seed, number)
-        part = LengthBatches(lengths, make_batch, self.batch_size, self._buckets, self.order, seed)
-        part.begin_epoch(epoch)
-        return part
+        buffer_batches = LengthBatches(lengths, make_batch, self.batch_size, self._buckets, self.order, seed)
+        buffer_batches.begin_epoch(epoch)
+        return buffer_batches
 
     def _encoded(self, examples: Sequence[Any], epoch: int, number: int) -> Encoded:
-        """Return the encoded buffer, encoding it unless it was the last one."""
+        """Return the encoded buffer, reusing the last one encoded if it is the same."""
         if self._latest is None or self._latest[0] != (epoch, number):
             self._latest = None  # free its memory before the next buffer is made
             self._latest = ((epoch, number), self.encode(examples))

@@ -19,7 +19,7 @@ class EncodedChoices(Encoded):
     """Examples of a prompt and its choices; each pair of prompt and choice is a packed sequence.
 
     Attributes:
-        texts: `EncodedTexts`, the sequences of all choices, and last an empty sequence for missing choices.
+        texts: `EncodedTexts`, the sequences of all choices, followed by an empty sequence for missing choices.
         starts: int64 (n,), index of the sequence of each example's first choice; its other choices follow.
         counts: int64 (n,), number of choices of each example.
     """
@@ -37,7 +37,7 @@ class EncodedChoices(Encoded):
         return EncodedChoices(self.texts, self.starts[indices], self.counts[indices])
 
     def rows(self, examples: np.ndarray | slice = slice(None)) -> np.ndarray:
-        """Return the indices of the choices' sequences, one row per example, for the examples given or for all.
+        """Return the indices of the choices' sequences, one row for each of `examples`, by default all.
 
         Returns:
             int64 (b, C), where C is the largest number of choices in all examples; missing choices point at the empty
@@ -130,7 +130,7 @@ def _choices_as_list(choices: object, position: int) -> list[Text]:
 
     Raises:
         TypeError: If they are not a list.
-        ValueError: If there are none.
+        ValueError: If there are no choices.
     """
     if isinstance(choices, np.ndarray):
         choices = choices.tolist()

@@ -35,16 +35,16 @@ def keras_input(x: Any, start: int | None = None) -> Any:
     if not isinstance(x, Batches):
         return x
     if keras.backend.backend() == "tensorflow":
-        fixed = x.fixed_shapes
+        fixed_shapes = x.fixed_shapes
         if start is not None:
-            return stream(partial(x.batches_from, start), _ENDLESS, x.batches, fixed=fixed)
+            return stream(partial(x.batches_from, start), _ENDLESS, x.batches, fixed=fixed_shapes)
         count = x.num_batches
-        return stream(x.batches, _ENDLESS if count is None else count, fixed=fixed)
+        return stream(x.batches, _ENDLESS if count is None else count, fixed=fixed_shapes)
     return x if start is None else made_ahead(x.batches_from(start))
 
 
 def made_ahead(batches: Iterator[Tensors]) -> Iterator[Tensors]:
-    """Yield batches that a thread makes two steps ahead, while the model computes."""
+    """Yield batches, which a thread prepares two steps ahead while the model computes."""
     with ThreadPoolExecutor(1, "batches") as pool:
         futures = deque(pool.submit(next, batches, None) for _ in range(_PREFETCHED_BATCHES))
         while (batch := futures.popleft().result()) is not None:
@@ -58,20 +58,20 @@ def stream(
     like: Callable[[], Iterator[Tensors]] | None = None,
     fixed: bool = False,
 ) -> tf.data.Dataset:
-    """Return a `tf.data.Dataset` over the batches that each call of `passes` yields.
+    """Return a `tf.data.Dataset` that calls `passes` for each pass, and yields its batches.
 
     Args:
         passes: callable that returns an iterator over the batches of a pass, all of one structure and the same dtypes.
         cardinality: int, number of batches of a pass, or one of `tf.data`'s negative constants.
         like: callable that returns an iterator over similar batches and yields its first one sooner than `passes`; None
             for `passes`.
-        fixed: bool, whether batches differ only in their number of sequences. If not, all axes are open.
+        fixed: bool, whether batches differ only in their number of sequences. If not, no axis has a fixed size.
     """
     import tensorflow as tf
 
-    example = next((like or passes)())
+    first_batch = next((like or passes)())
     signature = keras.tree.map_structure(
-        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), example
+        lambda a: tf.TensorSpec([None, *a.shape[1:]] if fixed else [None] * a.ndim, a.dtype), first_batch
     )
     # TensorFlow never releases a generator function. It gets a weak proxy, so that the examples and the model are
     # released with the dataset. The partial can be referred to weakly, unlike a bound method.

@@ -9,7 +9,10 @@ from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
 
 def maskable(tokenizer: Tokenizer, ids: np.ndarray) -> np.ndarray:
-    """Return whether each token may be masked, bool, like `ids`: special tokens may not, except the unknown token."""
+    """Return whether each token may be masked: bool, in the shape of `ids`.
+
+    Special tokens may not be masked, except for the unknown token.
+    """
     special = [tokenizer.token_to_id(token) for token in tokenizer.special_tokens if token != tokenizer.unk_token]
     return ~np.isin(ids, special)
 

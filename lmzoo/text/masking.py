@@ -21,14 +21,14 @@ class Masking:
 
     Attributes:
         probability: float, fraction of positions to predict; special tokens count in n but are never chosen.
-        whole_word: bool, whether to choose all tokens of a word together; a word that would exceed the number is
-            skipped.
+        whole_word: bool, whether to choose all tokens of a word together; a word with too many tokens for the number
+            that remains is skipped.
         ngram: int, maximum number of neighboring words that are chosen together, 3 for ALBERT (Lan et al., 2020): k
             words with a probability proportional to 1/k, fewer if they would exceed the number, none if one of them has
             been chosen already. Needs `whole_word`.
         rounding: "nearest", with halves to even, or "random", up or down such that the average is exact, as in
             RoBERTa's code.
-        dynamic: bool, whether each batch is masked again. If not, a sequence is masked in the same way each time, as in
+        dynamic: bool, whether a sequence is masked anew in every epoch. If not, it always has the same mask, as in
             BERT's code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
         masked: float, fraction of the chosen tokens to replace by the mask token, 0.8 in BERT.
         random: float, fraction of the chosen tokens to replace by a random token, 0.1 in BERT. The rest stay.
@@ -74,7 +74,7 @@ class Masking:
         word_starts: np.ndarray,
         rng: np.random.Generator,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Choose the positions to predict; the width of the padding does not change the choice.
+        """Choose the positions to predict; the amount of padding does not affect the choice.
 
         Args:
             candidates: bool (B, T), tokens that may be chosen.
@@ -95,7 +95,7 @@ class Masking:
             picked = np.stack([_pick_words(*row, self.ngram, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
-            # Nothing is drawn for padding, so that the padded width has no influence.
+            # No number is drawn for padding, so that the padded width does not affect the choice.
             noise[candidates] = rng.random(np.count_nonzero(candidates))
             rank = noise.argsort(axis=1).argsort(axis=1)  # (B, T)
             picked = (rank < counts[:, None]) & candidates
@@ -130,27 +130,27 @@ def _pick_words(
     is_apart = np.diff(positions, prepend=-2) != 1
     first = np.flatnonzero(starts[positions] | is_apart)  # (words,)
     order = rng.permutation(len(first))
-    # Word i is `places[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
+    # Word i is `positions[bounds[i]:bounds[i + 1]]`. Lists, since the loop would read arrays much more slowly.
     bounds = [*first.tolist(), len(positions)]
     is_picked = [False] * len(first)
     remaining = count
     num_words = _draw_lengths(is_apart[first], ngram, rng).tolist() if ngram > 1 else None
     for index in order.tolist():
-        last = index + (num_words[index] if num_words else 1)
-        while bounds[last] - bounds[index] > remaining:
-            last -= 1
-        if last == index or any(is_picked[index:last]):
+        end = index + (num_words[index] if num_words else 1)
+        while bounds[end] - bounds[index] > remaining:
+            end -= 1
+        if end == index or any(is_picked[index:end]):
             continue
-        is_picked[index:last] = [True] * (last - index)
-        picked[positions[bounds[index] : bounds[last]]] = True
-        remaining -= bounds[last] - bounds[index]
+        is_picked[index:end] = [True] * (end - index)
+        picked[positions[bounds[index] : bounds[end]]] = True
+        remaining -= bounds[end] - bounds[index]
         if not remaining:
             break
     return picked
 
 
 def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw the number of words to choose together from each word on: k with a probability proportional to 1/k.
+    """Draw how many words, beginning with each word, to choose together: k with a probability proportional to 1/k.
 
     Args:
         apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen

@@ -9,7 +9,7 @@ from typing import Self, TypeAlias
 
 import numpy as np
 
-Indices: TypeAlias = np.ndarray | Sequence[int]  # of integers, (m,)
+Indices: TypeAlias = np.ndarray | Sequence[int]  # integers, (m,)
 LAST_SEGMENT = 2  # segment id of `Packing.last`
 
 
@@ -22,7 +22,7 @@ class Packing:
         end: str, token after the last segment; "" for none.
         between: tuple of strings, tokens between two segments.
         segments: bool, whether `segment_ids` distinguish the segments; `between` belongs to the first one.
-        last: str, token at the very end, a segment with the id 2; "" for none.
+        last: str, token at the very end, with the segment id 2; "" for none.
         zero_segments: bool, whether the model takes `segment_ids` that are all 0, since its texts have no segments.
 
     Example: see `Preprocessor`.
@@ -41,12 +41,12 @@ class Packing:
         return tuple(filter(None, (self.end, self.last)))
 
     def overhead(self, pair: bool) -> int:
-        """Return the number of special tokens in a sequence of a single segment, or of a pair."""
+        """Return the number of special tokens in a sequence of one segment or, if `pair`, of two."""
         return bool(self.start) + len(self.closing) + (len(self.between) if pair else 0)
 
 
 def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the lengths of pairs truncated to `budget` tokens together, two int arrays (n,).
+    """Return the lengths of both segments after truncating each pair to `budget` tokens: two int arrays (n,).
 
     Tokens are removed from the end of the longer segment, or of the second one on ties. This is the closed form of the
     one-token-at-a-time loop in BERT's fine-tuning code.
@@ -60,10 +60,10 @@ def truncate_pair(len_a: np.ndarray, len_b: np.ndarray, budget: int) -> tuple[np
     truncate_pair(np.array([7]), np.array([9]), 5)  # ([3], [2])
     ```
     """
-    over = len_a + len_b > budget
+    is_too_long = len_a + len_b > budget
     half = (budget + 1) // 2
-    short_a = np.minimum(len_a, np.maximum(budget - len_b, half))
-    return np.where(over, short_a, len_a), np.where(over, budget - short_a, len_b)
+    shortened_a = np.minimum(len_a, np.maximum(budget - len_b, half))
+    return np.where(is_too_long, shortened_a, len_a), np.where(is_too_long, budget - shortened_a, len_b)
 
 
 def ranges(begins: np.ndarray, counts: np.ndarray) -> np.ndarray:
@@ -172,7 +172,7 @@ class EncodedWords(EncodedTexts):
 
     @property
     def word_splits(self) -> np.ndarray:
-        """Word boundaries of texts: text i has `first[word_splits[i]:word_splits[i + 1]]`; int64 (n + 1,)."""
+        """Boundaries of texts in `first`: text i has `first[word_splits[i]:word_splits[i + 1]]`; int64 (n + 1,)."""
         return np.cumsum([0, *map(len, self.words)])
 
 

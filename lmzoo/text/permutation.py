@@ -35,9 +35,9 @@ def factorization_order(known: np.ndarray, lengths: np.ndarray, rng: np.random.G
     """
     lengths = np.asarray(lengths)[:, None]  # (B, 1)
     index = np.arange(known.shape[1])  # (T,)
-    real = index < lengths  # (B, T)
+    is_token = index < lengths  # (B, T)
     part = np.minimum(index * parts // np.maximum(lengths, 1), parts - 1)  # (B, T)
     noise = np.full(known.shape, 2.0)
-    noise[real] = rng.random(np.count_nonzero(real))
+    noise[is_token] = rng.random(np.count_nonzero(is_token))
     rank = noise.argsort(axis=1, kind="stable").argsort(axis=1)  # (B, T), padding last
     return (part * (lengths + 1) + np.where(known, 0, 1 + rank)).astype("int32")

@@ -43,7 +43,7 @@ class Preprocessor:
     Args:
         tokenizer: `lmzoo.text.Tokenizer`.
         packing: `lmzoo.text.Packing`, the family's special tokens and their places; or a dict of its fields.
-        sequence_length: int, maximum number of tokens of a sequence, including special tokens. Can be set later.
+        sequence_length: int, maximum number of tokens of a sequence, including special tokens. You can change it later.
 
     Raises:
         TypeError: If `tokenizer` or `packing` has the wrong type.
@@ -95,7 +95,7 @@ class Preprocessor:
         return self.pack(*(self.tokenizer.tokenize(column) for column in cleaned))
 
     def pack(self, first: list[list[Token]], second: list[list[Token]] | None = None) -> EncodedTexts:
-        """Pack tokenized texts, or pairs of them, into sequences with special tokens; truncate those that are too long.
+        """Pack tokenized texts, or pairs of them, into sequences with special tokens, truncated to the maximum length.
 
         Args:
             first: n lists of tokens, from the tokenizer's `tokenize`.
@@ -119,7 +119,7 @@ class Preprocessor:
         if second is None:
             second = [[]] * len(first)
             between = []
-        lengths, second_lengths = (np.array([len(ids) for ids in side], "int64") for side in (first, second))
+        lengths, second_lengths = (np.array([len(ids) for ids in segments], "int64") for segments in (first, second))
         kept_lengths, kept_second_lengths = truncate_pair(lengths, second_lengths, budget)
         pairs = zip(first, second, kept_lengths.tolist(), kept_second_lengths.tolist(), strict=True)
         parts = (part for a, b, n, m in pairs for part in (start, a[:n], between, b[:m], end))
@@ -130,8 +130,8 @@ class Preprocessor:
                 "(`sequence_length`)."
             )
         splits = np.concatenate([[0], np.cumsum(kept_lengths + kept_second_lengths + overhead)])
-        flat = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
-        return EncodedTexts(flat, splits, (kept_lengths + before_second).astype("int32"), truncated)
+        token_ids = self.tokenizer.as_array(itertools.chain.from_iterable(parts), int(splits[-1]))
+        return EncodedTexts(token_ids, splits, (kept_lengths + before_second).astype("int32"), truncated)
 
     def special_ids(self) -> tuple[list[int], list[int], list[int]]:
         """Return the ids of the special tokens at the start of a sequence, between two segments and at the end."""
@@ -154,15 +154,15 @@ class Preprocessor:
         """
         cleaned = clean_columns({"texts": texts}, words=True)[0]
         words = tuple(tuple(place_words(text)) for text in cleaned)
-        tokens = iter(self.tokenizer.tokenize_words([word for text in words for word, _, _ in text]))
-        ids = [list(itertools.islice(tokens, len(text))) for text in words]  # [text][word][token]
-        encoded = self.pack([list(itertools.chain.from_iterable(text)) for text in ids])
+        tokens = iter(self.tokenizer.tokenize_words([word for text_words in words for word, _, _ in text_words]))
+        ids = [list(itertools.islice(tokens, len(text_words))) for text_words in words]  # [text][word][token]
+        encoded = self.pack([list(itertools.chain.from_iterable(word_ids)) for word_ids in ids])
         limits = (encoded.lengths - self.packing.overhead(False)).tolist()
         first_tokens = [
             start + bool(self.packing.start) if start < limit else -1
-            for text, limit in zip(ids, limits, strict=True)
-            for start in itertools.accumulate(map(len, text[:-1]), initial=0)
-            if text
+            for word_ids, limit in zip(ids, limits, strict=True)
+            for start in itertools.accumulate(map(len, word_ids[:-1]), initial=0)
+            if word_ids
         ]
         joined_texts = tuple(text if isinstance(text, str) else " ".join(text) for text in cleaned)
         return EncodedWords(**vars(encoded), texts=joined_texts, words=words, first=np.array(first_tokens, "int32"))
@@ -188,11 +188,11 @@ class Preprocessor:
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Tokenize, pack and pad texts, alone or with labels and weights.
 
-        Texts are padded to the longest sequence. See also `encode` and `features`.
+        Sequences are padded to the length of the longest. See also `encode` and `features`.
 
         Args:
             x: n texts; n pairs, as a tuple `(firsts, seconds)` or a list of tuples `(first, second)`; one text, a
-                string; or one pair, a tuple of two strings. In functions of `tf.data`, `tf.string` tensors of shape ()
+                string; or one pair, a tuple of two strings. In `tf.data` functions, `tf.string` tensors of shape ()
                 or (n,), or a tuple of two.
             y: labels, anything except text. Lists of numbers become arrays, other types are returned unchanged.
             sample_weight: weights, treated like `y`.
@@ -204,7 +204,8 @@ class Preprocessor:
 
         Raises:
             TypeError: If an entry is not text, in which case the message names its position; or if `y` is text.
-            ValueError: If a tuple is not a pair, or `encode` raises it.
+            ValueError: If a tuple is not a pair, the texts of pairs differ in number, or `sequence_length` leaves no
+                room for text.
         """
         if _is_text(y):
             raise TypeError(
@@ -219,7 +220,7 @@ class Preprocessor:
         return keras.utils.pack_x_y_sample_weight(features, _as_column(y), _as_column(sample_weight))
 
     def _features_of(self, x: Any, single: list[str | bytes | None]) -> dict[str, np.ndarray]:
-        """Return the features of `x`; `single` holds each part that is one text, and None for each column of texts."""
+        """Return the features of `x`; `single` holds the text for each part of `x` that is a single text, else None."""
         if isinstance(x, tuple) and any(single) and (None in single or len(single) != 2):
             raise ValueError(
                 f"A tuple means pairs, (firsts, seconds), both texts or both lists of texts; got {x!r:.60}."
@@ -239,12 +240,12 @@ class Preprocessor:
     def from_preset(cls, preset: str | Path, sequence_length: int | None = None, family: str | None = None) -> Self:
         """Load the preprocessor of a preset or checkpoint.
 
-        `Preprocessor` loads any class, a subclass only its own.
+        Called on `Preprocessor`, it loads any preprocessor; called on a subclass, it accepts only that class.
 
         Args:
             preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             sequence_length: int, maximum number of tokens of a sequence, instead of the preset's.
-            family: str, name of the family, such as "bert", for a checkpoint that does not name it.
+            family: str, name of the model family, such as "bert"; needed if a checkpoint does not state its family.
 
         Raises:
             ValueError: If the preset is unknown, a file is altered or missing, or the preprocessor has another class.
@@ -264,11 +265,11 @@ class Preprocessor:
         """Write preprocessor and tokenizer as a preset, or into an existing preset without changing its model.
 
         Args:
-            directory: str or path, the directory to write. A failure leaves an existing one untouched.
+            directory: str or path, the directory to write. If saving fails, an existing directory is unchanged.
             overwrite: bool, whether an existing directory may be changed.
 
         Raises:
-            FileExistsError: If the directory must not be changed, or does not hold a preset.
+            FileExistsError: If the directory holds something other than a preset, or `overwrite` is false.
             ValueError: If a class is not registered with Keras.
         """
         PRESET_STORAGE["save"](self, directory, overwrite)
@@ -291,7 +292,7 @@ class Preprocessor:
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Create a preprocessor from `get_config`; its tokenizer has no vocabulary yet.
+        """Create a preprocessor from the result of `get_config`; its tokenizer has no vocabulary yet.
 
         `config["tokenizer"]` is a tokenizer or a serialized Keras object.
         """

@@ -56,7 +56,7 @@ def spans_of(labels: Sequence[str], scheme: SpanScheme | None = None) -> list[tu
 
 
 class SpanTable(NamedTuple):
-    """Lookup arrays for the rules of `spans_of`, for ops of any backend.
+    """The rules of `spans_of` as lookup arrays, for ops of any backend.
 
     The arrays have an extra entry at index C for "no word", such as before the first word of a text.
 
@@ -75,16 +75,16 @@ class SpanTable(NamedTuple):
 
     @classmethod
     def of(cls, labels: Sequence[str]) -> SpanTable:
-        """Build the table of C labels; if they do not mark spans, every word is a span and its label the type."""
+        """Build the table for C labels; if they do not mark spans, every word is a span whose type is its label."""
         scheme = SpanScheme.of(labels)
         count = len(labels)
         marks_and_types = [scheme.split(label) if scheme else ("", label) for label in labels]
-        names = [*(type_ for _, type_ in marks_and_types), ""]
-        types = sorted(set(names))
+        label_types = [*(type_ for _, type_ in marks_and_types), ""]
+        types = sorted(set(label_types))
         continues = np.zeros((count + 1, count + 1), bool)
         continues[:-1, :-1] = [[_continues(before, word) for word in marks_and_types] for before in marks_and_types]
         outside = np.array([*(scheme is not None and not type_ for _, type_ in marks_and_types), True])
-        return cls(types, np.array([types.index(name) for name in names], "int32"), outside, continues)
+        return cls(types, np.array([types.index(name) for name in label_types], "int32"), outside, continues)
 
 
 # === Writing spans ===

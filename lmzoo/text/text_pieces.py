@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from lmzoo.text.tokenizers.tokenizer import Tokenizer
 
-_INCOMPLETE = "\ufffd"  # decoded from the first bytes of a character
+_INCOMPLETE = "\ufffd"  # decoded from an incomplete character
 
 
 class TextPieces:
-    """The text of tokens that arrive in parts.
+    """Text of generated tokens, returned in pieces as the tokens arrive.
 
     Text is buffered until no later token can change it: incomplete characters, and a possible beginning of a stop
     string. The text ends before the first stop string.
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer` of the tokens.
-        before: list of ids, the preceding tokens, whose last word may continue.
+        before: list of ids, the tokens before the first new one; their last word may continue.
         stop: list of strings that end the text.
 
     Example:

@@ -1,4 +1,4 @@
-"""Tokenizers and preprocessors inside functions of `tf.data`, where texts are tensors without values.
+"""Tokenizers and preprocessors inside `tf.data` functions, where texts are symbolic tensors, without values.
 
 They run in Python there, with the same results. Such a function cannot be saved in a SavedModel: `task.export` writes
 tokenizers as TensorFlow ops.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def is_symbolic(x: object) -> bool:
-    """Return whether `x` is a TensorFlow tensor without values, as in functions of `tf.data`."""
+    """Return whether `x` is a TensorFlow tensor without values, as in `tf.data` functions."""
     if not type(x).__module__.startswith("tensorflow."):
         return False
     import tensorflow as tf
@@ -30,7 +30,7 @@ def is_symbolic(x: object) -> bool:
 def features_in_graph(
     pad: Callable[..., dict[str, np.ndarray]], texts: Sequence[Any], sequence_length: int
 ) -> dict[str, tf.Tensor]:
-    """Compute features of texts inside a function of `tf.data`.
+    """Compute features of texts inside a `tf.data` function.
 
     Args:
         pad: callable that takes columns of n texts and the `length` to pad them to, or None for the longest sequence,
@@ -62,7 +62,7 @@ def features_in_graph(
 def ids_in_graph(
     tokenize: Callable[[Any], list[list[Any]]], as_array: Callable[[Iterable[Any], int], np.ndarray], texts: Any
 ) -> tf.Tensor | tf.RaggedTensor:
-    """Tokenize texts inside a function of `tf.data`.
+    """Tokenize texts inside a `tf.data` function.
 
     Args:
         tokenize: callable, `Tokenizer.tokenize`.
@@ -107,7 +107,7 @@ def _columns(texts: Sequence[Any]) -> tuple[list[tf.Tensor], bool]:
 def _run(
     function: Callable[..., list[np.ndarray]], columns: Sequence[tf.Tensor], dtypes: Sequence[np.dtype[Any]]
 ) -> list[tf.Tensor]:
-    """Run a function of arrays on tensors, with at most one text warning over all calls."""
+    """Run a function of arrays on symbolic tensors, with at most one text warning over all calls."""
     import tensorflow as tf
 
     warnings = FirstWarning()

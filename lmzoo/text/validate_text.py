@@ -57,7 +57,7 @@ def collect_warnings() -> Iterator[list[str]]:
     Do not use it around the `yield` of a generator: code that runs in between would not warn.
 
     Yields:
-        The list of messages, which grows.
+        The list to which messages are added.
 
     Example:
 
@@ -85,7 +85,7 @@ class FirstWarning:
 
     @contextmanager
     def only(self) -> Iterator[None]:
-        """Drop the text warnings of a block, except for the very first one of this object."""
+        """Drop the text warnings of a block, except for the first one over all blocks."""
         with collect_warnings() as messages:
             yield
         if messages and not self.issued:
@@ -99,7 +99,7 @@ def is_text(value: object) -> bool:
 
 
 def single_text(value: Any) -> str | bytes | None:
-    """Return a single text, also from an array or tensor without axes, or None for anything else."""
+    """Return `value`, or the content of a scalar array or tensor, if it is a single text, else None."""
     if getattr(value, "ndim", None) == 0:
         value = value.numpy() if hasattr(value, "numpy") else value.item()
     return value if is_text(value) else None
@@ -139,7 +139,7 @@ def clean_texts(texts: Iterable[object], what: str = "texts") -> list[str]:
 
 
 def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) -> list[list[Any]]:
-    """Check and clean the batches of texts of one call, such as the two sides of pairs, with a single warning.
+    """Check and clean several batches of texts, such as both sides of pairs, with at most one warning.
 
     Args:
         columns: dict from argument names, for messages, to batches of texts.
@@ -153,17 +153,18 @@ def clean_columns(columns: Mapping[str, Iterable[object]], words: bool = False) 
     """
     clean = _clean_words if words else _clean
     cleaned = {
-        what: [clean(text, what, i) for i, text in enumerate(_check_column(t, what))] for what, t in columns.items()
+        what: [clean(text, what, i) for i, text in enumerate(_check_column(texts, what))]
+        for what, texts in columns.items()
     }
-    replaced = sum(changed for column in cleaned.values() for _, changed in column)
-    if replaced:
+    num_replaced = sum(changed for column in cleaned.values() for _, changed in column)
+    if num_replaced:
         count = sum(map(len, cleaned.values()))
-        warn(f"{replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
+        warn(f"{num_replaced} of {count} texts held invalid UTF-8; it was read as U+FFFD.")
     return [[text for text, _ in column] for column in cleaned.values()]
 
 
 def _check_column(texts: object, what: str) -> Iterable[object]:
-    """Return a batch of texts as an iterable without tensors or arrays; `what` names it in messages."""
+    """Convert a batch of texts from a tensor or array to a Python iterable; `what` names it in messages."""
     if hasattr(texts, "numpy"):
         texts = texts.numpy()
     if isinstance(texts, np.ndarray):
@@ -190,7 +191,7 @@ def _clean(text: object, what: str, position: int) -> tuple[str, bool]:
 
 
 def _clean_words(text: object, what: str, position: int) -> tuple[str | list[str], bool]:
-    """Return a text that may be a list of words as valid strings, and whether it was changed."""
+    """Return a text, or a list of words, as valid strings, and whether it was changed."""
     if isinstance(text, np.ndarray):  # words from a row of a ragged tensor or of a table
         text = text.tolist()
     if not isinstance(text, (list, tuple)):

@@ -27,7 +27,7 @@ class EncodedWindows(Encoded):
         tokens: int32 (N,), or (N, W) if tokens are words of W characters: special tokens, questions and contexts.
         spans: int64 (N, 2), the characters of the context that each token came from; zeros for other tokens.
         begins: int64 (w, 5), where in `tokens` the parts of a sequence begin: start, question, between, context, end.
-        counts: int64 (w, 5), tokens of each part.
+        counts: int64 (w, 5), number of tokens in each part.
         examples: int64 (w,), the example that each window belongs to.
         context_bounds: int64 (n, 2), where in `tokens` the context of each example begins and ends.
         contexts: n strings; a context that was a list of words is joined by spaces.
@@ -79,12 +79,12 @@ class EncodedWindows(Encoded):
     def packed(self, indices: Indices) -> EncodedTexts:
         """Return the windows at `indices`, int (b,), as packed sequences for `Preprocessor.features`."""
         selection = self.select(indices)
-        index = ranges(selection.begins.ravel(), selection.counts.ravel())
+        token_indices = ranges(selection.begins.ravel(), selection.counts.ravel())
         splits = np.concatenate([[0], np.cumsum(selection.lengths)])
-        return EncodedTexts(self.tokens[index], splits, selection.second.astype("int32"))
+        return EncodedTexts(self.tokens[token_indices], splits, selection.second.astype("int32"))
 
     def max_context(self) -> np.ndarray:
-        """Return for each token of each window whether this window gives it the most context.
+        """Return, for each token of each window, whether this window gives it the most context.
 
         Of the windows that contain a context token, the best one has the highest `min(tokens to the left, tokens to the
         right) + 0.01 * length`, and is the first one on ties (Google's BERT code).
@@ -95,9 +95,9 @@ class EncodedWindows(Encoded):
         begins, lengths = self.windows
         window = np.repeat(np.arange(len(self)), lengths)  # (C,)
         is_only_window = np.bincount(self.examples)[self.examples] == 1 if len(self) else np.ones(0, bool)  # (w,)
-        result = is_only_window[window]
+        has_most_context = is_only_window[window]
         token = ranges(begins, lengths)  # (C,)
-        ambiguous = np.flatnonzero(~result)
+        ambiguous = np.flatnonzero(~has_most_context)
         window = window[ambiguous]
         token = token[ambiguous]
         left_context = token - begins[window]
@@ -106,8 +106,8 @@ class EncodedWindows(Encoded):
         best = np.ones(len(order), bool)
         # This also holds where one example ends: its last token differs from the first one of the next example.
         best[1:] = np.diff(token[order]) != 0
-        result[ambiguous[order[best]]] = True
-        return result
+        has_most_context[ambiguous[order[best]]] = True
+        return has_most_context
 
     def positions(self, answers: np.ndarray) -> np.ndarray:
         """Return the training targets: the first and last token of the answer within each window.
@@ -137,8 +137,8 @@ class EncodedWindows(Encoded):
         first, last = answer_tokens[self.examples].T  # (w,), (w,)
         begins, lengths = self.windows
         has_answer = (begins <= first) & (first <= last) & (last < begins + lengths)
-        relative = np.stack([first, last], axis=1) - (begins - self.second)[:, None]  # (w, 2)
-        return np.where(has_answer[:, None], relative, 0).astype("int32")
+        target_positions = np.stack([first, last], axis=1) - (begins - self.second)[:, None]  # (w, 2)
+        return np.where(has_answer[:, None], target_positions, 0).astype("int32")
 
 
 def encode_windows(
@@ -183,42 +183,44 @@ def encode_windows(
     sizes = np.array([len(segment) for segment in segments], "int64")
     starts = np.cumsum(sizes) - sizes
     tokens = tokenizer.as_array(itertools.chain.from_iterable(segments), int(sizes.sum()))
-    # From here on these are indices of `segments`.
+    # From here on, these are indices of `segments`.
     question_of = question_of + 3
     context_of = context_of + 3 + len(questions)
 
-    lengths = np.minimum(sizes[question_of], max_question_length)  # (n,)
-    if truncated := int(np.sum(lengths < sizes[question_of])):
+    question_lengths = np.minimum(sizes[question_of], max_question_length)  # (n,)
+    if truncated := int(np.sum(question_lengths < sizes[question_of])):
         warn(
-            f"{truncated} of {len(lengths)} questions were truncated to {max_question_length} tokens "
+            f"{truncated} of {len(question_lengths)} questions were truncated to {max_question_length} tokens "
             "(`max_question_length`)."
         )
     overhead = preprocessor.packing.overhead(pair=True)
-    room = preprocessor.sequence_length - lengths - overhead  # (n,)
+    room = preprocessor.sequence_length - question_lengths - overhead  # (n,)
     if (without_room := np.flatnonzero(room < 1)).size:
         raise ValueError(
-            f"The question of example {without_room[0]} has {lengths[without_room[0]]} tokens; with {overhead} special "
-            f"tokens it leaves no room for the context in {preprocessor.sequence_length} (`sequence_length`). Raise "
-            "that, or lower `max_question_length`."
+            f"The question of example {without_room[0]} has {question_lengths[without_room[0]]} tokens; with "
+            f"{overhead} special tokens it leaves no room for the context in {preprocessor.sequence_length} "
+            "(`sequence_length`). Raise that, or lower `max_question_length`."
         )
-    total = sizes[context_of]  # (n,)
+    context_lengths = sizes[context_of]  # (n,)
     stride = np.minimum(room, doc_stride)  # (n,)
-    window_counts = 1 + np.maximum(0, -(-(total - room) // stride))  # (n,), windows of each example
+    window_counts = 1 + np.maximum(0, -(-(context_lengths - room) // stride))  # (n,), windows of each example
     examples = np.repeat(np.arange(len(window_counts)), window_counts)  # (w,)
     begin = ranges(np.zeros_like(window_counts), window_counts) * stride[examples]
-    count = np.minimum(room[examples], total[examples] - begin)
+    count = np.minimum(room[examples], context_lengths[examples] - begin)
     parts = [
         (0, sizes[0]),
-        (starts[question_of][examples], lengths[examples]),
+        (starts[question_of][examples], question_lengths[examples]),
         (starts[1], sizes[1]),
         (starts[context_of][examples] + begin, count),
         (starts[2], sizes[2]),
     ]
     begins, counts = (np.stack([np.broadcast_to(p[k], len(examples)) for p in parts], axis=1) for k in (0, 1))
-    bounds = starts[context_of][:, None] + np.stack([np.zeros_like(total), total], axis=1)
+    bounds = starts[context_of][:, None] + np.stack([np.zeros_like(context_lengths), context_lengths], axis=1)
     no_spans = np.zeros((len(tokens) - len(spans), 2), "int64")
-    strings = [text if isinstance(text, str) else " ".join(text) for text in columns[1]]
-    return EncodedWindows(tokens, np.concatenate([no_spans, spans]), begins, counts, examples, bounds, tuple(strings))
+    context_strings = [text if isinstance(text, str) else " ".join(text) for text in columns[1]]
+    return EncodedWindows(
+        tokens, np.concatenate([no_spans, spans]), begins, counts, examples, bounds, tuple(context_strings)
+    )
 
 
 def _unique(texts: Sequence[str | list[str]]) -> tuple[list[Any], np.ndarray]:

@@ -51,7 +51,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _pattern(limit: int) -> re.Pattern[str]:
-    """Return a pattern that matches the words of texts up to code point `limit`; a lower limit is faster."""
+    """Return a pattern that matches the words of texts up to code point `limit`; lower limits are faster."""
     starts, kinds = (array.tolist() for array in character_kinds())
     runs = [*zip(starts, [start - 1 for start in starts[1:]] + [sys.maxunicode], kinds, strict=True)]
 
@@ -63,7 +63,7 @@ def _pattern(limit: int) -> re.Pattern[str]:
     digit = f"[{characters(DIGIT)}]"
     letter_or_digit = f"[{characters(LETTER, DIGIT)}]"
     in_word = f"[{characters(LETTER, DIGIT, ATTACHED)}]"
-    # A code point that is not assigned stands for a kind without characters.
+    # An unassigned code point stands for a kind without characters.
     attached, other = (f"[{characters(kind) or chr(0x378)}]" for kind in (ATTACHED, OTHER))
     apostrophe = f"[{APOSTROPHES}]"
     word_end = f"(?!{in_word})"
@@ -95,7 +95,7 @@ def split_words(text: str) -> list[tuple[str, int, int]]:
     * A punctuation mark is a word; repetitions of it are one word ("...", "--").
     * Any other symbol is a word, together with its marks, skin tones and the symbols that zero-width joiners add to it.
 
-    Scripts that do not separate words by spaces are not split: pass words instead of text for them.
+    Text in scripts without spaces between words is not split; pass lists of words instead.
 
     Returns:
         `(word, start, end)` for each word, where `text[start:end] == word`.
@@ -120,7 +120,7 @@ def place_words(text: str | Sequence[str]) -> list[tuple[str, int, int]]:
 
 
 def words_of(text: str) -> list[str]:
-    """Return the words of `split_words` without offsets, which is faster."""
+    """Split a text into words as `split_words` does, but without offsets, which is faster."""
     return [match[0] for match in _match_words(text)]
 
 

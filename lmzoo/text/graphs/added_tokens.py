@@ -45,7 +45,7 @@ class _Parts(NamedTuple):
         row: int64 (p,), index of the text.
         begin: int32 (p,), index in the text of the part's first character.
         texts: `tf.string` (p,), text of the part.
-        id: int32 (p,), id of the token behind the part, or -1.
+        id: int32 (p,), id of the token after the part, or -1 if the text ends there.
         span: int32 (p, 2), offsets of that token.
     """
 
@@ -59,8 +59,8 @@ class _Parts(NamedTuple):
 class CutTextsGraph(tf.Module):
     """Base class of tokenizers as TensorFlow ops that split texts at added tokens.
 
-    See `lmzoo.text.graphs.graph_tokenizer`. A subclass tokenizes the text between the tokens: `plain_ids` and
-    `plain_spans`.
+    See `lmzoo.text.graphs.graph_tokenizer`. A subclass implements `plain_ids` and `plain_spans`, which tokenize the
+    text between added tokens.
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer`.
@@ -96,10 +96,10 @@ class CutTextsGraph(tf.Module):
 
     @abstractmethod
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-        """Return the ids of `plain_ids` and their spans, int32 (n, None, 2)."""
+        """Return the same ids as `plain_ids`, and their spans, int32 (n, None, 2)."""
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Adjust the offsets of whole texts, which were joined from their parts.
+        """Adjust the offsets of tokens in whole texts, after their parts have been joined.
 
         Args:
             ids: int32 (n, None), token ids.
@@ -132,12 +132,12 @@ class CutTextsGraph(tf.Module):
         return self._cut(codes, matches)
 
     def _find_normalized(self, find: _FindTokens, codes: tf.RaggedTensor, earlier: _Matches) -> _Matches:
-        """Add the tokens that match in the normalized text between the matches so far."""
+        """Add matches of normalized tokens in the text between the earlier matches."""
         indices = _part_indices(codes, earlier)  # (p, None)
         normalized, source = self.normalize(indices.with_values(tf.gather(codes.values, indices.values)))
         matches = find(tf.strings.unicode_encode(normalized, "UTF-8"), normalized)
-        # Origins of characters, padded at both ends. A normalizer may put spaces beside a character, which have it as
-        # their origin: if such a space belongs to a token, the character does not.
+        # Origins of characters, padded at both ends. A normalizer may put spaces next to a character, with the same
+        # origin. If such a space belongs to a token, the character does not.
         source = tf.pad(tf.gather(indices.values, source), [[1, 1]], constant_values=-1)  # (c + 2,)
         first = tf.gather(source, matches.begin + 1)  # (k,)
         last = tf.gather(source, matches.end)  # (k,)
@@ -149,7 +149,7 @@ class CutTextsGraph(tf.Module):
         # Offsets follow the library, which includes the character.
         matches = _Matches(matches.id, begin, end, own, tf.stack([first, last + 1], axis=1))
         columns = [tf.concat(values, axis=0) for values in zip(earlier, matches, strict=True)]
-        # If a character is normalized to several, each may be a token; a stable sort keeps their order.
+        # If a character is normalized to several, each of them may be a token; a stable sort keeps their order.
         order = tf.argsort(columns[1], stable=True)
         return _Matches(*(tf.gather(values, order) for values in columns))
 
@@ -168,11 +168,11 @@ class CutTextsGraph(tf.Module):
 
 
 class _FindTokens(tf.Module):
-    """A search for tokens, either all normalized or none.
+    """Search for added tokens, all of them in normalized texts or all in original texts.
 
     Args:
         tokens: list of `AddedToken` to match.
-        contents: list of strings, the forms of the tokens in the texts.
+        contents: list of strings, the form of each token in the texts.
         ids: dict from tokens to ids.
     """
 
@@ -197,15 +197,19 @@ class _FindTokens(tf.Module):
         index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, rows_of(parts)))
         begin = tf.cast(begin, tf.int64)  # (k,)
         end = tf.cast(end, tf.int64)  # (k,)
-        first = tf.gather(codes.row_starts(), row)  # (k,)
-        limit = tf.gather(codes.row_limits(), row)  # (k,)
+        text_start = tf.gather(codes.row_starts(), row)  # (k,)
+        text_end = tf.gather(codes.row_limits(), row)  # (k,)
         if self._single.any():
-            touches_word = self._is_word(codes, begin - 1, begin > first) | self._is_word(codes, end, end < limit)
+            touches_word = self._is_word(codes, begin - 1, begin > text_start) | self._is_word(
+                codes, end, end < text_end
+            )
             is_valid = ~(touches_word & tf.gather(self._single, index))
-            index, begin, end, first, limit = (tf.boolean_mask(x, is_valid) for x in (index, begin, end, first, limit))
+            index, begin, end, text_start, text_end = (
+                tf.boolean_mask(x, is_valid) for x in (index, begin, end, text_start, text_end)
+            )
         own = tf.stack([begin, end], axis=1)
         if self._left.any() or self._right.any():
-            begin, end = self._strip(codes, index, begin, end, first, limit)
+            begin, end = self._strip(codes, index, begin, end, text_start, text_end)
         return _Matches(tf.gather(self._ids, index), begin, end, own, tf.stack([begin, end], axis=1))
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
@@ -218,17 +222,17 @@ class _FindTokens(tf.Module):
         self, codes: tf.RaggedTensor, index: tf.Tensor, begin: tf.Tensor, end: tf.Tensor, first: tf.Tensor,
         limit: tf.Tensor,
     ) -> tuple[tf.Tensor, tf.Tensor]:  # fmt: skip
-        """Move `begin` and `end`, int64 (k,), over whitespace within the text, from `first` to `limit`."""
-        is_solid = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
-        end = tf.where(tf.gather(self._right, index), tf.minimum(first_from(is_solid, end), limit), end)
-        stripped_begin = tf.maximum(last_up_to(is_solid, begin - 1) + 1, first)
+        """Extend matches over the whitespace of their tokens, within their texts, from `first` to `limit`."""
+        is_nonspace = ~tf.reduce_any(codes.values[:, None] == _WHITESPACE, axis=1)  # (c,)
+        end = tf.where(tf.gather(self._right, index), tf.minimum(first_from(is_nonspace, end), limit), end)
+        stripped_begin = tf.maximum(last_up_to(is_nonspace, begin - 1) + 1, first)
         stripped_begin = tf.maximum(stripped_begin, shift(end, 1, 0))
         return tf.where(tf.gather(self._left, index), stripped_begin, begin), end
 
 
 @functools.lru_cache(maxsize=1)
 def word_characters() -> tuple[np.ndarray, np.ndarray]:
-    """Return the characters that prevent a match of a `single_word` token next to them; this takes a second or two.
+    """Return the word characters, next to which no `single_word` token matches; the first call takes a second or two.
 
     They are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
 
@@ -273,7 +277,7 @@ def _part_indices(codes: tf.RaggedTensor, matches: _Matches) -> tf.RaggedTensor:
 
 
 def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
-    """Join the values of parts, (p, None, ...), and of the tokens after them, (p, ...), into values of texts."""
+    """Concatenate the values of each text's parts, (p, None, ...), and of the tokens after them, (p, ...)."""
     values = tf.concat([plain, at_most_one(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
     return tf.RaggedTensor.from_value_rowids(values, parts.row, rows, validate=False).merge_dims(1, 2)
 

@@ -1,4 +1,4 @@
-"""Ranking of answers as TensorFlow ops, with the results of `lmzoo.text.answer_ranking`."""
+"""Ranking of answers as TensorFlow ops, with the same results as `lmzoo.text.answer_ranking`."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class AnswerGraph:
     Args:
         n_best: int, number of starts and ends per window, and of answers, to consider.
         max_answer_length: int, maximum number of tokens of an answer.
-        null_score_threshold: float, lead of the null score from which there is no answer; None if every question has an
-            answer.
+        null_score_threshold: float; if the null score exceeds the best score by more than this, there is no answer.
+            None if every question has an answer.
     """
 
     def __init__(self, n_best: int, max_answer_length: int, null_score_threshold: float | None) -> None:
@@ -68,18 +68,19 @@ class AnswerGraph:
         ranked = tf.RaggedTensor.from_value_rowids(score, example, count, validate=False)
         null = tf.math.segment_min(tf.reduce_sum(tf.cast(logits[:, 0], tf.float64), axis=-1), windows.example)  # (n,)
         is_answered, probability = self._choose(ranked[:, : self._n_best], null)
-        # Without an answer the index after the last one.
+        # Without an answer, the index after the last one, where the values for no answer are.
         best = tf.where(is_answered, ranked.row_starts(), tf.size(score, tf.int64))  # (n,)
-        no_answer_values = {"answer": (text, ""), "start": (start, 0), "end": (end, 0)}
+        columns_and_defaults = {"answer": (text, ""), "start": (start, 0), "end": (end, 0)}
         answers = {
-            name: tf.gather(tf.concat([x, [default]], axis=0), best) for name, (x, default) in no_answer_values.items()
+            name: tf.gather(tf.concat([x, [default]], axis=0), best)
+            for name, (x, default) in columns_and_defaults.items()
         }
         return {**answers, "score": tf.cast(probability, tf.float32)}
 
     def _valid_and_best_pairs(self, logits: tf.Tensor, windows: Windows) -> tuple[tf.Tensor, tf.Tensor]:
-        """Return the pairs that can be answers, and the subset with the best starts and ends: two bool (w, t, m).
+        """Return masks of the valid pairs, and of the valid pairs with the best starts and ends: two bool (w, t, m).
 
-        The indices are the position of the first token in the sequence, and the number of tokens after it.
+        The last two indices are the position of the first token in the sequence, and the number of tokens after it.
         """
         length = tf.shape(logits, tf.int64)[1]  # t
         positions = tf.range(length)  # (t,)
@@ -103,15 +104,15 @@ class AnswerGraph:
         return is_valid, is_valid & is_best[:, 0, :, None] & is_best_end
 
     def _read(self, pairs: tf.Tensor, texts: _Contexts, logits: tf.Tensor, windows: Windows) -> list[tf.Tensor]:
-        """Return example, score, text, start and end, each (a,), of the given pairs whose text is not empty."""
-        window, first, further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
+        """Return the example, score, text, start and end, each (a,), of the given pairs with non-empty text."""
+        window, first, num_further = tf.unstack(tf.where(pairs), num=3, axis=1)  # (a,)
         logits = tf.cast(logits, tf.float64)
         score = tf.gather_nd(logits[:, :, 0], tf.stack([window, first], axis=1))
-        score += tf.gather_nd(logits[:, :, 1], tf.stack([window, first + further], axis=1))
+        score += tf.gather_nd(logits[:, :, 1], tf.stack([window, first + num_further], axis=1))
         example = tf.gather(windows.example, window)
         token = tf.gather(windows.begin - windows.second, window) + first  # index among the tokens of all contexts
         start = tf.gather(windows.spans[:, 0], token)
-        end = tf.gather(windows.spans[:, 1], token + further)
+        end = tf.gather(windows.spans[:, 1], token + num_further)
         text, start, end = texts.cut(example, start, end)
         return [tf.boolean_mask(x, start < end) for x in (example, score, text, start, end)]
 
@@ -122,9 +123,9 @@ class AnswerGraph:
         if self._threshold is None:
             is_answered = scores[:, 0] > -np.inf
             return is_answered, tf.where(is_answered, tf.nn.softmax(scores)[:, 0], 1.0)
-        above = tf.reduce_sum(tf.cast(scores >= null, tf.int32), axis=1, keepdims=True)  # (n, 1)
-        length = tf.where(above < self._n_best, max(1, self._n_best - 1), self._n_best)
-        scores = tf.where(tf.range(self._n_best) < length, scores, -np.inf)
+        num_above_null = tf.reduce_sum(tf.cast(scores >= null, tf.int32), axis=1, keepdims=True)  # (n, 1)
+        list_length = tf.where(num_above_null < self._n_best, max(1, self._n_best - 1), self._n_best)
+        scores = tf.where(tf.range(self._n_best) < list_length, scores, -np.inf)
         is_answered = (scores[:, 0] > -np.inf) & (null[:, 0] - scores[:, 0] <= self._threshold)
         probabilities = tf.nn.softmax(tf.concat([scores, null], axis=1))  # (n, n_best + 1)
         return is_answered, tf.where(is_answered, probabilities[:, 0], probabilities[:, -1])
@@ -159,8 +160,8 @@ class _Contexts:
         """
         base, limit = (tf.gather(x, example) for x in (self._rows.row_starts(), self._rows.row_limits()))  # (a,)
         start, end = (base + tf.cast(x, tf.int64) for x in (start, end))
-        letter = last_up_to(self._is_letter, tf.minimum(start, limit - 1))
-        start = tf.where(start < limit, tf.maximum(letter, base), start)
+        last_letter = last_up_to(self._is_letter, tf.minimum(start, limit - 1))
+        start = tf.where(start < limit, tf.maximum(last_letter, base), start)
         end = tf.where(end > base, tf.minimum(first_from(self._is_letter, end), limit), end)
         start = tf.minimum(first_from(self._is_solid, start), end)
         end = tf.maximum(last_up_to(self._is_solid, end - 1) + 1, start)
@@ -179,7 +180,7 @@ def in_chunks(model: Callable[..., tf.Tensor], features: dict[str, tf.Tensor]) -
         chunk = {name: x[begin : begin + _CHUNK_SIZE] for name, x in features.items()}
         return begin + _CHUNK_SIZE, outputs.write(begin // _CHUNK_SIZE, model(chunk, training=False))
 
-    chunks = (count + _CHUNK_SIZE - 1) // _CHUNK_SIZE
-    outputs = tf.TensorArray(tf.float32, chunks, infer_shape=False, element_shape=[None, None, 2])
+    num_chunks = (count + _CHUNK_SIZE - 1) // _CHUNK_SIZE
+    outputs = tf.TensorArray(tf.float32, num_chunks, infer_shape=False, element_shape=[None, None, 2])
     _, outputs = tf.while_loop(lambda begin, _: begin < count, add_chunk, [0, outputs])
     return outputs.concat()

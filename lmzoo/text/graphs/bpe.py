@@ -24,9 +24,9 @@ OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    r"""Return the kinds of all code points that GPT-2's word splitter distinguishes; this takes half a second.
+    r"""Return the kind of each code point for GPT-2's word splitting; the first call takes half a second.
 
-    They are measured by running the tokenizer's own splitter on every code point, so that they always follow its
+    Kinds are measured by running the tokenizer's own splitter on every code point, so that they always follow its
     version of Unicode.
 
     Returns:
@@ -44,7 +44,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
     """
     codes = code_points()
     starts = codes[_word_starts(codes)]  # (P,), runs of one kind each
-    # A letter joins the previous letter; a number joins the next number, and other characters the next mark.
+    # A letter joins the "a" before it, a number the "1" after it, and another character the "!" after it.
     columns = np.broadcast_arrays(ord("a"), starts, ord("1"), starts, ord("!"))
     begins_word = _word_starts(np.stack(columns, axis=1).reshape(-1)).reshape(-1, 5)
     kinds = np.select([~begins_word[:, 1], ~begins_word[:, 2], ~begins_word[:, 4]], [LETTER, NUMBER, OTHER], WHITESPACE)
@@ -53,7 +53,7 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
 
 
 def _word_starts(codes: np.ndarray) -> np.ndarray:
-    """Return whether the splitter begins a word at each code point, if spaces did not join the next word: bool (c,)."""
+    """Return whether the splitter begins a word at each code point, with spaces separate from words: bool (c,)."""
     from tokenizers import pre_tokenizers
 
     text = to_text(np.where(codes == ord(" "), ord("\n"), codes))
@@ -74,8 +74,8 @@ class BytePairGraph(CutTextsGraph):
         self._adds_space = tokenizer.add_prefix_space
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
-        texts = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]
-        counts = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in texts]
+        token_bytes = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]
+        counts = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in token_bytes]
         self._byte_counts = np.array(counts, "int64").T  # (3, V): bytes, leading spaces and trailing spaces
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -92,8 +92,8 @@ class BytePairGraph(CutTextsGraph):
         return ids, ids.with_values(tf.stack([begin, end], axis=1))
 
     def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Exclude the spaces at the ends of tokens from their spans, like `tokenizers`."""
-        # Each (p,).
+        """Exclude the spaces at the ends of tokens from their spans, as `tokenizers` does."""
+        # Spaces at both ends of each token, (p,).
         _, leading, trailing = (tf.cast(tf.gather(table, ids.values), tf.int32) for table in self._byte_counts)
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
         if self._adds_space:
@@ -109,7 +109,7 @@ class BytePairGraph(CutTextsGraph):
     # === Words ===
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words that are then split into tokens, `tf.string` (n, None), of texts, `tf.string` (n,)."""
+        """Split texts, `tf.string` (n,), into words, `tf.string` (n, None)."""
         return self._words(texts)[0]
 
     def _words(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.Tensor, tf.Tensor]:
@@ -141,9 +141,9 @@ class BytePairGraph(CutTextsGraph):
 
     def _tokens_of_words(self, words: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids, int32 (u, None), of words, `tf.string` (u,)."""
-        data = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
+        byte_values = tf.io.decode_raw(tf.strings.reduce_join(words), tf.uint8)  # (s,)
         word = repeat(tf.range(tf.size(words, tf.int64)), tf.strings.length(words))  # (s,)
-        ids = tf.gather(self._byte_ids, tf.cast(data, tf.int32))
+        ids = tf.gather(self._byte_ids, tf.cast(byte_values, tf.int32))
         ids, word = self._merges(ids, word)
         return tf.RaggedTensor.from_value_rowids(ids, word, nrows=tf.size(words, tf.int64), validate=False)
 
@@ -183,7 +183,7 @@ def _word_begins(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
 
 
 class NormalizedBytePairGraph(BytePairGraph):
-    """The same for texts that are normalized first."""
+    """Byte-level BPE of normalized texts as TensorFlow ops, for `graph_tokenizer`."""
 
     def __init__(self, tokenizer: NormalizedBytePairTokenizer) -> None:
         super().__init__(tokenizer, normalize_token=tokenizer.backend.normalizer.normalize_str)
@@ -205,10 +205,10 @@ class NormalizedBytePairGraph(BytePairGraph):
         return ids, spans.with_values(tf.stack([begin, last + 1], axis=1))
 
     def _normal_form(self, texts: tf.Tensor) -> tuple[tf.Tensor, tf.RaggedTensor, tf.Tensor]:
-        """Return the texts, their code points, and the place in its text that each character came from, int32."""
-        before = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
-        codes, source = self.normalize(before)
-        starts = tf.gather(before.row_starts(), rows_of(codes))
+        """Return the normalized texts, their code points, and the index of each one's origin in its text, int32."""
+        original_codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")  # (n, None)
+        codes, source = self.normalize(original_codes)
+        starts = tf.gather(original_codes.row_starts(), rows_of(codes))
         return tf.strings.unicode_encode(codes, "UTF-8"), codes, source - tf.cast(starts, tf.int32)
 
 

@@ -18,11 +18,11 @@ class CharacterPairGraph(CleanWordsGraph):
     def __init__(self, tokenizer: CharacterPairTokenizer) -> None:
         super().__init__(tokenizer, longest=2**31 - 1, lowercase=True, strip_accents=None, split_on_cjk=True)
         ids = ids_of(tokenizer.base_vocabulary)
-        unknown = tokenizer.token_to_id(tokenizer.unk_token)
+        unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
         self._merges = MergesGraph(ids, tokenizer.merges)
-        self._symbols = lookup_table(ids, tf.string, unknown)
+        self._symbols = lookup_table(ids, tf.string, unknown_id)
         lengths = [len(token.removesuffix(END_OF_WORD)) for token in tokenizer.base_vocabulary]
-        lengths[unknown] = 1
+        lengths[unknown_id] = 1
         self._lengths = lengths  # (V,), letters of each token
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -39,11 +39,11 @@ class CharacterPairGraph(CleanWordsGraph):
 
     def _tokens(self, words: tf.RaggedTensor, letters: tf.RaggedTensor) -> tf.RaggedTensor:
         """Return the ids, int32 (n, None), of words, `tf.string` (n, None), from their letters, int32 (m, None)."""
-        last = tf.scatter_nd(
+        is_last = tf.scatter_nd(
             (letters.row_limits() - 1)[:, None], tf.ones_like(letters.row_limits()), tf.shape(letters.values, tf.int64)
-        )  # (l,), 1 at the last letter of each word
+        )  # (l,), 1 at the last letter of each word, else 0
         symbols = tf.strings.unicode_encode(letters.values[:, None], "UTF-8")  # (l,)
-        symbols = tf.strings.join([symbols, tf.where(last > 0, END_OF_WORD, "")])
+        symbols = tf.strings.join([symbols, tf.where(is_last > 0, END_OF_WORD, "")])
         ids, word = self._merges(self._symbols.lookup(symbols), rows_of(letters))
         tokens = tf.RaggedTensor.from_value_rowids(ids, word, nrows=letters.nrows(), validate=False)  # (m, None)
         return words.with_values(tokens).merge_dims(1, 2)

@@ -1,7 +1,7 @@
 """Unicode's normalization form C as TensorFlow ops.
 
-The tables are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode:
-TensorFlow Text's own, another one, sorts marks that this version does not know.
+The tables are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
+The normalization of TensorFlow Text follows another version, and sorts marks that `tokenizers` does not know.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ class CompositionTables(NamedTuple):
 
     Attributes:
         characters: int32 (d,), rising, the code points that are decomposed.
-        parts: int32 (d, W), what they become, with -1 at the end.
+        parts: int32 (d, W), the decomposition of each character, padded with -1.
         marks: int32 (m,), rising, the combining marks.
-        ranks: int32 (m,), from 1: the order in which marks behind the same character are sorted.
-        pairs: int64 (p,), rising: two code points that are composed, the first one times 2^21.
-        composed: int32 (p,), what they become.
-        seconds: int32 (s,), rising, the characters other than marks that are the second one of a pair.
+        ranks: int32 (m,), rank of each mark, from 1; adjacent marks are sorted by rank.
+        pairs: int64 (p,), rising, keys of pairs that are composed: the first code point times 2^21, plus the second.
+        composed: int32 (p,), the composition of each pair.
+        seconds: int32 (s,), rising, the second characters of pairs, without marks.
     """
 
     characters: np.ndarray
@@ -63,22 +63,22 @@ def composition_tables() -> CompositionTables:
     compose = normalizers.NFC().normalize_str
     codes = code_points()
     codes = codes[codes != _SEPARATOR]
-    after = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
-    ends = np.flatnonzero(after == _SEPARATOR)
+    decomposed = to_codes(decompose(to_text(np.stack([codes, np.full_like(codes, _SEPARATOR)], axis=1).reshape(-1))))
+    ends = np.flatnonzero(decomposed == _SEPARATOR)
     lengths = np.diff(ends, prepend=-1) - 1
-    changed = np.flatnonzero((lengths != 1) | (after[ends - lengths] != codes))
-    characters = [(codes[i], after[ends[i] - lengths[i] : ends[i]]) for i in changed]
-    width = max(len(parts) for _, parts in characters)
-    table = np.full((len(characters), width), _NO_CHARACTER, "int32")
-    for row, (_, parts) in enumerate(characters):
-        table[row, : len(parts)] = parts
-    marks, ranks = ranked_marks(np.setdiff1d(codes, [code for code, _ in characters]))
-    pairs = _pairs([parts for _, parts in characters if len(parts) > 1], compose)
+    changed = np.flatnonzero((lengths != 1) | (decomposed[ends - lengths] != codes))
+    decompositions = [(codes[i], decomposed[ends[i] - lengths[i] : ends[i]]) for i in changed]
+    width = max(len(parts) for _, parts in decompositions)
+    padded_parts = np.full((len(decompositions), width), _NO_CHARACTER, "int32")
+    for row, (_, parts) in enumerate(decompositions):
+        padded_parts[row, : len(parts)] = parts
+    marks, ranks = ranked_marks(np.setdiff1d(codes, [code for code, _ in decompositions]))
+    pairs = _pairs([parts for _, parts in decompositions if len(parts) > 1], compose)
     seconds = np.setdiff1d(np.array(list(pairs)) % _UNIT, marks)
     keys = np.array(sorted(pairs), "int64")
     return CompositionTables(
-        np.array([code for code, _ in characters], "int32"),
-        table,
+        np.array([code for code, _ in decompositions], "int32"),
+        padded_parts,
         marks.astype("int32"),
         ranks.astype("int32"),
         keys,
@@ -95,7 +95,7 @@ def _split(text: str) -> list[np.ndarray]:
 
 
 def _pairs(decomposed: list[np.ndarray], compose: Callable[[str], str]) -> dict[int, int]:
-    """Return each pair of code points that is composed, as a key of `CompositionTables.pairs`, and its composition."""
+    """Return the compositions of pairs of code points, by the keys of `CompositionTables.pairs`."""
     text = "0".join(to_text(parts[:-1]) for parts in decomposed) + "0"
     pairs = {}
     firsts = _split(compose(text))
@@ -120,10 +120,10 @@ class Composition(tf.Module):
             codes: int32 (n, None), the code points of the texts.
 
         Returns:
-            Code points, int32 (n, None), and for their flat values the index of the one that each came from, int32, as
-            `tokenizers` counts: what is composed came from the first of its parts.
+            Code points, int32 (n, None), and for each of their flat values the index of its origin, int32. As in
+            `tokenizers`, the origin of a composed character is the origin of its first part.
         """
-        # Nothing below U+0300 changes or is composed with what precedes it.
+        # Characters below U+0300 neither change nor combine with the character before them.
         return tf.cond(
             tf.reduce_any(codes.values >= 0x300),
             lambda: self._normalize(codes),
@@ -134,56 +134,56 @@ class Composition(tf.Module):
         row = rows_of(codes)  # (c,)
         values, row, consumed = self._decompose(codes.values, row)  # (d,)
         ranks = self._ranks(values)
-        # A character and the marks behind it; marks do not leave their text.
+        # A group is a character and the marks after it, within one text.
         begins = (ranks == 0) | (row != tf.concat([[-1], row[:-1]], axis=0))
         order = tf.argsort(tf.cumsum(tf.cast(begins, tf.int64)) * _UNIT + tf.cast(ranks, tf.int64), stable=True)
         values, ranks, consumed = (tf.gather(x, order) for x in (values, ranks, consumed))
         values, consumed, remains = self._compose(values, ranks, row, consumed)
         values, consumed, row = (tf.boolean_mask(x, remains) for x in (values, consumed, row))
-        before = tf.cumsum(consumed, exclusive=True)  # characters of all texts before this one's
+        before = tf.cumsum(consumed, exclusive=True)  # original characters before this one's, over all texts
         source = tf.where(consumed == 0, tf.maximum(before - 1, 0), before)
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), source
 
     def _decompose(self, values: tf.Tensor, row: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Return the parts of characters, int32 (d,), their rows, and 1 for the first part of each, else 0."""
+        """Return the parts of characters, int32 (d,), their rows, and whether each is the first part, as 1 or 0."""
         tables = self._tables
-        place = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
-        is_decomposed = tf.gather(tables.characters, place) == values
-        own = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
-        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, place), own)  # (c, W)
+        index = tf.minimum(tf.searchsorted(tables.characters, values), len(tables.characters) - 1)  # (c,)
+        is_decomposed = tf.gather(tables.characters, index) == values
+        unchanged = tf.pad(values[:, None], [[0, 0], [0, tables.parts.shape[1] - 1]], constant_values=_NO_CHARACTER)
+        parts = tf.where(is_decomposed[:, None], tf.gather(tables.parts, index), unchanged)  # (c, W)
         is_part = parts != _NO_CHARACTER
         first = tf.cast(tf.range(tables.parts.shape[1]) == 0, tf.int32)  # (W,)
-        spread = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], first[None]))
-        return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in spread)
+        broadcast = (tf.broadcast_to(x, tf.shape(parts)) for x in (row[:, None], first[None]))
+        return tf.boolean_mask(parts, is_part), *(tf.boolean_mask(x, is_part) for x in broadcast)
 
     def _ranks(self, values: tf.Tensor) -> tf.Tensor:
         """Return the ranks of marks, int32 (d,), 0 for other characters."""
         marks, ranks = self._tables.marks, self._tables.ranks
-        place = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
-        return tf.where(tf.gather(marks, place) == values, tf.gather(ranks, place), 0)
+        index = tf.minimum(tf.searchsorted(marks, values), len(marks) - 1)  # (d,)
+        return tf.where(tf.gather(marks, index) == values, tf.gather(ranks, index), 0)
 
     def _compose(
         self, values: tf.Tensor, ranks: tf.Tensor, row: tf.Tensor, consumed: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
         """Compose decomposed texts.
 
-        A chain is a character and all behind it that might become a part of it. Chains do not depend on each other:
-        the k-th characters of all are composed in step k.
+        A chain is a character and the characters after it that might be composed with it. Chains are independent, so
+        step k composes the k-th characters of all chains.
 
         Returns:
-            Code points, int32 (d,); the number of original characters in each, int32 (d,); and bool (d,), which of them
-            remain.
+            Code points, int32 (d,); the number of original characters in each, int32 (d,); and whether each remains,
+            bool (d,).
         """
         seconds = self._tables.seconds
-        place = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
-        joins = (ranks > 0) | (tf.gather(seconds, place) == values)
+        index = tf.minimum(tf.searchsorted(seconds, values), len(seconds) - 1)  # (d,)
+        joins = (ranks > 0) | (tf.gather(seconds, index) == values)
         joins &= row == tf.concat([[-1], row[:-1]], axis=0)
         starts = tf.where(~joins)[:, 0]  # (k,)
         ends = tf.concat([starts[1:], [tf.size(values, tf.int64)]], axis=0)
-        longer = ends - starts > 1
-        starts, ends = tf.boolean_mask(starts, longer), tf.boolean_mask(ends, longer)
+        is_longer = ends - starts > 1
+        starts, ends = tf.boolean_mask(starts, is_longer), tf.boolean_mask(ends, is_longer)
 
-        # Of each chain: the last character that is no mark, its place, and the rank of the last mark behind it.
+        # State of each chain: index and code of its last character other than marks, and the rank of its last mark.
         last = tf.where(tf.gather(ranks, starts) == 0, tf.gather(values, starts), EDGE)
         state = (
             tf.constant(1, tf.int64),
@@ -203,33 +203,33 @@ class Composition(tf.Module):
             rank: tf.Tensor,
         ) -> tuple[tf.Tensor, ...]:  # fmt: skip
             is_open = starts + step < ends  # (k,)
-            this = tf.where(is_open, starts + step, starts)
-            code, own = tf.gather(values, this), tf.gather(ranks, this)
-            is_pair, whole = self._find(last, code)
-            merges = is_open & is_pair & ((rank == 0) | (rank < own))
+            current = tf.where(is_open, starts + step, starts)
+            code, current_rank = tf.gather(values, current), tf.gather(ranks, current)
+            is_pair, composed = self._find(last, code)
+            merges = is_open & is_pair & ((rank == 0) | (rank < current_rank))
             values = tf.tensor_scatter_nd_update(
-                values, tf.boolean_mask(at, merges)[:, None], tf.boolean_mask(whole, merges)
+                values, tf.boolean_mask(at, merges)[:, None], tf.boolean_mask(composed, merges)
             )
             consumed = tf.tensor_scatter_nd_add(
                 consumed,
                 tf.boolean_mask(at, merges)[:, None],
-                tf.boolean_mask(tf.gather(consumed, this), merges),
+                tf.boolean_mask(tf.gather(consumed, current), merges),
             )
-            gone = tf.boolean_mask(this, merges)[:, None]
-            remains = tf.tensor_scatter_nd_update(remains, gone, tf.zeros_like(gone[:, 0], tf.bool))
-            begins = is_open & ~merges & (own == 0)
-            stays = is_open & ~merges & (own > 0)
-            at = tf.where(begins, this, at)
-            last = tf.where(merges, whole, tf.where(begins, code, last))
-            rank = tf.where(begins, 0, tf.where(stays, own, rank))
+            removed = tf.boolean_mask(current, merges)[:, None]
+            remains = tf.tensor_scatter_nd_update(remains, removed, tf.zeros_like(removed[:, 0], tf.bool))
+            begins = is_open & ~merges & (current_rank == 0)
+            stays = is_open & ~merges & (current_rank > 0)
+            at = tf.where(begins, current, at)
+            last = tf.where(merges, composed, tf.where(begins, code, last))
+            rank = tf.where(begins, 0, tf.where(stays, current_rank, rank))
             return step + 1, values, consumed, remains, at, last, rank
 
         _, values, consumed, remains, *_ = tf.while_loop(has_more, compose, state)
         return values, consumed, remains
 
     def _find(self, first: tf.Tensor, second: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Look up pairs of characters: whether each is composed, bool (k,), and its composition, int32 (k,)."""
+        """Return whether each pair of characters is composed, bool (k,), and its composition, int32 (k,)."""
         keys = tf.cast(first, tf.int64) * _UNIT + tf.cast(second, tf.int64)  # (k,)
         pairs = self._tables.pairs
-        place = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
-        return tf.gather(pairs, place) == keys, tf.gather(self._tables.composed, place)
+        index = tf.minimum(tf.searchsorted(pairs, keys), len(pairs) - 1)
+        return tf.gather(pairs, index) == keys, tf.gather(self._tables.composed, index)

@@ -20,7 +20,7 @@ def graph_detokenizer(tokenizer: Tokenizer) -> tf.Module:
     """Return `tokenizer.detokenize` as TensorFlow ops.
 
     Returns:
-        A module: call it on a `tf.RaggedTensor` of int32 ids, (n, None), for texts, `tf.string` (n,).
+        A module that maps a `tf.RaggedTensor` of int32 ids, (n, None), to texts, `tf.string` (n,).
 
     Raises:
         TypeError: If no module is registered for the tokenizer's class. Register one with
@@ -49,7 +49,7 @@ class JoinedText(tf.Module):
 
     Args:
         texts: UTF-8 texts of the V tokens.
-        trims: bool, whether to strip spaces at the ends of the result.
+        trims: bool, whether to strip spaces at both ends of the result.
     """
 
     def __init__(self, texts: Iterable[bytes], trims: bool = True) -> None:
@@ -81,7 +81,7 @@ def _(tokenizer: MarianTokenizer | SentencePieceTokenizer) -> tf.Module:
 
 @graph_detokenizer.register(WordTokenizer)
 class WordText(tf.Module):
-    """Detokenization by joining words with spaces, without padding."""
+    """Detokenization by joining words with spaces, omitting padding."""
 
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()

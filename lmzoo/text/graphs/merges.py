@@ -13,22 +13,22 @@ _NO_MERGE = np.iinfo("int32").max  # rank of a pair that does not merge
 
 
 class MergesGraph(tf.Module):
-    """Merges of pairs of symbols within words, the most important ones first.
+    """Merging of pairs of symbols within words, in order of priority.
 
     Args:
         ids: dict from tokens to ids.
-        merges: pairs of tokens to merge, "a b", most important first.
+        merges: pairs of tokens to merge, as strings "a b", highest priority first.
     """
 
     def __init__(self, ids: Mapping[str, int], merges: Sequence[str]) -> None:
         super().__init__()
         pairs = [merge.split(" ") for merge in merges]
-        parts = np.array([[ids[token] for token in pair] for pair in pairs], "int64").reshape(-1, 2)  # (merges, 2)
+        pair_ids = np.array([[ids[token] for token in pair] for pair in pairs], "int64").reshape(-1, 2)  # (merges, 2)
         self._size = max(ids.values()) + 1
-        ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(parts.tolist())}
+        ranks = {a * self._size + b: rank for rank, (a, b) in enumerate(pair_ids.tolist())}
         self._ranks = lookup_table(ranks, tf.int64, _NO_MERGE)
         self._merged = np.array([ids["".join(pair)] for pair in pairs], "int32")  # (merges,)
-        self._merges_first_only = _may_be_overtaken(parts, self._merged)  # (merges,)
+        self._merges_first_only = _may_be_overtaken(pair_ids, self._merged)  # (merges,)
 
     def __call__(self, ids: tf.Tensor, word: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Merge symbols into tokens.
@@ -49,7 +49,7 @@ class MergesGraph(tf.Module):
         return ids, word
 
     def _merge(self, ids: tf.Tensor, word: tf.Tensor, ranks: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Merge the pair of the lowest rank in every word, everywhere it occurs.
+        """Merge the lowest-ranked pair of every word, wherever it occurs in the word.
 
         Args:
             ids: int32 (s,), symbols of all words.
@@ -59,9 +59,9 @@ class MergesGraph(tf.Module):
         Returns:
             The same for the symbols after the merge.
         """
-        best = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
-        starts = tf.where((ranks == best) & (ranks < _NO_MERGE))[:, 0]  # (h,)
-        # In "aaaa" the pairs overlap: every second one of adjacent pairs merges.
+        best_rank = tf.gather(tf.math.segment_min(ranks, word), word)  # (s,)
+        starts = tf.where((ranks == best_rank) & (ranks < _NO_MERGE))[:, 0]  # (h,)
+        # Adjacent pairs overlap, as in "aaaa": only every second pair of such a run merges.
         begins_run = tf.concat([[True], starts[1:] != starts[:-1] + 1], axis=0)[: tf.size(starts)]  # (h,)
         run = tf.cumsum(tf.cast(begins_run, tf.int32)) - 1
         is_merged = (starts - tf.gather(tf.boolean_mask(starts, begins_run), run)) % 2 == 0
@@ -91,8 +91,8 @@ class MergesGraph(tf.Module):
 def _may_be_overtaken(parts: np.ndarray, merged: np.ndarray) -> np.ndarray:
     """Return whether each merge may produce a symbol whose own merge comes earlier in the list: bool (merges,).
 
-    Of such a merge, only the first pair in a word merges before the ranks are looked up again. Trainers do not write
-    such lists.
+    With such a merge, only the first pair in a word is merged before the ranks are looked up again. Trainers do not
+    produce such lists.
     """
     ranks = np.arange(len(merged))
     first_use = np.full(max(parts.max(initial=0), merged.max(initial=0)) + 1, len(merged))

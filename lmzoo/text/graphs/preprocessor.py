@@ -23,7 +23,7 @@ def graph_packer(preprocessor: Preprocessor) -> tf.Module:
         preprocessor: `lmzoo.text.Preprocessor`; later changes of its `sequence_length` do not affect the module.
 
     Returns:
-        A module: call it on texts, or on texts and pairs, each a `tf.string` tensor (n,). It returns a dict with the
+        A module to call on texts, or on texts and pairs, each a `tf.string` tensor (n,). It returns a dict with the
         features of `Preprocessor.features`, dense int32 (n, t) where t is the length of the longest sequence, and
         `truncated`, bool (n,), whether each sequence was truncated.
 
@@ -48,7 +48,7 @@ class PackingGraph(tf.Module):
         preprocessor: `lmzoo.text.Preprocessor`.
 
     Raises:
-        ValueError: If a subclass of `Preprocessor` overrides a step, which is Python code.
+        ValueError: If the class of `preprocessor` overrides a step in Python, which cannot be exported.
     """
 
     def __init__(self, preprocessor: Preprocessor) -> None:
@@ -60,7 +60,7 @@ class PackingGraph(tf.Module):
                 "Export a task with a `lmzoo.text.Preprocessor`, and do its work before you send texts to the model."
             )
         self._tokenizer = graph_tokenizer(preprocessor.tokenizer)
-        # Trace once, so that a model with several signatures, or on pairs, contains these ops only once.
+        # Trace once, so that a model contains these ops only once, even with several signatures or pairs of texts.
         self._tokenize = tf.function(
             self._tokenizer.__call__, input_signature=[tf.TensorSpec([None], tf.string)], autograph=False
         ).get_concrete_function()
@@ -123,7 +123,7 @@ class PackerGraph(PackingGraph):
 
 
 class PromptGraph(PackingGraph):
-    """Preprocessing of prompts, which a model continues: texts without special tokens at their end.
+    """Preprocessing of prompts, which a model continues: texts without special tokens at the end.
 
     Args:
         preprocessor: `lmzoo.text.Preprocessor` of the model.
@@ -170,11 +170,11 @@ class WordPackerGraph(PackingGraph):
             tokens.values, tf.gather(tokens.row_splits, words.row_splits), validate=False
         )
         # Index of the first token within its text.
-        index = tokens_before.values - tf.gather(tokens_by_text.row_starts(), rows_of(words))  # (m,)
+        token_index = tokens_before.values - tf.gather(tokens_by_text.row_starts(), rows_of(words))  # (m,)
         budget = self._sequence_length - self._packing.overhead(False)
-        is_kept = words.with_values(index < budget)
-        column = tf.cast(index, tf.int32) + bool(self._packing.start)
-        first = tf.ragged.boolean_mask(words.with_values(column), is_kept)
+        is_kept = words.with_values(token_index < budget)
+        position = tf.cast(token_index, tf.int32) + bool(self._packing.start)
+        first = tf.ragged.boolean_mask(words.with_values(position), is_kept)
         span = tf.ragged.boolean_mask(span, is_kept)
         return {**self.pack(tokens_by_text), "first": first, "span": span}
 
@@ -185,10 +185,10 @@ class WordPackerGraph(PackingGraph):
             return tf.RaggedTensor.from_uniform_row_length(ids, 1)
         tokens = self._tokenize(tf.strings.join([self._python_tokenizer.space_of_words, words]))  # (m, None)
         num_missing = tf.cast(tokens.row_lengths() == 0, tf.int64)  # (m,)
-        unknown = tf.fill(
+        unknown_ids = tf.fill(
             [tf.reduce_sum(num_missing)], self._python_tokenizer.token_to_id(self._python_tokenizer.unk_token)
         )
-        return tf.concat([tokens, tf.RaggedTensor.from_row_lengths(unknown, num_missing, validate=False)], axis=1)
+        return tf.concat([tokens, tf.RaggedTensor.from_row_lengths(unknown_ids, num_missing, validate=False)], axis=1)
 
 
 def head(rows: tf.RaggedTensor, lengths: tf.Tensor) -> tf.RaggedTensor:

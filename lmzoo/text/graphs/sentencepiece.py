@@ -26,7 +26,7 @@ class SentencePieceGraph(CutTextsGraph):
         self._characters = _Expansion(
             {code: [(ord(c),) for c in replacement] for code, replacement in self._changes(tokenizer)}
         )
-        # Each token, with the numbers of characters from its start and its end to the end of its piece.
+        # For each token, its id and the numbers of characters from its start and from its end to the end of its piece.
         splits = {}
         for piece, tokens in tokenizer.splits.items():
             sizes = [len(text.lstrip(SPACE)) for text in tokenizer.split_tokens[piece]]
@@ -40,7 +40,7 @@ class SentencePieceGraph(CutTextsGraph):
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.splitting_model, out_type=tf.int32)
 
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
-        """Return the code points that change before the model cleans texts, with their replacements."""
+        """Return the code points that change before the model's own cleaning, with their replacements."""
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
@@ -48,12 +48,12 @@ class SentencePieceGraph(CutTextsGraph):
         origins = tf.range(tf.size(codes.values))
         values, origins, row = self._replace(codes.values, tf.stack([origins, origins], axis=1), rows)
         original_codes = tf.gather(codes.values, origins[:, 0])
-        # Cleaning alone turns these into spaces.
+        # Only `clean` turns these separators into spaces; `tokenizers` does not normalize them.
         values = tf.where((original_codes >= 0x1C) & (original_codes <= 0x1F), original_codes, values)
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), origins[:, 0]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
-        """Clean texts, `tf.string` (n,), like `lmzoo.text.tokenizers.sentencepiece_text.clean`."""
+        """Clean texts, `tf.string` (n,), as `lmzoo.text.tokenizers.sentencepiece_text.clean` does."""
         return tf.strings.unicode_encode(self._letters(texts)[0], "UTF-8")
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
@@ -72,7 +72,7 @@ class SentencePieceGraph(CutTextsGraph):
         ids = tf.where(is_split, ids, tf.gather(pieces.values, source))
         start = tf.where(is_split, end - tf.cast(to_start, tf.int64), start)
         end = tf.where(is_split, end - tf.cast(to_end, tf.int64), end)
-        # An empty token is at the next character.
+        # An empty token has the place of the next character.
         at_end = start == tf.gather(letters.row_limits(), part)
         origin_starts = origins[:, 0]
         origin_ends = origins[:, 1]
@@ -91,7 +91,7 @@ class SentencePieceGraph(CutTextsGraph):
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), offsets
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace quotes and characters like `lmzoo.text.tokenizers.sentencepiece_text.clean`.
+        """Replace quotes and characters as `lmzoo.text.tokenizers.sentencepiece_text.clean` does.
 
         Args:
             codes: int32 (c,), characters of all texts.
@@ -104,9 +104,9 @@ class SentencePieceGraph(CutTextsGraph):
         return codes, tf.gather(place, source), tf.gather(part, source)
 
     def _squeeze(self, codes: tf.Tensor, offsets: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:
-        """Remove spaces behind other spaces, and at the ends of texts."""
+        """Remove spaces after other spaces, and at both ends of texts."""
         is_space = codes == _SPACE_CODE
-        # Behind another space, or at the start.
+        # After another space, or at the start of a text.
         is_extra = is_space & (shift(is_space, 1, True) | (shift(part, 1, -1) != part))
         codes, offsets, part = without(is_extra, codes, offsets, part)
         return without((codes == _SPACE_CODE) & (shift(part, -1, -1) != part), codes, offsets, part)
@@ -120,8 +120,8 @@ class SentencePieceGraph(CutTextsGraph):
         base = tf.gather(tf.concat([[0], letter_ends], axis=0), tf.gather(letters.row_starts(), rows_of(pieces)))
         first = tf.searchsorted(letter_ends, base + tf.cast(start, tf.int64), side="right", out_type=tf.int64)
         last = tf.searchsorted(letter_ends, base + tf.cast(end, tf.int64) - 1, side="right", out_type=tf.int64) + 1
-        is_solid = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
-        first = first_from(is_solid, first)
+        is_nonspace = ~tf.reduce_any(codes[:, None] == self._blanks, axis=1)  # (l,)
+        first = first_from(is_nonspace, first)
         # If a character becomes several, SentencePiece assigns it to the last of their pieces.
         last = tf.maximum(last, first + 1)
         if self._empty_spaces:
@@ -131,7 +131,7 @@ class SentencePieceGraph(CutTextsGraph):
 
 
 class _Expansion(tf.Module):
-    """A map from some integers to any number of rows of k integers each.
+    """Lookup table from integers to lists of rows, each of k integers.
 
     Args:
         changes: dict from integers to lists of tuples of k integers.
@@ -160,11 +160,11 @@ class _Expansion(tf.Module):
         return source, tf.ragged.range(begin, begin + length).values
 
     def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace code points, int32 (c,), by rows of one integer; those without an entry stay.
+        """Replace code points, int32 (c,), by the integers of their rows; keep code points without an entry.
 
         Returns:
             The results, int32 (d,); the index of each result's origin, int32 (d,); and the index of each result among
-            those with its origin, int32 (d,).
+            the results with the same origin, int32 (d,).
         """
         source, entry = self(codes)
         results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
@@ -185,10 +185,10 @@ def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf
     is_quote = tf.reduce_any(codes[:, None] == [ord(quotes[0]) for quotes in QUOTES], axis=1)  # (c,)
     continues_run = is_quote & (shift(codes, 1, EDGE) == codes) & (shift(part, 1, -1) == part)
     run_starts = tf.where(~continues_run)[:, 0]  # a character that is not a quote is a run of its own
-    offset = tf.range(tf.size(codes, tf.int64)) - tf.gather(
+    index_in_run = tf.range(tf.size(codes, tf.int64)) - tf.gather(
         run_starts, tf.cumsum(tf.cast(~continues_run, tf.int32)) - 1
     )
-    is_second = offset % 2 == 1  # (c,)
+    is_second = index_in_run % 2 == 1  # (c,)
     is_first = shift(is_second, -1, False)
     codes = tf.where(is_first, ord('"'), codes)
     place += tf.cast(is_first, tf.int32)[:, None] * [0, 1]
@@ -201,7 +201,7 @@ def without(drop: tf.Tensor, *values: tf.Tensor) -> list[tf.Tensor]:
 
 
 def _append_zero(values: tf.Tensor) -> tf.Tensor:
-    """Return values (c,) and a zero at index c."""
+    """Append a zero to values, (c,)."""
     return tf.pad(values, [[0, 1]])
 
 

@@ -11,7 +11,7 @@ from lmzoo.text.span_labels import SpanTable
 def labeled_spans(
     table: SpanTable, texts: tf.Tensor, labels: tf.RaggedTensor, scores: tf.Tensor, places: tf.RaggedTensor
 ) -> dict[str, tf.Tensor]:
-    """Return the spans that the labels of words mark, with the results of `TokenClassifier.tag`.
+    """Return the spans that word labels mark, with the same results as `TokenClassifier.tag`.
 
     Args:
         table: `SpanTable`, rules of the labels; if they do not mark spans, every word is a span.

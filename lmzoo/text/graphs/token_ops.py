@@ -8,7 +8,7 @@ EDGE = 0x110000  # more than any code point
 
 
 def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
-    """Return the index in its row of each flat value of (n, None): int32 (c,)."""
+    """Return the index within its row of each flat value of a ragged tensor (n, None): int32 (c,)."""
     starts = tf.cast(tf.gather(values.row_starts(), rows_of(values)), tf.int32)
     return tf.range(tf.size(starts)) - starts
 
@@ -16,21 +16,21 @@ def indices_in_rows(values: tf.RaggedTensor) -> tf.Tensor:
 # TensorFlow's own `value_rowids` and `repeat` make a mask as wide as the longest row: gigabytes if one of many words is
 # very long.
 def rows_of(values: tf.RaggedTensor) -> tf.Tensor:
-    """Return the row of each flat value of (n, None): int64 (c,)."""
+    """Return the row index of each flat value of a ragged tensor (n, None): int64 (c,)."""
     ends = values.row_splits[1:]
     return tf.searchsorted(ends, tf.range(values.row_splits[-1]), side="right", out_type=tf.int64)
 
 
 def repeat(values: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """Repeat each of the values (n,) by its count, int (n,): (c,)."""
+    """Repeat each value, (n,), as many times as `counts`, int (n,), says; the result is (c,)."""
     ends = tf.cumsum(counts)
     return tf.gather(values, tf.searchsorted(ends, tf.range(tf.reduce_sum(counts)), side="right"))
 
 
 def shift(values: tf.Tensor, by: int, fill: int | bool) -> tf.Tensor:
-    """Shift values (c,) by some positions, to the right if `by` is positive, and fill the gap."""
-    edge = tf.fill([abs(by)], tf.cast(fill, values.dtype))
-    return (tf.concat([edge, values], 0) if by > 0 else tf.concat([values, edge], 0)[-by:])[: tf.size(values)]
+    """Shift values, (c,), by `by` positions, to the right if it is positive, and fill the gap with `fill`."""
+    gap = tf.fill([abs(by)], tf.cast(fill, values.dtype))
+    return (tf.concat([gap, values], 0) if by > 0 else tf.concat([values, gap], 0)[-by:])[: tf.size(values)]
 
 
 def ends_in_bytes(codes: tf.Tensor) -> tf.Tensor:
@@ -44,7 +44,7 @@ def size_in_bytes(codes: tf.Tensor) -> tf.Tensor:
 
 
 def first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return the first index where a mask is true at or after each place, or h if there is none.
+    """Return the first index where a mask is true at or after each place, or h if there is no such index.
 
     Args:
         mask: bool (h,).
@@ -56,7 +56,7 @@ def first_from(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
 
 
 def last_up_to(mask: tf.Tensor, places: tf.Tensor) -> tf.Tensor:
-    """Return the last index where a mask is true at or before each place, or -1 if there is none.
+    """Return the last index where a mask is true at or before each place, or -1 if there is no such index.
 
     Args:
         mask: bool (h,).

@@ -14,8 +14,8 @@ def graph_tokenizer(tokenizer: Tokenizer) -> tf.Module:
     """Return a tokenizer as TensorFlow ops, with the same ids as `tokenizer.tokenize` for every string.
 
     Returns:
-        A module: call it on a `tf.string` tensor (n,) for a `tf.RaggedTensor` (n, None) of int32 ids. It works eagerly
-        and in a `tf.function`; the vocabulary becomes part of a SavedModel.
+        A module that maps a `tf.string` tensor (n,) to a `tf.RaggedTensor` (n, None) of int32 ids, eagerly or in a
+        `tf.function`. When it is saved in a SavedModel, the vocabulary is included.
 
     Raises:
         TypeError: If the tokenizer is not from `lmzoo.text` and its class is not registered. Register it with

@@ -44,7 +44,7 @@ class CharacterMap(NamedTuple):
 def character_map(
     lowercase: bool, strip_accents: bool | None, split_on_cjk: bool = True, split_punctuation: bool = True
 ) -> CharacterMap:
-    """Return the map of a `WordPieceTokenizer` with these options; it takes a second or two and is then cached.
+    """Return the map of a `WordPieceTokenizer` with these options; the first call takes a second or two.
 
     Without `split_punctuation`, it is the map of the normalizer alone.
 
@@ -64,38 +64,38 @@ def character_map(
 
     codes = code_points()  # (N,)
     normalized = to_codes(normalize(to_text(_rows(codes, _SEPARATOR))))
-    results = np.flatnonzero(np.bincount(normalized))
-    pieces = {piece for piece, _ in split("0".join(map(chr, results)))}
+    result_codes = np.flatnonzero(np.bincount(normalized))
+    pieces = {piece for piece, _ in split("0".join(map(chr, result_codes)))}
     punctuation = [ord(piece) for piece in pieces if len(piece) == 1 and piece != "0"]
 
     is_padded = np.isin(normalized, punctuation) & split_punctuation
-    width = 1 + 2 * is_padded
-    values = np.full(width.sum(), _SPACE)
-    values[np.cumsum(width) - width + is_padded] = normalized
+    widths = 1 + 2 * is_padded
+    values = np.full(widths.sum(), _SPACE)
+    values[np.cumsum(widths) - widths + is_padded] = normalized
 
     ends = np.flatnonzero(values == _SEPARATOR)
     ends = np.delete(ends, _SEPARATOR)  # the separator as one of the code points
     lengths = np.diff(ends, prepend=-1) - 1
-    index = ends - lengths
+    first_indices = ends - lengths
     table = np.full((len(codes), lengths.max()), NOTHING)
     for column in range(table.shape[1]):
         has_value = column < lengths
-        table[has_value, column] = values[index[has_value] + column]
+        table[has_value, column] = values[first_indices[has_value] + column]
 
     if normalize("é") != "é":  # accents are stripped: the normalizer decomposes characters and sorts marks
-        marks, ranks = ranked_marks(results)
+        marks, ranks = ranked_marks(result_codes)
         is_mark = np.isin(table, marks)
         table[is_mark] += ranks[np.searchsorted(marks, table[is_mark])] * RANK_UNIT
-        low = marks[ranks.argmin()]
-        high = marks[ranks.argmax()]
+        low_mark = marks[ranks.argmin()]
+        high_mark = marks[ranks.argmax()]
         dropped = np.flatnonzero(lengths == 0)
-        probe = to_codes(normalize(to_text(_rows(_SEPARATOR, high, codes[dropped], low)))).reshape(-1, 3)
-        table[dropped[probe[:, 1] == high], 0] = BLOCKER
+        probe = to_codes(normalize(to_text(_rows(_SEPARATOR, high_mark, codes[dropped], low_mark)))).reshape(-1, 3)
+        table[dropped[probe[:, 1] == high_mark], 0] = BLOCKER
     return _runs(codes, table)
 
 
 def code_points() -> np.ndarray:
-    """Return a sample of code points that covers every treatment: int64 (N,), rising.
+    """Return a sample of code points that includes every case: int64 (N,), rising.
 
     Surrogates are not characters, and planes 4 to 13 are empty: both ends of these planes stand for the rest.
     """
@@ -126,14 +126,14 @@ def ranked_marks(codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     from tokenizers import normalizers
 
     sort = normalizers.NFD().normalize_str
-    # Every character that moves in front of the mark that sorts last is a mark.
+    # A character that moves in front of the mark that sorts last is itself a mark.
     sorted_rows = to_codes(sort(to_text(_rows(_SEPARATOR, _LAST_MARK, codes)))).reshape(-1, 3)
     marks = sorted_rows[sorted_rows[:, 2] == _LAST_MARK, 1]
-    in_order = to_codes(sort(to_text(marks)))
-    swapped = _rows(_SEPARATOR, in_order[1:], in_order[:-1])
-    is_reordered = (to_codes(sort(to_text(swapped))).reshape(-1, 3) != swapped)[:, 1]
+    sorted_marks = to_codes(sort(to_text(marks)))
+    swapped_rows = _rows(_SEPARATOR, sorted_marks[1:], sorted_marks[:-1])
+    is_reordered = (to_codes(sort(to_text(swapped_rows))).reshape(-1, 3) != swapped_rows)[:, 1]
     ranks = 1 + np.concatenate([[0], np.cumsum(is_reordered)])
-    return marks, ranks[np.argsort(in_order)]
+    return marks, ranks[np.argsort(sorted_marks)]
 
 
 def _runs(codes: np.ndarray, table: np.ndarray) -> CharacterMap:

@@ -1,4 +1,4 @@
-"""Windows over long contexts as TensorFlow ops, equal to `lmzoo.text.windows`."""
+"""Windows over long contexts as TensorFlow ops, with the same results as `lmzoo.text.windows`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from lmzoo.text.preprocessor import Preprocessor
 
 
 class Windows(NamedTuple):
-    """The counterpart of `lmzoo.text.EncodedWindows` in graphs: w windows of n examples, N tokens in all contexts.
+    """Graph counterpart of `lmzoo.text.EncodedWindows`: w windows of n examples, N tokens in all contexts.
 
     Attributes:
         features: dict of features of the packed sequences, each (w, t), or (w, t, W).
         lengths: int64 (w,), tokens of each sequence.
         example: int64 (w,), index of the example that each window belongs to, rising.
         second: int64 (w,), index within the sequence of the window's first token.
-        begin: int64 (w,), index of this token among the tokens of all contexts.
+        begin: int64 (w,), index of the window's first token among the tokens of all contexts.
         max_context: bool (w, None), whether each token of a window has the most context in this window.
         spans: int32 (N, 2), offsets of each token in its context.
         truncated: bool (n,), whether the question was truncated.
@@ -58,7 +58,7 @@ class WindowGraph(PackingGraph):
             )
 
     def __call__(self, questions: tf.Tensor, contexts: tf.Tensor) -> Windows:
-        """Return windows of contexts next to their questions, both `tf.string` (n,)."""
+        """Pack windows of contexts with their questions, both `tf.string` (n,)."""
         question_tokens = self._tokenizer(questions)  # (n, None), or (n, None, W)
         context_tokens, spans = self._tokenizer.with_offsets(contexts)
         length = question_tokens.row_lengths()  # (n,)
@@ -85,7 +85,7 @@ class WindowGraph(PackingGraph):
 
 
 def _max_context(token: tf.RaggedTensor, size: tf.Tensor) -> tf.RaggedTensor:
-    """Return for each token of each window whether this window gives it the most context: bool (w, None)."""
+    """Return, for each token of each window, whether this window gives it the most context: bool (w, None)."""
     window = token.value_rowids()  # (C,)
     count = tf.gather(token.row_lengths(), window)
     left_context = token.values - tf.gather(token.values, tf.gather(token.row_starts(), window))

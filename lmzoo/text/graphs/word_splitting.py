@@ -1,4 +1,4 @@
-"""Word splitting as TensorFlow ops, equal to `lmzoo.text.word_splitting`."""
+"""Word splitting as TensorFlow ops, with the same results as `lmzoo.text.word_splitting`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmzoo.text.word_splitting import (
 
 
 def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Split texts, `tf.string` (n,), into words, with the rules of `lmzoo.text.word_splitting.split_words`.
+    """Split texts, `tf.string` (n,), into words by the rules of `lmzoo.text.word_splitting.split_words`.
 
     Returns:
         The words, `tf.string` (n, None), and their offsets, int32 (n, None, 2).
@@ -29,11 +29,11 @@ def split_words(texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
     texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
     # Spaces separate neighboring texts, including the last and the first, which are neighbors for tf.roll.
     codes = tf.strings.unicode_decode(tf.strings.join([" ", texts]), "UTF-8")
-    flat = codes.values  # (c,)
-    kinds = tf.gather(kinds, tf.searchsorted(starts, flat, side="right") - 1)  # (c,)
+    flat_codes = codes.values  # (c,)
+    kinds = tf.gather(kinds, tf.searchsorted(starts, flat_codes, side="right") - 1)  # (c,)
     in_word = kinds != SPACE  # (c,)
-    begins = in_word & ~_continues(flat, kinds)  # (c,)
-    words, letters = join_letters(flat, rows_of(codes), begins, in_word, codes.nrows())
+    begins = in_word & ~_continues(flat_codes, kinds)  # (c,)
+    words, letters = join_letters(flat_codes, rows_of(codes), begins, in_word, codes.nrows())
     rows = rows_of(words)  # (m,)
     start = tf.where(begins)[:, 0] - tf.gather(codes.row_starts(), rows) - 1  # (m,), without the space in front
     span = tf.stack([start, start + letters.row_lengths()], axis=1)  # (m, 2): there is no space within a word
@@ -86,5 +86,5 @@ def _continues(codes: tf.Tensor, kinds: tf.Tensor) -> tf.Tensor:
 
 
 def _at(offset: int, values: tf.Tensor) -> tf.Tensor:
-    """Return for each index the value `offset` positions further on."""
+    """Return, for each index, the value that is `offset` positions further on."""
     return tf.roll(values, -offset, axis=0)

@@ -22,7 +22,7 @@ class CleanWordsGraph(CutTextsGraph):
 
     Args:
         tokenizer: `RustTokenizer`.
-        longest: int, maximum number of characters of a word; longer ones are unknown.
+        longest: int, maximum number of characters of a word; longer words become the unknown token.
         lowercase: bool, whether to lowercase text.
         strip_accents: bool, whether to strip accents; None for the value of `lowercase`.
         split_on_cjk: bool, whether each Chinese character is a word.
@@ -40,9 +40,9 @@ class CleanWordsGraph(CutTextsGraph):
         return _normalize(character_map(*self._options, split_punctuation=False), codes)
 
     def words(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Return the words that are then split into tokens, `tf.string` (n, None), of texts, `tf.string` (n,).
+        """Normalize texts, `tf.string` (n,), and split them into words, `tf.string` (n, None).
 
-        They are normalized; a word that is too long is replaced by a private-use character.
+        A word that is too long is replaced by a private-use character.
         """
         return self._words(texts)[0]
 
@@ -75,10 +75,10 @@ class WordPieceGraph(CleanWordsGraph):
             tokenizer.strip_accents,
             tokenizer.split_on_cjk,
         )
-        unknown = tokenizer.token_to_id(tokenizer.unk_token)
-        ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown}
+        unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
+        ids = {**ids_of(tokenizer.base_vocabulary), UNKNOWN_WORD: unknown_id}
         entries = tf.lookup.KeyValueTensorInitializer(list(ids), list(ids.values()), tf.string, tf.int64)
-        self._table = tf.lookup.StaticHashTable(entries, default_value=unknown)
+        self._table = tf.lookup.StaticHashTable(entries, default_value=unknown_id)
         self._pieces = tf_text.WordpieceTokenizer(
             self._table,
             suffix_indicator=tokenizer.continuation_prefix,
@@ -108,7 +108,7 @@ class WordPieceGraph(CleanWordsGraph):
 
 
 def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-    """Map code points (n, None) one by one, then sort combining marks if there are any.
+    """Map code points, (n, None), one by one, then sort combining marks if there are any.
 
     Returns:
         Code points, int32 (n, None), and for each of their flat values the index of its origin, int32.
@@ -129,7 +129,7 @@ def _normalize(characters: CharacterMap, texts: tf.RaggedTensor) -> tuple[tf.Rag
 
 
 def _select(rows: tf.RaggedTensor, keep: tf.Tensor) -> tf.RaggedTensor:
-    """Return the values of rows where `keep`, bool over the flat values, is true."""
+    """Return ragged rows with only the values where `keep`, bool over the flat values, is true."""
     num_earlier = tf.concat([[0], tf.cumsum(tf.cast(keep, tf.int64))], axis=0)  # (c + 1,)
     splits = tf.gather(num_earlier, rows.row_splits)
     return tf.RaggedTensor.from_row_splits(tf.boolean_mask(rows.values, keep), splits, validate=False)

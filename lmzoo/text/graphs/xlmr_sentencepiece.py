@@ -24,8 +24,8 @@ class XlmRobertaGraph(SentencePieceGraph):
         super().__init__(tokenizer)
         rules = tokenizer.rules
         self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
-        numbers = [(ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pairs)]
-        keys, values = zip(*sorted(numbers or [(-1, 0)]), strict=True)
+        numbers_by_key = [(ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pairs)]
+        keys, values = zip(*sorted(numbers_by_key or [(-1, 0)]), strict=True)
         self._pair_keys = np.array(keys, "int64")  # (p,)
         self._pair_numbers = np.array(values, "int32") + _FIRST_PAIR_CODE  # (p,)
         self._starts, self._kinds = character_kinds()
@@ -40,7 +40,7 @@ class XlmRobertaGraph(SentencePieceGraph):
         yield from enumerate(tokenizer.rules.pairs.values(), _FIRST_PAIR_CODE)
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace characters and, as a whole, short clusters; see `PrecompiledRules`."""
+        """Replace characters, or short grapheme clusters as a whole, by the rules of `PrecompiledRules`."""
         begins = self._begins(codes, part)  # (c,)
         cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
         is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
@@ -54,7 +54,7 @@ class XlmRobertaGraph(SentencePieceGraph):
         last = tf.math.segment_max(tf.range(tf.size(codes)), cluster)  # (clusters,)
         kept_indices = tf.where(~is_dropped)[:, 0]
         codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
-        # The characters of a result come from the cluster's, one by one; the last one gets the rest.
+        # The characters of a result come from the cluster's one by one; the rest come from its last one.
         origin = tf.cast(tf.gather(kept_indices, source), tf.int32)  # (d,)
         limit = tf.where(tf.gather(is_replaced_cluster, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
         return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)

@@ -21,9 +21,9 @@ class AddedToken:
         content: str, the token.
         lstrip: bool, whether the token includes the whitespace before it.
         rstrip: bool, whether the token includes the whitespace after it.
-        single_word: bool, whether the token matches only where neither a letter, a digit nor "_" is next to it.
-        normalized: bool, whether the token is normalized and then matched in the normalized text: for example in any
-            case, if the tokenizer lowercases.
+        single_word: bool, whether the token matches only where no letter, digit or "_" is next to it.
+        normalized: bool, whether the token is normalized and then matched in the normalized text, for example
+            regardless of case if the tokenizer lowercases.
         special: bool, whether the token is special: it is never masked, and not part of decoded text.
 
     Raises:
@@ -70,10 +70,12 @@ def special_token(content: str, lstrip: bool = False) -> AddedToken:
 def read_added_tokens(
     tokens: Iterable[str | AddedToken | Mapping[str, Any]], special: bool = False
 ) -> list[AddedToken]:
-    """Convert entries to tokens; of entries with equal contents, the last one replaces the first one in its place.
+    """Convert tokens, strings and dicts to added tokens without duplicates.
+
+    If several entries have the same content, the last one takes the place of the first.
 
     Args:
-        tokens: list of tokens, strings, or dicts of the fields of tokens, as in a configuration.
+        tokens: list of `AddedToken`, strings, or dicts of an `AddedToken`'s fields, as in a configuration.
         special: bool, whether strings are special tokens.
 
     Raises:
@@ -119,7 +121,7 @@ class TextCutter:
     Args:
         tokens: list of `AddedToken` to match.
         ids: dict from tokens to ids.
-        normalizer: `tokenizers.normalizers.Normalizer` for texts and for tokens with `normalized`.
+        normalizer: `tokenizers.normalizers.Normalizer` of texts and of tokens with the flag `normalized`, or None.
 
     Example:
 
@@ -138,7 +140,7 @@ class TextCutter:
         from tokenizers import Tokenizer, models
 
         tokens = list(tokens)
-        # A tokenizer to which every text between added tokens is one unknown word.
+        # To this tokenizer, the text between two added tokens is a single unknown word.
         self._backend = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
         if normalizer is not None and any(token.normalized for token in tokens):
             self._backend.normalizer = normalizer

@@ -31,7 +31,7 @@ _UNPRINTABLE = [byte for byte in range(256) if byte not in _PRINTABLE]
 BYTE_TOKENS = tuple(chr(byte if byte in _PRINTABLE else 256 + _UNPRINTABLE.index(byte)) for byte in range(256))
 _BYTES = {token: byte for byte, token in enumerate(BYTE_TOKENS)}
 _SPACE = BYTE_TOKENS[0x20]  # "Ġ"
-_BETWEEN_WORDS = re.compile(r"(?<=\S)(?= \S)")  # each space between words belongs to the second one
+_BETWEEN_WORDS = re.compile(r"(?<=\S)(?= \S)")  # before each space between words, which belongs to the second word
 _UNUSED_BYTE = BYTE_TOKENS[0xFF]  # does not occur in UTF-8
 # The only special token of GPT-2 and other left-to-right language models.
 END_OF_TEXT = "<|endoftext|>"
@@ -46,7 +46,7 @@ class MergesTokenizer(RustTokenizer):
     Args:
         vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
             them with `load_assets`.
-        merges: pairs of tokens to merge, most important first: "a b" or ("a", "b").
+        merges: pairs of tokens to merge, highest priority first: "a b" or ("a", "b").
         **special: special tokens that differ from the class's defaults, see `lmzoo.text.SpecialTokens`.
     """
 
@@ -89,19 +89,19 @@ class BytePairTokenizer(MergesTokenizer):
 
     With `add_prefix_space`, each part of a text between special tokens begins with a space, which is added if it is
     missing. `detokenize` does not remove it. Offsets are then also the same as in Hugging Face's tokenizers, which
-    count the added space as the first character of the part: behind a special token, that character is not in the span
-    of its token.
+    count the added space as the first character of the part: after a special token, the span of the next token
+    therefore lacks its first character.
 
     Offsets follow Hugging Face's `trim_offsets`: spaces at the ends of a token do not count. "Ġworld" covers
-    "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are several tokens, each
-    covers it.
+    "world", and a token of spaces covers nothing (`start == end`). If a character's bytes are split among
+    several tokens, each of them covers it.
 
     Args:
         vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
             them with `load_assets`.
-        merges: pairs of tokens to merge, most important first: "a b" or ("a", "b").
-        add_prefix_space: bool, whether to put a space in front of a text, so that its first word is like any other
-            word.
+        merges: pairs of tokens to merge, highest priority first: "a b" or ("a", "b").
+        add_prefix_space: bool, whether to put a space in front of a text, so that its first word is tokenized like any
+            other.
         **special: special tokens that differ from RoBERTa's, see `lmzoo.text.SpecialTokens`; GPT-2 has only
             `<|endoftext|>`.
 
@@ -146,7 +146,7 @@ class BytePairTokenizer(MergesTokenizer):
 
     @classmethod
     def normalizer(cls) -> Normalizer | None:
-        """Return what normalizes texts before they are split into words, or None to leave them as they are."""
+        """Return the normalizer to apply to texts before splitting them into words, or None for no normalization."""
         return None
 
     def _make_backend(self) -> tokenizers.Tokenizer:
@@ -164,7 +164,7 @@ class BytePairTokenizer(MergesTokenizer):
     def _default_added_token(self, token: str) -> AddedToken | None:
         roles = [role for role in self.roles if getattr(self, role) == token]
         if roles == ["pad_token"] and token not in self.other_tokens:
-            return None  # a token that only pads is text where it is written
+            return None  # a literal token that is only used for padding is plain text
         return special_token(token, lstrip=token == self.mask_token)
 
     def _set_text_tokens(self) -> None:
@@ -181,7 +181,7 @@ class BytePairTokenizer(MergesTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` tokens that include `words` with a space in front, such as "Ġfilm" for " film".
+        """Create a tokenizer of `size` tokens that include `words` with a leading space, such as "Ġfilm" for " film".
 
         If `size` is too small for all words, it includes as many as possible.
 
@@ -192,15 +192,19 @@ class BytePairTokenizer(MergesTokenizer):
         room = size - len(tokens) - len(BYTE_TOKENS)
         if room < 0:
             raise ValueError(f"`size` is {size}, but the special tokens and the 256 bytes alone need {size - room}.")
-        # Every merge adds one byte to the beginning of a word, so that no merge gets in the way of another.
+        # Every merge appends one byte to a prefix of a word, so that no merge prevents another.
         merges: dict[str, tuple[str, str]] = {}
-        chains = [list(itertools.accumulate([_SPACE, *(BYTE_TOKENS[b] for b in word.encode())])) for word in words]
-        while chains:
-            chains = [[token for token in chain if len(token) > 1 and token not in merges] for chain in chains]
-            chains.sort(key=len)  # the cheapest word first
-            if len(chains[0]) > room - len(merges):
+        prefixes_by_word = [
+            list(itertools.accumulate([_SPACE, *(BYTE_TOKENS[b] for b in word.encode())])) for word in words
+        ]
+        while prefixes_by_word:
+            prefixes_by_word = [
+                [token for token in prefixes if len(token) > 1 and token not in merges] for prefixes in prefixes_by_word
+            ]
+            prefixes_by_word.sort(key=len)  # the word that needs the fewest merges first
+            if len(prefixes_by_word[0]) > room - len(merges):
                 break
-            merges |= {token: (token[:-1], token[-1]) for token in chains.pop(0)}
+            merges |= {token: (token[:-1], token[-1]) for token in prefixes_by_word.pop(0)}
         fillers = ((token[:-1], token[-1]) for token in _unused_tokens())
         pairs = [*merges.values(), *itertools.islice(fillers, room - len(merges))]
         vocabulary = [*tokens[:-1], *BYTE_TOKENS, *("".join(pair) for pair in pairs), *tokens[-1:]]
@@ -208,7 +212,7 @@ class BytePairTokenizer(MergesTokenizer):
 
     @property
     def merges(self) -> list[str]:
-        """Pairs of tokens to merge, "a b", most important first."""
+        """Pairs of tokens to merge, as strings "a b", highest priority first."""
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
@@ -225,20 +229,20 @@ class BytePairTokenizer(MergesTokenizer):
         return token.encode() if token in self._literal_tokens else as_bytes(token)
 
     def word_starts(self) -> np.ndarray:
-        """Return for each token whether it begins a word rather than continues one: bool (V,).
+        """Return whether each token begins a word, rather than continuing one: bool (V,).
 
         A token begins a word if it begins with a space or is special, as in fairseq's whole-word masking. The first
-        word of a text is not recognized, nor is a punctuation mark after a letter, which counts as part of its word.
+        word of a text is therefore not recognized, and a punctuation mark after a letter counts as part of its word.
         """
         return np.array([token.startswith(_SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
+        """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
         write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Load the files that `save_assets` writes; published files may have a `#version` line."""
+        """Load the vocabulary and the merges from the files that `save_assets` writes, or from published files."""
         vocabulary = read_ids(Path(directory) / VOCABULARY_FILE)
         self._set_vocabulary(vocabulary, *lines_of_merges(Path(directory) / MERGES_FILE))
 
@@ -279,8 +283,8 @@ def write_merges(directory: Path, ids: Mapping[str, int], merges: Iterable[str])
 def lines_of_merges(file: Path) -> tuple[list[str], int]:
     """Return the lines of a `merges.txt` after the `#version` line, and the line number of the first one."""
     lines = read_lines(file)
-    header = len(lines) > 0 and lines[0].startswith("#version:")
-    return lines[header:], 1 + header
+    has_header = len(lines) > 0 and lines[0].startswith("#version:")
+    return lines[has_header:], 1 + has_header
 
 
 def as_bytes(token: str) -> bytes:

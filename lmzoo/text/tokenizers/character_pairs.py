@@ -25,13 +25,13 @@ class CharacterPairTokenizer(MergesTokenizer):
     """Byte-pair encoding of the characters of words (Sennrich et al., 2016; Radford et al., 2018).
 
     The ids are the same as in Hugging Face's `OpenAIGPTTokenizer`: text is cleaned, lowercased, stripped of accents and
-    split by BERT's rules. The last token of a word ends in `</w>`. A character that the vocabulary lacks is the unknown
-    token.
+    split by BERT's rules. The last token of a word ends in `</w>`. A character that the vocabulary lacks becomes the
+    unknown token.
 
     Args:
         vocabulary: dict from tokens to ids, or tokens in order of their ids; None to read them with `load_assets`.
-        merges: pairs of tokens to merge, most important first: "a b" or ("a", "b").
-        **special: special tokens that differ from GPT's, which has only `<unk>`: see `lmzoo.text.SpecialTokens`.
+        merges: pairs of tokens to merge, highest priority first: "a b" or ("a", "b").
+        **special: special tokens that differ from GPT's, which has only `<unk>`; see `lmzoo.text.SpecialTokens`.
 
     Raises:
         ValueError: If the vocabulary lacks a special token, repeats a token or omits an id, or if a merge is malformed
@@ -74,19 +74,19 @@ class CharacterPairTokenizer(MergesTokenizer):
         letters = sorted({letter for word in words for letter in word})
         tokens = [*cls(**special).special_tokens, *letters, *(letter + END_OF_WORD for letter in letters)]
         merges: dict[str, tuple[str, str]] = {}
-        for word in words:  # every merge adds one letter in front
+        for word in words:  # every merge prepends one letter
             for begin in range(len(word) - 2, -1, -1):
                 suffix = word[begin + 1 :] + END_OF_WORD
                 merges[word[begin] + suffix] = (word[begin], suffix)
-        needed = len(tokens) + len(merges)
-        if size < needed:
-            raise ValueError(f"`size` is {size}, but the words and their letters need {needed}.")
-        fillers = (_FILLER * count for count in range(2, 2 + size - needed))  # tokens that no merge produces
+        min_size = len(tokens) + len(merges)
+        if size < min_size:
+            raise ValueError(f"`size` is {size}, but the words and their letters need {min_size}.")
+        fillers = (_FILLER * count for count in range(2, 2 + size - min_size))  # tokens that no merge produces
         return cls([*tokens, *merges, *fillers], merges.values(), **special)
 
     @property
     def merges(self) -> list[str]:
-        """Pairs of tokens to merge, "a b", most important first."""
+        """Pairs of tokens to merge, as strings "a b", highest priority first."""
         self._require_vocabulary()
         return [" ".join(pair) for pair in self._pairs]
 
@@ -99,11 +99,11 @@ class CharacterPairTokenizer(MergesTokenizer):
         return "".join(spaced(self._tokens[i]) for i in ids).strip(" ")
 
     def word_starts(self) -> np.ndarray:
-        """Return true for every token, bool (V,), since tokens do not mark the beginning of words."""
+        """Return whether each token begins a word: always true, since tokens mark only the ends of words; bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def save_assets(self, directory: str | Path) -> None:
-        """Write `vocabulary.json` (token -> id) and `merges.txt` (one "a b" a line) into `directory`."""
+        """Write `vocabulary.json` (token -> id) and `merges.txt` (one pair "a b" per line) into `directory`."""
         self._require_vocabulary()
         write_merges(Path(directory), ids_of(self.base_vocabulary), self.merges)
 

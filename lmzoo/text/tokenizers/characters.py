@@ -28,11 +28,11 @@ MARKERS = {SENTENCE_START: START_OF_SENTENCE, SENTENCE_END: END_OF_SENTENCE}
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class CharacterTokenizer(WordLevelTokenizer):
-    """A tokenizer of words into UTF-8 bytes, ELMo's characters (Peters et al., 2018).
+    """ELMo's character-level tokenizer, which represents words by their UTF-8 bytes (Peters et al., 2018).
 
     There is no vocabulary: the words themselves take the place of ids, and `as_array` returns the symbols of each:
     start of word, up to `max_characters - 2` bytes, end of word, and padding. The words `<S>` and `</S>` mark the
-    ends of sentences; raw text never contains them, since it is split around "<".
+    ends of sentences; raw text never yields these words, since it is split around "<".
 
     Args:
         max_characters: int, symbols per word, W; longer words are truncated.
@@ -99,9 +99,9 @@ class CharacterTokenizer(WordLevelTokenizer):
         index = np.fromiter(
             (index_by_word.setdefault(word, len(index_by_word)) for word in tokens), "int64", count
         )  # (count,)
-        room = self.max_characters - 2
-        encoded_words = [word.encode("utf-8", "ignore")[:room] for word in index_by_word]  # n distinct words
-        raw_bytes = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(room, b"\0") for word in encoded_words), "uint8")
+        max_bytes = self.max_characters - 2
+        encoded_words = [word.encode("utf-8", "ignore")[:max_bytes] for word in index_by_word]  # n distinct words
+        raw_bytes = np.frombuffer(b"".join(b"\0%b\0" % word.ljust(max_bytes, b"\0") for word in encoded_words), "uint8")
         symbols = raw_bytes.reshape(-1, self.max_characters).astype("int32") + FIRST_BYTE  # (n, W)
         end = np.array([len(word) + 1 for word in encoded_words], "int64")[:, None]  # (n, 1)
         position = np.arange(self.max_characters)  # (W,)
@@ -157,8 +157,8 @@ def batch_to_ids(sentences: Iterable[Sequence[str]], max_characters: int = 50) -
             if not isinstance(word, str):
                 raise TypeError(f"`sentences[{i}][{j}]` must be a string, got {word!r:.60} ({type(word).__name__}).")
     lengths = np.array([len(sentence) for sentence in sentences], "int64")  # (B,)
-    real = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
-    ids = np.zeros((*real.shape, max_characters), "int32")
-    flat = itertools.chain.from_iterable(sentences)
-    ids[real] = CharacterTokenizer(max_characters).as_array(flat, int(lengths.sum()))
+    is_word = np.arange(lengths.max(initial=0)) < lengths[:, None]  # (B, T)
+    ids = np.zeros((*is_word.shape, max_characters), "int32")
+    words = itertools.chain.from_iterable(sentences)
+    ids[is_word] = CharacterTokenizer(max_characters).as_array(words, int(lengths.sum()))
     return ids

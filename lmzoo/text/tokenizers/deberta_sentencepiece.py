@@ -12,25 +12,25 @@ from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, SPACE, SentencePiece
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 _MASK = "[MASK]"
-_CONTROL = 3  # SentencePiece's type of tokens that no text has
+_CONTROL = 3  # SentencePiece's type for tokens that never occur in texts
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DebertaV3Tokenizer(SentencePieceTokenizer):
-    """SentencePiece tokenizer of DeBERTa-v3, a unigram model (He et al., 2021).
+    """DeBERTa-v3's tokenizer, a unigram SentencePiece model (He et al., 2021).
 
     Only the model's own rules clean a text, as in Microsoft's code and in KerasHub: letters keep their case and
-    accents, and quotes stay as they are. (The class of transformers 5 composes characters instead, NFC: it does not
-    know full-width letters, for example.) The published models lack `[MASK]`, which comes after all other tokens.
+    accents, and quotes are unchanged. (The class in transformers 5 composes characters by NFC instead; full-width
+    letters, for example, then become unknown.) Published models lack `[MASK]`; it is added after all other tokens.
 
     The space that a token begins with is not part of its span, as for `SentencePieceTokenizer`.
 
     Args:
-        model: the path or the bytes of a SentencePiece model; None to read it with `load_assets`.
+        model: bytes or path of a SentencePiece model; None to read it with `load_assets`.
         **special: special tokens that differ from DeBERTa's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: if `model` is not a complete SentencePiece model or lacks a special token.
+        ValueError: If `model` is not a complete SentencePiece model or lacks a special token.
 
     Example:
 
@@ -52,7 +52,10 @@ class DebertaV3Tokenizer(SentencePieceTokenizer):
         super().__init__(model, lowercase=False, keep_accents=True, **special)
 
     def word_starts(self) -> np.ndarray:
-        """Return a mask of the tokens that begin a word: special tokens, and tokens that begin with a space."""
+        """Return whether each token begins a word, rather than continuing one: bool (V,).
+
+        Tokens with a leading space, and special tokens, begin a word.
+        """
         return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
@@ -73,17 +76,17 @@ def with_mask(model: bytes) -> bytes:
         proto = read_model(model)
     except Exception:  # protobuf raises errors of several types
         return model
-    complete = proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
-    if not complete or any(piece.piece == _MASK for piece in proto.pieces):
+    is_complete = proto.pieces and proto.HasField("trainer_spec") and proto.HasField("normalizer_spec")
+    if not is_complete or any(piece.piece == _MASK for piece in proto.pieces):
         return model
-    # Serialized messages can be joined: the bytes that were published stay as they are.
-    added = model_proto()()
-    added.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
-    return model + bytes(added.SerializePartialToString())
+    # Serialized messages can be concatenated, which leaves the published bytes unchanged.
+    mask_proto = model_proto()()
+    mask_proto.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
+    return model + bytes(mask_proto.SerializePartialToString())
 
 
 def without_mask(model: bytes) -> bytes:
     """Remove the `[MASK]` that `with_mask` added; return any other model unchanged."""
-    added = model_proto()()
-    added.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
-    return model.removesuffix(added.SerializePartialToString())
+    mask_proto = model_proto()()
+    mask_proto.pieces.add(piece=_MASK, score=0.0, type=_CONTROL)
+    return model.removesuffix(mask_proto.SerializePartialToString())

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 def paused_collection() -> Iterator[None]:
     """Pause Python's garbage collector during a block that creates many long-lived objects.
 
-    The collector would search every object of the process again and again. With several threads it is never left off:
-    the thread that turned it off turns it on again.
+    Otherwise, the collector would traverse all objects of the process again and again. Several threads may pause it at
+    the same time: the thread that disabled it enables it again.
     """
     enabled = gc.isenabled()
     gc.disable()

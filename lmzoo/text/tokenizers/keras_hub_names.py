@@ -1,4 +1,4 @@
-"""Attributes and methods of tokenizers under the names that KerasHub uses."""
+"""Attributes and methods of tokenizers under KerasHub's names."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lmzoo.text.validate_text import single_text
 
 
 class KerasHubTokenizerNames:
-    """Mixin that gives `lmzoo.text.Tokenizer` the names of KerasHub's tokenizers."""
+    """Mixin that gives `lmzoo.text.Tokenizer` the attributes and methods of KerasHub's tokenizers."""
 
     if TYPE_CHECKING:
         unk_token: str | None
@@ -29,10 +29,10 @@ class KerasHubTokenizerNames:
         def token_to_id(self, token: str | None) -> Any: ...
 
     def __call__(self, texts: Any) -> Any:
-        """Return the token ids of one text, or of several.
+        """Return the token ids of one text or of several texts.
 
         Args:
-            texts: one string, or n strings. In functions of `tf.data`, a `tf.string` tensor of shape () or (n,).
+            texts: one string, or n strings. In `tf.data` functions, a `tf.string` tensor of shape () or (n,).
 
         Returns:
             A list of ids, or a list of n such lists. In `tf.data` an int32 tensor (t,), or a ragged one (n, None).
@@ -43,7 +43,7 @@ class KerasHubTokenizerNames:
         return self.tokenize(texts) if text is None else self.tokenize([text])[0]
 
     def get_vocabulary(self) -> list[str]:
-        """Return all tokens in order of their ids, like `vocabulary`."""
+        """Return all tokens in order of their ids; same as `vocabulary`."""
         return self.vocabulary
 
     @property
@@ -79,11 +79,11 @@ class KerasHubTokenizerNames:
     def from_preset(cls, preset: str | Path, family: str | None = None) -> Self:
         """Load the tokenizer of a preset or checkpoint.
 
-        `Tokenizer` loads any class, a subclass only its own.
+        Called on `Tokenizer`, it loads any tokenizer; called on a subclass, it accepts only that class.
 
         Args:
             preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
-            family: str, name of the family, such as "bert", for a checkpoint that does not name it.
+            family: str, name of the model family, such as "bert"; needed if a checkpoint does not state its family.
 
         Raises:
             ValueError: If the preset is unknown, a file is altered or missing, or the tokenizer has another class.
@@ -103,11 +103,11 @@ class KerasHubTokenizerNames:
         """Write the tokenizer as a preset, or into an existing preset without changing its model.
 
         Args:
-            directory: str or path, the directory to write. A failure leaves an existing one untouched.
+            directory: str or path, the directory to write. If saving fails, an existing directory is unchanged.
             overwrite: bool, whether an existing directory may be changed.
 
         Raises:
-            FileExistsError: If the directory must not be changed, or does not hold a preset.
+            FileExistsError: If the directory holds something other than a preset, or `overwrite` is false.
             ValueError: If the directory holds a preprocessor, or the class is not registered with Keras.
         """
         PRESET_STORAGE["save"](self, directory, overwrite)

@@ -1,4 +1,4 @@
-"""Byte-level BPE of normalized texts, the tokenizer of OLMo and of encoders after it."""
+"""Byte-level BPE of normalized texts, the tokenizer of OLMo and ModernBERT."""
 
 from __future__ import annotations
 
@@ -15,22 +15,26 @@ if TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class NormalizedBytePairTokenizer(BytePairTokenizer):
-    """Byte-level byte-pair encoding of texts in Unicode's normalization form C, with the special tokens of BERT.
+    """Byte-level byte-pair encoding of texts in Unicode's normalization form C (NFC), with BERT's special tokens.
 
-    In this form, "e" and the accent behind it are one character, "é". `detokenize` returns normalized texts. The ids
-    are those of Hugging Face's tokenizers whose `tokenizer.json` says the same, also for a literal `[PAD]`; `[MASK]`
-    absorbs the whitespace before it. Offsets are those of `BytePairTokenizer`, in the text before normalization: of
-    characters that become one, the first counts, as in Hugging Face's `tokenizers`.
+    NFC composes "e" and the accent after it into one character, "é". `detokenize` returns normalized texts. The ids are
+    the same as in Hugging Face's `tokenizers` with an equivalent `tokenizer.json`, even for a literal `[PAD]`. `[MASK]`
+    absorbs the whitespace before it.
+
+    Offsets follow the rules of `BytePairTokenizer`, and count characters before normalization. A composed character
+    has the offsets of the first of its parts, as in Hugging Face's `tokenizers`.
 
     Args:
-        vocabulary: token -> id, or tokens in order of their ids, "" for an id without a token; None to read them with
-            `load_assets`.
-        merges: pairs of tokens to join, most important first: "a b" or ("a", "b").
-        add_prefix_space: whether to put a space in front of a text, so that its first word is as any other word.
-        **special: special tokens that differ from these, see `lmzoo.text.SpecialTokens`.
+        vocabulary: dict from tokens to ids, or tokens in order of their ids, "" for an id without a token; None to read
+            them with `load_assets`.
+        merges: pairs of tokens to merge, highest priority first: "a b" or ("a", "b").
+        add_prefix_space: bool, whether to put a space in front of a text, so that its first word is tokenized like any
+            other.
+        **special: special tokens that differ from BERT's, see `lmzoo.text.SpecialTokens`.
 
     Raises:
-        ValueError: as for `BytePairTokenizer`.
+        ValueError: If the vocabulary lacks a special token or one of the 256 byte tokens, or repeats a token, or if a
+            merge is malformed or names a token that the vocabulary lacks.
 
     Example:
 

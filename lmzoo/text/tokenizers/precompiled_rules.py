@@ -1,7 +1,8 @@
-"""A SentencePiece model's own rules for cleaning a text, in the form that Hugging Face's `tokenizers` apply.
+"""A SentencePiece model's own rules for cleaning texts, applied in the same way as by Hugging Face's `tokenizers`.
 
 They are applied to one grapheme cluster after another, such as a letter and its accents. If a cluster of at most five
-bytes begins with the source of a rule, its result replaces the whole cluster; otherwise each character is replaced.
+bytes begins with the source of a rule, the rule's result replaces the whole cluster; otherwise, each character is
+replaced separately.
 SentencePiece itself, which replaces the longest source at each place, also composes longer clusters, such as Hangul.
 """
 
@@ -19,8 +20,8 @@ from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE, Aligned, every
 if TYPE_CHECKING:
     from tokenizers import normalizers
 
-MOST_BYTES = 5  # in a cluster that is replaced as a whole
-# Kinds of characters: plain ones; ones that continue a cluster, that end one, and that include the next character.
+MOST_BYTES = 5  # maximum size of a cluster that is replaced as a whole
+# Kinds of characters: plain, continuing a cluster, ending a cluster, and joining the next character.
 PLAIN, EXTEND, CONTROL, PREPEND = range(4)
 _SPACES = re.compile(f"[{''.join(WHITE_SPACE)}]+")
 
@@ -45,7 +46,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def _normalizer(self) -> normalizers.Precompiled | None:
-        """The rules as a normalizer of `tokenizers`, or None if there are none."""
+        """The rules as a normalizer of `tokenizers`, or None if the model has no rules."""
         # Imported here so that `import lmzoo` stays as light as Keras.
         from tokenizers import normalizers
 
@@ -53,7 +54,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def _rules(self) -> dict[str, str]:
-        """Replacements by their sources."""
+        """Mapping from the source of each rule to its result."""
         from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
 
         if not self._charsmap:
@@ -73,7 +74,7 @@ class PrecompiledRules:
 
     @functools.cached_property
     def sources(self) -> Collection[str]:
-        """Characters that have a rule."""
+        """Single characters that have a rule."""
         return {source for source in self._rules if len(source) == 1}
 
     @functools.cached_property
@@ -83,20 +84,20 @@ class PrecompiledRules:
         return {source: self._rules[source] for source in sources}
 
     def clean(self, text: str) -> str:
-        """Apply the rules to a text and squeeze its whitespace."""
+        """Apply the rules to a text and collapse its whitespace."""
         if self._normalizer is not None:
             text = self._normalizer.normalize_str(text)
         return _SPACES.sub(" ", text).strip(" ")
 
     def align(self, text: str, begin: int = 0) -> Aligned:
-        """Clean a text and return it with offsets, counted from `begin`."""
+        """Clean a text, and return it with the original offsets of its characters, counted from `begin`."""
         replacements = [self.singles.get(character, character) for character in text]
         for match in _cluster_pattern().finditer(text):
             cluster = match[0]
             size = len(cluster)
             result = self.singles[cluster[0]] if cluster[0] in self.sources else self.pairs.get(cluster[:2])
             if result is not None and len(cluster.encode()) <= MOST_BYTES:
-                # Its characters replace the cluster's one by one; the last one gets the rest.
+                # The result's characters replace the cluster's one by one; the last place gets the rest.
                 replacements[match.start() : match.end()] = [
                     *(result[i : i + 1] for i in range(size - 1)),
                     result[size - 1 :],
@@ -109,9 +110,9 @@ precompiled_rules = functools.lru_cache(maxsize=8)(PrecompiledRules)
 
 @functools.lru_cache(maxsize=1)
 def character_kinds() -> tuple[np.ndarray, np.ndarray]:
-    """Return the roles of all code points in grapheme clusters; this takes two seconds.
+    """Return the role of each code point in grapheme clusters; the first call takes two seconds.
 
-    They are measured by running the library's own rules on every code point, so that they always follow its version of
+    Roles are measured by running the library's own rules on every code point, so that they always follow its version of
     Unicode.
 
     Returns:
@@ -128,27 +129,27 @@ def character_kinds() -> tuple[np.ndarray, np.ndarray]:
         set_min_log_level(0)
     spec = sentencepiece_model_pb2.NormalizerSpec.FromString(rules.serialized_normalizer_spec())
     normalizer = normalizers.Precompiled(spec.precompiled_charsmap)
-    codes = [code for code in every_character() if code not in "\r\n½"]
+    characters = [character for character in every_character() if character not in "\r\n½"]
     kinds = np.zeros(0x110000, "int32")
 
     def results(before: str, behind: str) -> list[str]:
         """Apply the rules to each character between two strings."""
-        text = "\n".join(f"{before}{code}{behind}" for code in codes)
+        text = "\n".join(f"{before}{character}{behind}" for character in characters)
         return normalizer.normalize_str(text).split("\n")
 
     # A character that continues a cluster vanishes with it, or makes it too long to be replaced.
     short_results = results("½", "")
     long_results = results("A\u0300", "")
-    for code, short_result, long_result in zip(codes, short_results, long_results, strict=True):
-        fits = len(code.encode()) + 2 <= MOST_BYTES
-        if (short_result if fits else long_result) != ("x" if fits else "B") + code:
-            kinds[ord(code)] = EXTEND
-    for code, result in zip(codes, results("", "A\u0300"), strict=True):
+    for character, short_result, long_result in zip(characters, short_results, long_results, strict=True):
+        fits = len(character.encode()) + 2 <= MOST_BYTES
+        if (short_result if fits else long_result) != ("x" if fits else "B") + character:
+            kinds[ord(character)] = EXTEND
+    for character, result in zip(characters, results("", "A\u0300"), strict=True):
         if not result.endswith("B"):
-            kinds[ord(code)] = PREPEND
-    for code, result in zip(codes, results("", "\u0301\u0301"), strict=True):
+            kinds[ord(character)] = PREPEND
+    for character, result in zip(characters, results("", "\u0301\u0301"), strict=True):
         if result.endswith("z"):
-            kinds[ord(code)] = CONTROL
+            kinds[ord(character)] = CONTROL
     kinds[[ord("\r"), ord("\n")]] = CONTROL
     starts = np.flatnonzero(np.diff(kinds, prepend=-1))
     return starts.astype("int32"), kinds[starts]

@@ -19,8 +19,9 @@ from lmzoo.text.validate_text import clean_texts
 if TYPE_CHECKING:
     import tokenizers
 
-_MAX_CACHED_THREADS = 4  # one thread looks up cached words; more threads than these tokenize long texts faster
-_LONG_TEXTS_CHARACTERS = 1 << 16  # texts with as many characters in total are long
+# Only one thread looks up cached words: with more threads than this, long texts are tokenized faster without the cache.
+_MAX_CACHED_THREADS = 4
+_LONG_TEXTS_CHARACTERS = 1 << 16  # total length from which texts count as long
 
 
 def _encode_batch(backend: tokenizers.Tokenizer, texts: list[str]) -> list[list[int]]:
@@ -41,7 +42,7 @@ class RustTokenizer(Tokenizer):
     _backend: tokenizers.Tokenizer
 
     def _set_backend(self, backend: tokenizers.Tokenizer) -> None:
-        """Set the `tokenizers.Tokenizer`, and prepare the search for `text_tokens`."""
+        """Set the `tokenizers.Tokenizer`, and prepare the matching of `text_tokens`."""
         self._backend = backend
         self._set_text_tokens()
 
@@ -59,7 +60,7 @@ class RustTokenizer(Tokenizer):
 
     @property
     def backend(self) -> tokenizers.Tokenizer:
-        """The `tokenizers.Tokenizer` that tokenizes.
+        """The `tokenizers.Tokenizer` that splits texts into tokens.
 
         Do not change it, since the ids of words are cached. Change a copy: `Tokenizer.from_str(backend.to_str())`.
         """
@@ -103,6 +104,6 @@ class RustTokenizer(Tokenizer):
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
         encodings = self.backend.encode_batch(clean_texts(texts), add_special_tokens=False)
         ids = [encoding.ids for encoding in encodings]
-        pairs = itertools.chain.from_iterable(encoding.offsets for encoding in encodings)
-        spans = np.fromiter(itertools.chain.from_iterable(pairs), "int64", 2 * sum(map(len, ids)))
+        offsets = itertools.chain.from_iterable(encoding.offsets for encoding in encodings)
+        spans = np.fromiter(itertools.chain.from_iterable(offsets), "int64", 2 * sum(map(len, ids)))
         return ids, spans.reshape(-1, 2)

@@ -29,12 +29,12 @@ SPACE = "▁"  # stands for a space in tokens
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
-    """ALBERT's unigram SentencePiece (Kudo, 2018; Lan et al., 2020).
+    """ALBERT's tokenizer, a unigram SentencePiece model (Kudo, 2018; Lan et al., 2020).
 
-    Whitespace is squeezed, PTB quotes (two backticks or two apostrophes) become '"' as in Hugging Face's code (but not
-    in Google's), then accents are stripped and letters lowercased, character by character. The special tokens are
-    recognized in text and never split. A comma after a digit is a token of its own: even if the model has "9,", the
-    text "9,200" begins with "9" and ",", as in Google's code (transformers 5 keeps "9,").
+    Repeated whitespace becomes one space, and PTB quotes (two backticks or two apostrophes) become '"' as in Hugging
+    Face's code (but not in Google's). Then accents are stripped and letters lowercased, character by character. The
+    special tokens are recognized in text and never split. A comma after a digit is a separate token: even if the model
+    has "9,", the text "9,200" begins with "9" and ",", as in Google's code (transformers 5 keeps "9,").
 
     Args:
         model: bytes or path of a SentencePiece model; None to read it with `load_assets`.
@@ -63,10 +63,10 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     vocabulary_argument = "model"
     needs_unknown = True
     takes_added_tokens = True
-    splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a token of its own
+    splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a separate token
     replaces_quotes: ClassVar[bool] = True  # whether PTB quotes become '"'
-    # Whether a character that the model's rules turn into several ones belongs to the token with the last of these, as
-    # in TensorFlow's ops, and to other tokens only if they begin with it.
+    # Whether a character that the model's rules expand into several belongs to the token with the last of them, as in
+    # TensorFlow's ops, and to other tokens only if they begin with it.
     last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
@@ -86,7 +86,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             self._set_model(model, "`model`")
 
     def _set_model(self, model: bytes, name: str) -> None:
-        """Set the model from its bytes; `name` names it in error messages."""
+        """Set the model from its bytes; error messages call it `name`."""
         from sentencepiece import SentencePieceProcessor
 
         try:
@@ -111,15 +111,15 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
             for i, token in enumerate(self._tokens)
             if self.splits_commas and token[-1:] == "," and token[-2:-1].isdigit()
         }
-        unknown = self._ids[self.unk_token]
-        self._splits = {i: [self._ids.get(part, unknown) for part in parts] for i, parts in self._parts.items()}
+        unknown_id = self._ids[self.unk_token]
+        self._splits = {i: [self._ids.get(part, unknown_id) for part in parts] for i, parts in self._parts.items()}
 
     def _set_text_tokens(self) -> None:
         self._cutter = TextCutter(self.text_tokens, self._ids, self.normalizer)
 
     @property
     def normalizer(self) -> Normalizer:
-        """Steps of Hugging Face's tokenizer before it matches tokens that are normalized."""
+        """Normalizer that Hugging Face's tokenizer applies before it matches normalized tokens."""
         from tokenizers import normalizers
 
         self._require_vocabulary()
@@ -127,14 +127,14 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return normalizers.Sequence([*self._steps(), *([normalizers.Precompiled(charsmap)] if charsmap else [])])
 
     def _steps(self) -> list[Normalizer]:
-        """Return the steps of `normalizer` before the model's own rules."""
+        """Return the steps of `normalizer` that precede the model's own rules."""
         from tokenizers import normalizers
 
         quotes = [normalizers.Replace(quote, '"') for quote in QUOTES if self.replaces_quotes]
         return [*quotes, character_map(self.lowercase, self.keep_accents).steps]
 
     def _splitting_model(self, model: bytes) -> bytes:
-        """Return the SentencePiece model that splits cleaned texts, from the stored model."""
+        """Convert the stored SentencePiece model to the model that splits cleaned texts."""
         return model
 
     def _clean(self, text: str) -> str:
@@ -142,7 +142,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return clean(text, character_map(self.lowercase, self.keep_accents), self.replaces_quotes)
 
     def _align(self, text: str, begin: int) -> Aligned:
-        """Clean a text and return it with offsets, counted from `begin`."""
+        """Clean a text, and return it with the original offsets of its characters, counted from `begin`."""
         return align(text, character_map(self.lowercase, self.keep_accents), begin, self.replaces_quotes)
 
     def _split_comma(self, token: str) -> list[str]:
@@ -166,13 +166,13 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     @property
     def splits(self) -> dict[int, list[int]]:
-        """Replacement ids of each token that ends in a digit and a comma, by its id."""
+        """Ids that replace each token ending in a digit and a comma, by the token's id."""
         self._require_vocabulary()
         return self._splits
 
     @property
     def split_tokens(self) -> dict[int, list[str]]:
-        """Replacement tokens of each token that ends in a digit and a comma, by its id."""
+        """Tokens that replace each token ending in a digit and a comma, by the token's id."""
         self._require_vocabulary()
         return self._parts
 
@@ -203,8 +203,8 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         proto = model_proto()()
         for index, piece in enumerate([*pieces, *(f"{SPACE}filler{i}" for i in range(size - len(pieces)))]):
             # SentencePiece's types of tokens: 1 is normal, 2 unknown, 3 control.
-            kind = 2 if piece == defaults.unk_token else 3 if index < len(defaults.special_tokens) else 1
-            proto.pieces.add(piece=piece, score=-1.0 if kind == 1 else 0.0, type=kind)
+            piece_type = 2 if piece == defaults.unk_token else 3 if index < len(defaults.special_tokens) else 1
+            proto.pieces.add(piece=piece, score=-1.0 if piece_type == 1 else 0.0, type=piece_type)
         proto.trainer_spec.model_type = 1  # unigram
         proto.trainer_spec.vocab_size = size
         proto.trainer_spec.pad_id = -1 if defaults.pad_token is None else pieces.index(defaults.pad_token)
@@ -218,23 +218,23 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
         texts = clean_texts(texts)
-        cuts = self._cutter.cut(texts)
+        parts_by_text = self._cutter.cut(texts)
         plain_texts = [
             self._clean(text[part.start : part.end])
-            for text, parts in zip(texts, cuts, strict=True)
+            for text, parts in zip(texts, parts_by_text, strict=True)
             for part in parts
             if part.id is None
         ]
-        encoded = iter(self._backend.encode(plain_texts, out_type=int))
-        result = []
-        for parts in cuts:
+        ids_of_plain_texts = iter(self._backend.encode(plain_texts, out_type=int))
+        id_lists = []
+        for parts in parts_by_text:
             ids: list[int] = []
             for part in parts:
-                ids += next(encoded) if part.id is None else [part.id]
+                ids += next(ids_of_plain_texts) if part.id is None else [part.id]
             if not self._splits.keys().isdisjoint(ids):
                 ids = [j for i in ids for j in self._splits.get(i, [i])]
-            result.append(ids)
-        return result
+            id_lists.append(ids)
+        return id_lists
 
     @paused_collection()
     def tokenize_with_offsets(self, texts: Iterable[str | bytes]) -> list[list[TokenSpan]]:
@@ -254,7 +254,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         """
         id_lists, spans = self.tokenize_with_spans(texts)
         starts, ends = map(iter, spans.T.tolist())
-        # `map` stops where the ids of a text end, before it takes an offset of the next one.
+        # `map` stops at the end of a text's ids, before it takes an offset of the next text.
         return [list(map(TokenSpan, ids, map(self._tokens.__getitem__, ids), starts, ends)) for ids in id_lists]
 
     def tokenize_with_spans(self, texts: Iterable[str | bytes]) -> tuple[list[list[int]], np.ndarray]:
@@ -293,16 +293,16 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         # The library also cleans text: character i of the split text comes from `origin[i]` and the following
         # characters, up to the next different origin. Several characters may have the same origin.
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
-        last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character behind it
+        last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character after it
         next_origin = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
-        limit = origin[next_origin]  # (t,)
+        origin_end = origin[next_origin]  # (t,)
         if self.last_part_counts:
             is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
-            limit = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), limit)  # (t,)
+            origin_end = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), origin_end)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
-        is_filled = (begins < ends) | (not self.empty_spaces)
-        spans[:, 1] = np.where(is_filled, aligned.ends[limit - 1], spans[:, 0])
+        has_extent = (begins < ends) | (not self.empty_spaces)
+        spans[:, 1] = np.where(has_extent, aligned.ends[origin_end - 1], spans[:, 0])
         return ids, spans
 
     # === Tokens to text ===
@@ -311,9 +311,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """Return for each token whether it begins a word rather than continues one: bool (V,).
+        """Return whether each token begins a word, rather than continuing one: bool (V,).
 
-        As in ALBERT's masking, only tokens of nothing but the letters a to z continue a word.
+        As in ALBERT's masking, only tokens that consist of the letters a to z and A to Z continue a word.
         """
         return np.array([re.fullmatch("[A-Za-z]+", token) is None for token in self._tokens])
 

@@ -28,7 +28,7 @@ LANGUAGE = re.compile(r">>[^<>\s]+<<")  # target language code, at the beginning
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MarianTokenizer(Tokenizer):
-    """A SentencePiece model for sources and another for targets, with a shared vocabulary.
+    """Marian's tokenizer: a SentencePiece model for sources, another for targets, and a shared vocabulary.
 
     A source may begin with the code of a target language, such as `>>fra<<`, if the vocabulary has it. Special tokens
     are recognized in text.
@@ -88,7 +88,7 @@ class MarianTokenizer(Tokenizer):
 
     @property
     def target_side(self) -> MarianTokenizer:
-        """Tokenizer of targets, with the same vocabulary."""
+        """Tokenizer for targets, with the same vocabulary."""
         self._require_vocabulary()
         tokenizer = copy.copy(self)
         tokenizer._side = 1
@@ -115,20 +115,20 @@ class MarianTokenizer(Tokenizer):
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
         """Create a tokenizer of `size` tokens that include `words`, for tests and toy models.
 
-        Language codes become tokens without a leading space, other words tokens with one.
+        Language codes become tokens without a leading space; other words become tokens with a leading space.
         """
         defaults = cls(**special)
         codes = [word for word in words if LANGUAGE.fullmatch(word)]
-        roles: Any = {role: getattr(defaults, role) for role in defaults.roles}
+        special_by_role: Any = {role: getattr(defaults, role) for role in defaults.roles}
         plain_words = [word for word in words if word not in codes]
-        model = SentencePieceTokenizer.of_words(plain_words, size - len(codes), **roles)
-        count = len(model.special_tokens)
-        vocabulary = [*model.vocabulary[:count], *codes, *model.vocabulary[count:]]
-        return cls(model.model, None, vocabulary, **special)
+        unigram_tokenizer = SentencePieceTokenizer.of_words(plain_words, size - len(codes), **special_by_role)
+        num_special = len(unigram_tokenizer.special_tokens)
+        vocabulary = [*unigram_tokenizer.vocabulary[:num_special], *codes, *unigram_tokenizer.vocabulary[num_special:]]
+        return cls(unigram_tokenizer.model, None, vocabulary, **special)
 
     @classmethod
     def of_model(cls, model: bytes, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of one SentencePiece model for both languages, adding a padding token if needed."""
+        """Create a tokenizer with one SentencePiece model for both languages, adding a padding token if needed."""
         backend = _make_backend(model, "`model`")
         vocabulary = [backend.id_to_piece(id) for id in range(backend.get_piece_size())]
         pad = str(cls(**special).pad_token)
@@ -138,14 +138,20 @@ class MarianTokenizer(Tokenizer):
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
-        unknown = self._ids[self.unk_token]
+        unknown_id = self._ids[self.unk_token]
         id_lists = []
         parts_by_text = [self._split(text) for text in clean_texts(texts)]
-        encoded = iter(self.backend.encode([part for parts in parts_by_text for part in parts[::2]], out_type=str))
+        tokens_of_plain_parts = iter(
+            self.backend.encode([part for parts in parts_by_text for part in parts[::2]], out_type=str)
+        )
         for parts in parts_by_text:
             ids: list[int] = []
             for index, part in enumerate(parts):
-                ids += [self._ids[part]] if index % 2 else [self._ids.get(token, unknown) for token in next(encoded)]
+                ids += (
+                    [self._ids[part]]
+                    if index % 2
+                    else [self._ids.get(token, unknown_id) for token in next(tokens_of_plain_parts)]
+                )
             id_lists.append(ids)
         return id_lists
 
@@ -162,8 +168,8 @@ class MarianTokenizer(Tokenizer):
         See `Tokenizer.tokenize_with_offsets`.
         """
         self._require_vocabulary()
-        unknown = self._ids[self.unk_token]
-        result = []
+        unknown_id = self._ids[self.unk_token]
+        spans_by_text = []
         for text in clean_texts(texts):
             begin = 0
             spans = []
@@ -171,19 +177,19 @@ class MarianTokenizer(Tokenizer):
                 if index % 2:
                     spans.append(TokenSpan(self._ids[part], part, begin, begin + len(part)))
                 elif pieces := self.backend.encode(part, out_type=str):
-                    ids = [self._ids.get(piece, unknown) for piece in pieces]
+                    ids = [self._ids.get(piece, unknown_id) for piece in pieces]
                     offsets = self._offsets(part, pieces)
                     spans += [
                         TokenSpan(i, self._tokens[i], begin + a, begin + b)
                         for i, (a, b) in zip(ids, offsets, strict=True)
                     ]
                 begin += len(part)
-            result.append(spans)
-        return result
+            spans_by_text.append(spans)
+        return spans_by_text
 
     def _offsets(self, text: str, pieces: Sequence[str]) -> Iterator[tuple[int, int]]:
-        """Yield the start and end in a text of each of its tokens, without leading spaces."""
-        # Origin of each character of the split text.
+        """Yield the start and end of each token in its text, without leading spaces."""
+        # Index in `text` of the character that each character of the split text came from.
         origin = np.array(self.backend.normalize(text, with_offsets=True)[1])
         ends = np.cumsum([*map(len, pieces)])  # (t,)
         begins = ends - [len(piece.lstrip(SPACE)) for piece in pieces]
@@ -198,7 +204,7 @@ class MarianTokenizer(Tokenizer):
         return token.replace(SPACE, " ")
 
     def word_starts(self) -> np.ndarray:
-        """Return for each token whether it begins a word rather than continues one: bool (V,).
+        """Return whether each token begins a word, rather than continuing one: bool (V,).
 
         Tokens with a leading space, and special tokens, begin a word.
         """
@@ -231,7 +237,7 @@ def _content(model: bytes | str | Path) -> bytes:
 
 
 def _make_backend(model: bytes, name: str) -> SentencePieceProcessor:
-    """Create the processor of a SentencePiece model; `name` names the model in messages.
+    """Create the processor of a SentencePiece model, which error messages call `name`.
 
     Raises:
         ValueError: If the bytes are not a SentencePiece model.

@@ -12,7 +12,8 @@ import numpy as np
 QUOTES = ("``", "''")  # double quotes in PTB-style text
 _QUOTE_PATTERN = re.compile("|".join(QUOTES))
 _SEPARATOR = "\x01"  # a character that no step changes
-WHITE_SPACE = [c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f"]  # Unicode's property
+# Characters with Unicode's property White_Space.
+WHITE_SPACE = [c for c in map(chr, range(0x3001)) if c.isspace() and not "\x1c" <= c <= "\x1f"]
 # The characters that may change. Surrogates are not characters, and planes 4 to 13, 15 and 16 are empty or private.
 _CODE_POINT_RANGES = (0, 0xD800), (0xE000, 0x40000), (0xE0000, 0xF0000)
 
@@ -40,11 +41,11 @@ class CharacterMap(dict[int, str]):
         return self[code]
 
     def changes(self) -> dict[int, str]:
-        """Return a dict from the code points of all characters that change to their replacements."""
-        codes = [c for c in every_character() if c != _SEPARATOR]
-        replacements = self.steps.normalize_str(_SEPARATOR.join(codes)).split(_SEPARATOR)
-        mapped = zip(codes, map(_replace_whitespace, replacements), strict=True)
-        return {ord(code): text for code, text in mapped if text != code}
+        """Return the replacements of all characters that change, by code point."""
+        characters = [c for c in every_character() if c != _SEPARATOR]
+        replacements = self.steps.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
+        mapped = zip(characters, map(_replace_whitespace, replacements), strict=True)
+        return {ord(character): text for character, text in mapped if text != character}
 
 
 def every_character() -> list[str]:
@@ -75,7 +76,7 @@ class Aligned(NamedTuple):
 
 
 def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
-    """Map every character of a text, squeeze whitespace and, with `quotes`, replace PTB quotes.
+    """Map every character of a text, collapse whitespace and, with `quotes`, replace PTB quotes.
 
     Example:
 
@@ -91,7 +92,7 @@ def clean(text: str, characters: CharacterMap, quotes: bool = True) -> str:
 
 
 def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = True) -> Aligned:
-    """Clean a text like `clean`, and return it with offsets, counted from `begin`."""
+    """Clean a text as `clean` does, and return it with its original offsets, counted from `begin`."""
     replacements = list(map(characters.__getitem__, map(ord, text)))
     widths = np.ones(len(text), "int64")  # number of original characters that `replacements[i]` replaces
     for match in _QUOTE_PATTERN.finditer(text) if quotes else ():
@@ -101,19 +102,19 @@ def align(text: str, characters: CharacterMap, begin: int = 0, quotes: bool = Tr
 
 
 def squeeze(after: Sequence[str], width: np.ndarray, begin: int) -> Aligned:
-    """Join the replacements of the characters of a text, without extra spaces.
+    """Join the strings that replace a text's characters, and collapse spaces.
 
     Args:
         after: strings that replace the c characters; "" if a character is removed, or replaced by the previous one.
         width: int64 (c,), number of original characters that each string replaces.
         begin: int, offset of the first character.
     """
-    source = np.repeat(np.arange(len(after)), list(map(len, after)))  # (c,)
+    origins = np.repeat(np.arange(len(after)), list(map(len, after)))  # (c,)
     codes = np.frombuffer("".join(after).encode("utf-32-le"), "<u4")  # (c,)
     is_space = codes == ord(" ")
     is_kept = ~is_space | ~np.concatenate([[True], is_space[:-1]])[: len(is_space)]
-    source = source[is_kept]
+    origins = origins[is_kept]
     cleaned = codes[is_kept].tobytes().decode("utf-32-le").rstrip(" ")
-    starts = begin + source
-    ends = begin + source + width[source]
+    starts = begin + origins
+    ends = begin + origins + width[origins]
     return Aligned(cleaned, np.concatenate([starts, [begin + len(after)]]), ends[: len(cleaned)])

@@ -1,4 +1,4 @@
-"""Vocabularies as lists of tokens, and their files."""
+"""Vocabularies as lists of tokens and as mappings to ids, and their files."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
         has_gaps: bool, whether ids may be missing, up to half of them; their token is "".
 
     Raises:
-        ValueError: If `ids` is not such a mapping, two tokens share an id, or an id is missing.
+        ValueError: If `ids` is not a mapping to integers, two tokens share an id, or an id is missing.
     """
-    numbers = ids.values() if isinstance(ids, Mapping) else (None,)  # the value may come from any file
-    if not all(is_integer(i) for i in numbers):
+    id_values = ids.values() if isinstance(ids, Mapping) else (None,)  # the value may come from any file
+    if not all(is_integer(i) for i in id_values):
         raise ValueError("The vocabulary must be an object with an id for each token.")
     tokens = sorted(ids, key=ids.__getitem__)
     for first, second in itertools.pairwise(tokens):
@@ -33,21 +33,23 @@ def in_order(ids: Mapping[str, int], has_gaps: bool = False) -> list[str]:
             raise ValueError(f"The id {ids[first]} belongs to two tokens, {first!r} and {second!r}.")
     if has_gaps:
         return _with_gaps(ids, tokens)
-    last = len(ids) - 1
+    last_id = len(ids) - 1
     for expected, token in enumerate(tokens):
         id = ids[token]
         if id != expected:
-            gap = f" and no token has {expected}" if id > expected else ""
-            raise ValueError(f"The ids must be 0 to {last}, with none left out, but {token!r} has {id}{gap}.")
+            gap_message = f" and no token has {expected}" if id > expected else ""
+            raise ValueError(
+                f"The ids must be 0 to {last_id}, with none left out, but {token!r} has {id}{gap_message}."
+            )
     return tokens
 
 
 def read_ids(file: Path) -> dict[str, int]:
-    """Return the mapping from tokens to ids in a JSON file, for `in_order`.
+    """Read the mapping from tokens to ids in a JSON file, for `in_order`.
 
     Raises:
         FileNotFoundError: If the file does not exist.
-        ValueError: If the file holds anything else; the message names it.
+        ValueError: If the file does not hold such a mapping; the message names the file.
     """
     try:
         ids = json.loads(file.read_bytes())
@@ -64,11 +66,11 @@ def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
     Raises:
         ValueError: If an id is negative, or more than half of the ids are missing.
     """
-    last = 2 * len(ids) - 1
-    if invalid := next((token for token in tokens if not 0 <= ids[token] <= last), None):
+    last_id = 2 * len(ids) - 1
+    if invalid_token := next((token for token in tokens if not 0 <= ids[token] <= last_id), None):
         raise ValueError(
-            f"{invalid!r} has the id {ids[invalid]}, but {len(ids)} tokens must have ids from 0 to {last}: no more "
-            "than half of them may be left out."
+            f"{invalid_token!r} has the id {ids[invalid_token]}, but {len(ids)} tokens must have ids from 0 to "
+            f"{last_id}: no more than half of them may be left out."
         )
     tokens_by_id = [""] * (ids[tokens[-1]] + 1 if tokens else 0)
     for token, id in ids.items():
@@ -77,20 +79,20 @@ def _with_gaps(ids: Mapping[str, int], tokens: Sequence[str]) -> list[str]:
 
 
 def ids_of(tokens: Iterable[str]) -> dict[str, int]:
-    """Return the mapping from tokens to ids for tokens in order of their ids, without empty tokens."""
+    """Return a mapping from tokens to ids, given tokens in order of their ids; empty tokens are omitted."""
     return {token: id for id, token in enumerate(tokens) if token}
 
 
 def entries_of(tokens: Iterable[str]) -> dict[str, int]:
-    """Return a mapping from tokens to ids with an entry for each id, as `tokenizers` needs it to number added tokens.
+    """Return a mapping from tokens to ids without gaps, which `tokenizers` needs to number added tokens.
 
-    An id without a token gets an entry that contains spaces, and therefore never matches a part of a word.
+    An id without a token gets a placeholder that contains spaces, and therefore never matches a part of a word.
     """
     return {token or f"[no token {id}]": id for id, token in enumerate(tokens)}
 
 
 def tokens_of_entries(entries: Iterable[str]) -> list[str]:
-    """Return the tokens of the entries that `entries_of` returned."""
+    """Return the tokens from the keys of `entries_of`, with "" in place of each placeholder."""
     return ["" if _GAP.fullmatch(entry) else entry for entry in entries]
 
 
@@ -129,7 +131,7 @@ def read_utf8(path: Path) -> str:
     """Return the text of a UTF-8 file.
 
     Raises:
-        ValueError: If the file is not UTF-8; the message names it.
+        ValueError: If the file is not UTF-8; the message names the file.
     """
     try:
         return path.read_bytes().decode("utf-8")
@@ -141,5 +143,5 @@ def read_utf8(path: Path) -> str:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> None:
-    """Write lines to a UTF-8 file, for `read_lines`."""
+    """Write lines to a UTF-8 file, each ending in LF."""
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", newline="\n")

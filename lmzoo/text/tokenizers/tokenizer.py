@@ -1,4 +1,4 @@
-"""Base class of the tokenizers, with their token spans and special tokens."""
+"""Base class of tokenizers, token spans and special tokens."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Token: TypeAlias = Any
 
 
 class TokenSpan(NamedTuple):
-    """A token and its offsets: it comes from `text[start:end]`.
+    """A token and its character offsets: it covers `text[start:end]`.
 
     Example: see `BytePairTokenizer`.
     """
@@ -34,17 +34,17 @@ class TokenSpan(NamedTuple):
 
 
 class SpecialTokens(TypedDict, total=False):
-    """The special tokens in which a tokenizer differs from its class; None removes one.
+    """Special tokens that override the defaults of a tokenizer's class; None removes a token.
 
     The arguments are the strings of the tokens:
 
-    * `pad_token` is padding.
+    * `pad_token` pads sequences.
     * `unk_token` replaces whatever the vocabulary lacks.
     * `start_token` and `end_token` mark the beginning of a sequence and the end of a text.
     * `mask_token` hides a token to predict.
-    * `other_tokens` are never split either.
-    * `added_tokens` set how tokens are matched in texts (see `lmzoo.text.AddedToken`). Those that the vocabulary lacks
-      get the ids after it.
+    * `other_tokens` are further special tokens.
+    * `added_tokens` are tokens with their own rules for matching in texts (see `lmzoo.text.AddedToken`). If the
+      vocabulary lacks some of them, they get the next ids after it.
 
     Example:
 
@@ -92,7 +92,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     added_tokens: tuple[AddedToken, ...] = ()
     special_tokens: tuple[str, ...] = ()
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "unk_token", "start_token", "end_token", "mask_token")
-    vocabulary_argument: ClassVar[str] = "vocabulary"  # name of the constructor's argument
+    vocabulary_argument: ClassVar[str] = "vocabulary"  # constructor argument that holds the vocabulary
     needs_unknown: ClassVar[bool] = False  # whether an unknown token is required
     has_gaps: ClassVar[bool] = False  # whether "" in a vocabulary is an id without a token
     takes_added_tokens: ClassVar[bool] = False
@@ -131,7 +131,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         self.special_tokens = _all_special_tokens(self)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """Store the vocabulary, and give added tokens that it lacks the next ids.
+        """Store the vocabulary, and assign the next ids to added tokens that it lacks.
 
         Raises:
             ValueError: If a special token is missing or an entry is repeated.
@@ -170,7 +170,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @property
     def base_vocabulary(self) -> list[str]:
-        """The tokens into which words are split: the vocabulary without added tokens."""
+        """Vocabulary without added tokens: the tokens that words are split into."""
         self._require_vocabulary()
         return list(self._tokens[: self._base_size])
 
@@ -186,7 +186,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @property
     def target_side(self) -> Tokenizer:
-        """Tokenizer of the texts that a model writes; by default this one, which also reads the sources."""
+        """Tokenizer for the texts that a model generates; by default, this tokenizer."""
         return self
 
     @property
@@ -243,13 +243,13 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         return tuple({token.content: token for token in (*special, *self.added_tokens)}.values())
 
     def _default_added_token(self, token: str) -> AddedToken | None:
-        """Return a special token with its default matching flags, or None if it is plain text."""
+        """Return the `AddedToken` by which a special token is matched, or None to treat it as plain text."""
         return special_token(token)
 
     def add_tokens(self, tokens: Sequence[str | AddedToken], special_tokens: bool = False) -> int:
-        """Add tokens like transformers' `add_tokens`, or change how existing tokens are matched in texts.
+        """Add tokens, as transformers' `add_tokens` does, or change how existing tokens are matched in texts.
 
-        New tokens get the ids after the vocabulary. If a model has no embeddings for them, create these with
+        New tokens get the ids after the vocabulary. If a model has no embeddings for them, create them with
         `Backbone.resize_token_embeddings`.
 
         Args:
@@ -260,24 +260,24 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             The number of new tokens.
 
         Raises:
-            ValueError: If an entry is not a token, or this kind of tokenizer takes no added tokens.
+            ValueError: If an entry is not a token, or the tokenizer does not support added tokens.
         """
         self._check_takes_added_tokens()
-        base = self.base_vocabulary
-        size = self.vocabulary_size
+        base_vocabulary = self.base_vocabulary
+        old_size = self.vocabulary_size
         self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *read_added_tokens(tokens, special_tokens)]))
         self.special_tokens = _all_special_tokens(self)
-        self._set_tokens(base)
+        self._set_tokens(base_vocabulary)
         self._set_text_tokens()
-        return self.vocabulary_size - size
+        return self.vocabulary_size - old_size
 
     def _check_takes_added_tokens(self) -> None:
-        """Raise a ValueError if this kind of tokenizer takes no added tokens."""
+        """Raise a ValueError if the tokenizer does not support added tokens."""
         if not self.takes_added_tokens:
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
 
     def _set_text_tokens(self) -> None:
-        """Prepare the search for `text_tokens`, in tokenizers that take added tokens."""
+        """Prepare the matching of `text_tokens`, in tokenizers that support added tokens."""
         raise NotImplementedError
 
     # === Text to tokens ===
@@ -306,7 +306,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Return token ids and offsets as lists and an array, which is faster than one `TokenSpan` per token.
 
         Returns:
-            One list of ids per text, and int64 (total, 2), the start and end of every token, text after text.
+            One list of ids per text; and the start and end of every token, text after text, int64 (total, 2).
         """
         spans_by_text = self.tokenize_with_offsets(texts)
         offsets = [span[2:] for spans in spans_by_text for span in spans]
@@ -318,25 +318,26 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         Returns:
             One non-empty list of ids per word: the unknown token for a word that normalization removes.
         """
-        unique = list(dict.fromkeys(words))
+        unique_words = list(dict.fromkeys(words))
         space = self.space_of_words
-        token_lists = self.tokenize([space + word for word in unique])
-        ids = {
-            word: tokens or [self.token_to_id(self.unk_token)] for word, tokens in zip(unique, token_lists, strict=True)
+        token_lists = self.tokenize([space + word for word in unique_words])
+        ids_by_word = {
+            word: tokens or [self.token_to_id(self.unk_token)]
+            for word, tokens in zip(unique_words, token_lists, strict=True)
         }
-        return [ids[word] for word in words]
+        return [ids_by_word[word] for word in words]
 
     def tokenize_words_with_offsets(self, words: Sequence[str]) -> list[list[TokenSpan]]:
         """Return the token spans of each word, tokenized as it would be after a space; offsets count from its start."""
-        unique = list(dict.fromkeys(words))
+        unique_words = list(dict.fromkeys(words))
         space = self.space_of_words
-        span_lists = self.tokenize_with_offsets([space + word for word in unique])
-        spans_of = {
-            word: [s._replace(start=max(s.start - len(space), 0), end=s.end - len(space)) for s in spans]
+        span_lists = self.tokenize_with_offsets([space + word for word in unique_words])
+        spans_by_word = {
+            word: [span._replace(start=max(span.start - len(space), 0), end=span.end - len(space)) for span in spans]
             or [TokenSpan(self.token_to_id(self.unk_token), str(self.unk_token), 0, len(word))]
-            for word, spans in zip(unique, span_lists, strict=True)
+            for word, spans in zip(unique_words, span_lists, strict=True)
         }
-        return [spans_of[word] for word in words]
+        return [spans_by_word[word] for word in words]
 
     @abstractmethod
     def text_of(self, token: str) -> str:
@@ -348,7 +349,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
     def detokenize(self, ids: Iterable[Iterable[int]]) -> list[str]: ...
 
     def detokenize(self, ids: Iterable[Any]) -> str | list[str]:
-        """Return the text of one sequence of ids, or a list with the text of each of several sequences."""
+        """Return the text of one sequence of ids, or a list of texts for several sequences."""
         items = to_list(ids)
         if items and is_column(items[0]):
             return [self._detokenize(to_list(sequence)) for sequence in items]
@@ -360,7 +361,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @abstractmethod
     def word_starts(self) -> np.ndarray:
-        """Return for each token whether it begins a word rather than continues one: bool (V,)."""
+        """Return whether each token begins a word, rather than continuing one: bool (V,)."""
 
     # === Features of packed sequences ===
 
@@ -392,7 +393,7 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Create a tokenizer from `get_config`, without a vocabulary."""
+        """Create a tokenizer without a vocabulary from the result of `get_config`."""
         return cls(**config)
 
 

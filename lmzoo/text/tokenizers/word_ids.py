@@ -18,7 +18,7 @@ class WordIds:
     Threads may share it. It is emptied when it exceeds its maximum size, and copies begin empty.
 
     Args:
-        encode: callable that returns the token ids of each word of a list.
+        encode: callable that takes a list of words and returns the token ids of each.
 
     Example:
 
@@ -42,11 +42,11 @@ class WordIds:
     def of(self, texts: Iterable[Sequence[str]]) -> list[list[int]]:
         """Return the concatenated token ids of each text, given as a sequence of words."""
         texts = list(texts)
-        cache = self._cache  # another thread may replace it
+        cache = self._cache  # another thread may replace `self._cache`
         if uncached := list(set().union(*texts).difference(cache)):
-            ids = [tuple(word_ids) for word_ids in self._encode(uncached)]
-            cache.update(zip(uncached, ids, strict=True))
-            self._size += _SIZE_PER_WORD * len(uncached) + sum(map(len, uncached)) + sum(map(len, ids))
+            new_ids = [tuple(word_ids) for word_ids in self._encode(uncached)]
+            cache.update(zip(uncached, new_ids, strict=True))
+            self._size += _SIZE_PER_WORD * len(uncached) + sum(map(len, uncached)) + sum(map(len, new_ids))
             if self._size > _MAX_SIZE:
                 self._cache = {}
                 self._size = 0

@@ -1,4 +1,4 @@
-"""Word-level tokenizers: ELMo's base class and the tokenizers with a word vocabulary."""
+"""Word-level tokenizers: their base class, and tokenizers with a vocabulary of words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class WordLevelTokenizer(Tokenizer):
     takes_words = True
 
     def tokenize(self, texts: Iterable[str | bytes | Sequence[str]]) -> list[list[Token]]:
-        """Return the tokens of each text in the form of `token_to_id`.
+        """Return the tokens of each text: ids, or the words if there is no vocabulary.
 
         A text is a string, which `lmzoo.text.word_splitting.split_words` splits, or a list of words.
 
@@ -69,7 +69,7 @@ class WordLevelTokenizer(Tokenizer):
 
     @abstractmethod
     def _lookup(self) -> Callable[[str], Token]:
-        """Return a function from a word to its token."""
+        """Return a function that maps a word to its token."""
 
     @property
     def pad_id(self) -> int:
@@ -87,13 +87,13 @@ class WordLevelTokenizer(Tokenizer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WordTokenizer(WordLevelTokenizer):
-    """A tokenizer whose tokens are the given words, for ELMo with cached token vectors or trained on words.
+    """A tokenizer with a vocabulary of words, for ELMo with cached token vectors or trained on words.
 
     The id of a word is its index in the vocabulary plus one: 0 is padding.
 
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`. Whitespace around them is
-            stripped, and "!!!MAXTERMID" is omitted. The last entry of a repeated word counts.
+            stripped, and "!!!MAXTERMID" is omitted. A repeated word has the id of its last entry.
         **special: special tokens that differ from `<S>`, `</S>` and `<UNK>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
@@ -121,7 +121,7 @@ class WordTokenizer(WordLevelTokenizer):
             self._set_tokens(vocabulary)
 
     def _set_tokens(self, tokens: Sequence[str]) -> None:
-        """Store the vocabulary, in which words may be repeated, as in the files of bilm-tf.
+        """Store the vocabulary, in which words may be repeated, as in bilm-tf's files.
 
         Raises:
             ValueError: If a special token is missing.
@@ -136,7 +136,7 @@ class WordTokenizer(WordLevelTokenizer):
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:
-        """Create a tokenizer of `size` ids that include `words` and, if padding has an id, padding."""
+        """Create a tokenizer with `size` ids that include `words`; padding counts if it has an id."""
         tokens = [*cls(**special).special_tokens, *words]
         return cls([*tokens, *(f"filler{i}" for i in range(size - cls.first_id - len(tokens)))], **special)
 
@@ -155,11 +155,11 @@ class WordTokenizer(WordLevelTokenizer):
         return " ".join(self.id_to_token(i) for i in ids if i >= self.first_id)
 
     def _lookup(self) -> Callable[[str], int]:
-        unknown = self.token_to_id(self.unk_token)
-        return lambda word: self._ids.get(word, unknown)
+        unknown_id = self.token_to_id(self.unk_token)
+        return lambda word: self._ids.get(word, unknown_id)
 
     def word_starts(self) -> np.ndarray:
-        """Return true for every token: bool (V,)."""
+        """Return whether each token begins a word, which is always true: bool (V,)."""
         return np.ones(self.vocabulary_size, bool)
 
     def features(self, ids: Tensor, mask: Tensor) -> Features:
@@ -171,17 +171,17 @@ class WordTokenizer(WordLevelTokenizer):
         write_lines(Path(directory) / VOCABULARY_FILE, self.vocabulary)
 
     def load_assets(self, directory: str | Path) -> None:
-        """Load the file that `save_assets` writes, or a vocabulary of bilm-tf with its name."""
+        """Load the vocabulary from `vocabulary.txt`, which may also be a file of bilm-tf."""
         self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextWordTokenizer(WordTokenizer):
-    """A tokenizer whose tokens are the words of texts, for language models that are not Transformers.
+    """A tokenizer with a vocabulary of words, for left-to-right language models.
 
-    It differs from `WordTokenizer`, which reads ELMo's sentences: the id of a word is its index in the vocabulary, the
-    model gets a padding mask, and texts begin and end with `<|endoftext|>`. Words that the vocabulary lacks become
-    `<unk>`, which counts as a word in a perplexity: only models with the same vocabulary can be compared.
+    Unlike with `WordTokenizer`, which is for ELMo, the id of a word is its index in the vocabulary, the model gets a
+    padding mask, and texts begin and end with `<|endoftext|>`. Words that the vocabulary lacks become `<unk>`, which
+    counts as a word in perplexity, so compare perplexities only between models with the same vocabulary.
 
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`.

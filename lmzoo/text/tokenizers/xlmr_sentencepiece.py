@@ -27,10 +27,10 @@ _CONTROL = 3
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class XlmRobertaTokenizer(SentencePieceTokenizer):
-    """XLM-RoBERTa's unigram SentencePiece with the ids of fairseq (Conneau et al., 2020).
+    """XLM-RoBERTa's tokenizer, a unigram SentencePiece model with fairseq's ids (Conneau et al., 2020).
 
-    Only the model's own rules clean a text: letters keep their case and accents, quotes stay as they are, and "9," is a
-    token if the model has it. The ids equal fairseq's: `<s>`, `<pad>`, `</s>` and `<unk>` come first, and
+    Only the model's own rules clean a text: letters keep their case and accents, quotes are unchanged, and "9," is a
+    token if the model has it. The ids are the same as fairseq's: `<s>`, `<pad>`, `</s>` and `<unk>` come first, and
     `<mask>` last.
 
     Offsets are the same as in Hugging Face's tokenizer: a token that is only a space has the span of the next
@@ -96,14 +96,14 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
         """
         proto = read_model(super().of_words(words, size, **special).model)
         mask = cls(**special).mask_token
-        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # moves it to the end
+        pieces = sorted(proto.pieces, key=lambda piece: piece.piece == mask)  # moves the mask to the end
         del proto.pieces[:]
         proto.pieces.extend(pieces)
         model = proto.SerializeToString(deterministic=True)
         return cls(without_fairseq_ids(model) or model, **special)
 
     def word_starts(self) -> np.ndarray:
-        """Return for each token whether it begins a word rather than continues one: bool (V,).
+        """Return whether each token begins a word, rather than continuing one: bool (V,).
 
         Tokens with a leading space, and special tokens, begin a word.
         """
@@ -135,15 +135,15 @@ def with_fairseq_ids(model: bytes) -> bytes:
     """Convert a published model, whose first tokens are `<unk>`, `<s>` and `</s>`, to fairseq's ids.
 
     Raises:
-        ValueError: If the first tokens are others.
+        ValueError: If the model begins with other tokens.
     """
     proto = read_model(model)
-    first = [piece.piece for piece in proto.pieces[:3]]
-    if first != _PUBLISHED_TOKENS:
-        raise ValueError(f"the first tokens must be <unk>, <s> and </s>, got {', '.join(map(repr, first))}.")
+    first_tokens = [piece.piece for piece in proto.pieces[:3]]
+    if first_tokens != _PUBLISHED_TOKENS:
+        raise ValueError(f"the first tokens must be <unk>, <s> and </s>, got {', '.join(map(repr, first_tokens))}.")
     pieces = list(proto.pieces[3:])
     del proto.pieces[:]
-    # They are normal tokens, so that full-width letters may also form one, as in transformers.
+    # As normal tokens, they also match full-width letters, as in transformers.
     for token in ("<s>", "<pad>", "</s>", "<unk>"):
         proto.pieces.add(piece=token, score=0.0, type=_UNKNOWN if token == "<unk>" else _NORMAL)
     proto.pieces.extend(pieces)

@@ -13,7 +13,7 @@ from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class XlnetTokenizer(SentencePieceTokenizer):
-    """XLNet's SentencePiece (Yang et al., 2019): ALBERT's with other special tokens, by default without lowercasing.
+    """XLNet's tokenizer (Yang et al., 2019): like ALBERT's, with other special tokens and no default lowercasing.
 
     Args:
         model: bytes or path of a SentencePiece model; None to read it with `load_assets`.
