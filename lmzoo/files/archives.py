@@ -15,9 +15,10 @@ from typing import Any
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
-# Limit of the unpacked size: weights hardly compress, and vocabularies to a third, but archive bombs a thousandfold.
+# Limit on the unpacked size, as a multiple of the archive's. Weights hardly compress and vocabularies shrink to a
+# third, but archive bombs expand a thousandfold.
 _MAX_RATIO = 10
-_ALLOWANCE = 64 << 20  # bytes, in addition
+_ALLOWANCE = 64 << 20  # bytes allowed in addition
 _MAX_MEMBERS = 1000
 _MAX_HEADER_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 16
@@ -29,7 +30,7 @@ _Member = tuple[str, int, Callable[[], Any] | None]
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack an untrusted archive into an empty directory.
 
-    After an error, some of its files may remain in the directory.
+    After an error, some of the archive's files may remain in the directory.
 
     Args:
         archive: path of a .tar.gz or .tgz file, or of a zip file under any other name, such as a .keras file.
@@ -97,7 +98,7 @@ def _tar_members(path: Path) -> Iterator[_Member]:
 
 
 class _Metered(gzip.GzipFile):
-    """A gzip file with a limit of `room` more bytes, since tarfile reads headers of any length into memory."""
+    """A gzip file that allows reading `room` more bytes, since tarfile reads headers of any length into memory."""
 
     room = _MAX_HEADER_BYTES
 
