@@ -32,7 +32,7 @@ class StoredHead:
     Attributes:
         kind: Kind of the head, such as "classification", or None without a head.
         arguments: Function that returns, for a kind of head, the task constructor arguments stored in the files.
-        alternatives: Kinds of head whose tensors the files hold, for heads identified only by their tensor names.
+        alternatives: All kinds of head that the stored tensors match, if only the tensor names identify the head.
     """
 
     kind: str | None = None
@@ -42,7 +42,7 @@ class StoredHead:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint of a known format and family; implements `lmzoo.presets.source.Source`.
+    """A checkpoint in a supported format, of a supported family; implements `lmzoo.presets.source.Source`.
 
     Attributes:
         files: JSON files of the checkpoint's directory.
@@ -54,7 +54,7 @@ class Checkpoint:
         read_head: Function that returns the stored head.
         config_file: Path of the configuration file, for messages.
         unknown_keys: Unsupported configuration keys, which are ignored, and their values.
-        sequence_length: Maximum number of tokens in a sequence stated outside the tokenizer's files, or None.
+        sequence_length: Maximum number of tokens in a sequence if a file other than the tokenizer's states it, or None.
         notes: Additional entries of `report`.
     """
 
@@ -200,7 +200,7 @@ class Checkpoint:
         return loading_plan
 
     def close(self) -> None:
-        """Close the files of the weights."""
+        """Close the weight files."""
         self.weights.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
@@ -238,7 +238,7 @@ def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Pa
     Args:
         format: Format of the checkpoint, a key of `Family.checkpoints`.
         read: Function that reads the checkpoint as a model of a family.
-        directory: Directory of the checkpoint, to try families whose tokenizer it holds first, or None.
+        directory: Directory of the checkpoint, or None. Families whose tokenizer it holds are tried first.
 
     Raises:
         PresetError: If no family fits; the message is the one for the first family.
@@ -281,7 +281,7 @@ def read_arguments(
         key = table.stored_keys.get(argument, "")
         hint = f" In the file, `{argument}` is {key}." if key not in ("", f"`{argument}`") else ""
         raise PresetError(f"{file}: {error}{hint}") from error
-    except TypeError as error:  # from a comparison
+    except TypeError as error:  # raised by comparing values of different types
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
     return arguments
 

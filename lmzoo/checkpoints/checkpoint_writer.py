@@ -233,7 +233,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 
 
 def _token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
-    """Return the ids of special tokens that a configuration has keys for, but no values."""
+    """Return the ids of the special tokens whose keys have no value in a configuration, by key."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
     roles = format_of(type(tokenizer)).tokens if keys else {}
     tokens = {key: getattr(tokenizer, roles[key.removesuffix("_id")]) for key in keys}
@@ -290,9 +290,9 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     tokenizer = preprocessor.tokenizer
     packing = dataclasses.replace(preprocessor.packing, zero_segments=False)
-    peer = class_with_packing(tokenizer, packing, family)
-    name = None if peer is None else peer.name
-    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if peer is None else None)
+    tokenizer_class = class_with_packing(tokenizer, packing, family)
+    name = None if tokenizer_class is None else tokenizer_class.name
+    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if tokenizer_class is None else None)
     if (target / MODULES_FILE).is_file():
         write_length(target, preprocessor)
 

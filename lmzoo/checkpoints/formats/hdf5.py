@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import h5py
 
 
-BYTES_OF_METADATA = 4096  # upper bound for each tensor; HDF5 writes a part of it when the file is closed
+BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only when the file is closed
 
 
 class Hdf5File(TensorFile):
@@ -83,10 +83,10 @@ def _check_dataset(path: Path, name: str, dataset: h5py.Dataset) -> None:
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
     if dataset.id.get_create_plist().get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
-    stored = dataset.id.get_storage_size()
-    if not dataset.nbytes <= stored <= size:
+    stored_bytes = dataset.id.get_storage_size()
+    if not dataset.nbytes <= stored_bytes <= size:
         raise PresetError(
-            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored} in a file of {size}."
+            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored_bytes} in a file of {size}."
         )
 
 

@@ -78,7 +78,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
 
 
 def named_by(architecture: str | None) -> list[Family]:
-    """Return the families whose class prefix, such as "Bert", begins `architecture`; none for None."""
+    """Return the families whose class prefix, such as "Bert", `architecture` starts with; an empty list for None."""
     prefixes = {names_in_transformers(family).prefix: family for family in families_with("hf")}
     return [family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)]
 

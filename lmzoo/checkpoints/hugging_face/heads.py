@@ -72,8 +72,8 @@ def _labels_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObj
     labels = list(names.values()) if isinstance(names, Mapping) else []
     if all(isinstance(label, str) for label in labels) and marks_spans(labels or None):
         return True
-    pooler = {row.name for path, row in layout.backbone.items() if path.startswith(layout.optional)}
-    return bool(pooler) and not pooler & tensors.keys()
+    pooler_names = {row.name for path, row in layout.backbone.items() if path.startswith(layout.optional)}
+    return bool(pooler_names) and not pooler_names & tensors.keys()
 
 
 def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> int | None:

@@ -100,10 +100,10 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         PresetError: If a token is not supported or has another id or role; the message names the first such token.
     """
     format = format_of(type(tokenizer))
-    kind = type(tokenizer).__name__
+    class_name = type(tokenizer).__name__
     expected = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
-    default = {token.content: token for token in tokenizer.text_tokens}
+    defaults = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
     split_tokens: dict[str, None] = {}  # in the order of the files
     added: dict[str, AddedToken] = {}
@@ -115,17 +115,17 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids:
             continue  # transformers adds it, and the model has no embedding for it
         if content != (own_content := expected.get(attribute) or content):
-            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {own_content!r}.")
+            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {class_name} has {own_content!r}.")
         if id is not None and content in ids and ids[content] != id:
             raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
         if content in symbols:
             split_tokens[content] = None
         elif content in tokenizer.special_tokens:
-            if content in default and (changed := format.with_flags(default[content], flags)) != default[content]:
+            if content in defaults and (changed := format.with_flags(defaults[content], flags)) != defaults[content]:
                 added[content] = changed
         elif not tokenizer.takes_added_tokens:
             raise PresetError(
-                f"{file} adds the token {content!r}, but a {kind} would split it: it keeps only "
+                f"{file} adds the token {content!r}, but a {class_name} would split it: it keeps only "
                 f"{', '.join(tokenizer.special_tokens)} whole."
             )
         else:
@@ -156,7 +156,7 @@ def file_that_adds(token: str, files: JsonFiles) -> Path:
 
 
 def _make_added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
-    """Return an added token with the flags in `flags` or, if it has none, the flags of an earlier mention."""
+    """Return an added token with the flags in `flags` or, if there are none, the flags of an earlier mention."""
     stored_flags = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
     if earlier is not None and len(stored_flags) == 1:
         return replace(earlier, special=special or earlier.special)

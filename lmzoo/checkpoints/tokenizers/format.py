@@ -39,8 +39,8 @@ class TokenizerFormat(ABC, Generic[T]):
         tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's.
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
-        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that agree
-            with what they do. Other values give a warning.
+        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that match
+            their behavior. Other values give a warning.
         extra_settings: Additional keys to write into tokenizer_config.json, and their values.
         token_flags: Flags of special tokens that affect ids.
         keras_hub: Table of the tokenizer's configuration in KerasHub.
@@ -93,7 +93,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return True
 
     def fits_tokens(self, tokens: Sequence[str]) -> bool:
-        """Return whether a vocabulary may be of a tokenizer of this class."""
+        """Return whether a vocabulary may belong to a tokenizer of this class."""
         return True
 
     def write_vocabulary(self, tokenizer: T, directory: Path) -> None:
@@ -115,11 +115,11 @@ class TokenizerFormat(ABC, Generic[T]):
         """Return the tokenizer to write into `tokenizer.json`, or None if the file cannot express it."""
 
     def packing(self, tokenizer: T) -> Packing | None:
-        """Return how `pipeline` packs texts, or None if all classes with such a tokenizer pack them in the same way."""
+        """Return the packing in `pipeline`, or None if all classes with such a tokenizer have the same packing."""
         return None
 
     def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:
-        """Return the step of `tokenizer.json` that packs texts in a way."""
+        """Return the post-processor for `tokenizer.json` that applies a packing."""
         return template_of(packing, tokenizer)
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
@@ -127,7 +127,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """Return the lists in a vocabulary, "tokens" and maybe "merges", for comparison with another file."""
+        """Return the "tokens" and, if there are any, the "merges" of a vocabulary, for comparison with another file."""
         lists = {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
         if "merges" in vocabulary:
             lists["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]

@@ -18,7 +18,7 @@ from lmzoo.text.packing import LAST_SEGMENT
 
 
 class _Item(NamedTuple):
-    """An element of a packing template: a special token or a text, "$A" or "$B", and its segment."""
+    """An element of a packing template, and its segment: a special token, or "$A" or "$B" for a text."""
 
     token: str
     segment: int
@@ -46,15 +46,15 @@ def read_packing(
     file = files.directory / PIPELINE_FILE
     settings = files.read_if_present(SETTINGS_FILE)
     _, name = stated_class(files)
-    packs = peer.packs and (name == peer.name or (name is None and peer is own))
+    has_fixed_packing = peer.packs and (name == peer.name or (name is None and peer is own))
     packing = peer.packing
     if pipeline is None:
         flags = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
-        if any(flags) and not packs:
+        if any(flags) and not has_fixed_packing:
             packing = _packing_of_flags(tokenizer, *flags)
     else:
         stored = _packing_of_processor(pipeline.get("post_processor"), tokenizer, file)
-        if not packs:
+        if not has_fixed_packing:
             packing = stored or NO_PACKING
         elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
             warnings.warn(
@@ -76,7 +76,7 @@ def _packing_of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
 
 
 def _packing_of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
-    """Return the packing of a `post_processor`, or None if it has no special tokens and segments."""
+    """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments."""
     if processor is None:
         return None
     kind = processor.get("type")
@@ -131,15 +131,15 @@ def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Pack
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
-    first_text = tokens.index("$A")
-    second_text = tokens.index("$B")
-    end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
+    first_text_index = tokens.index("$A")
+    second_text_index = tokens.index("$B")
+    body_end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
     packing = Packing(
-        "".join(tokens[:first_text]),
-        "".join(tokens[second_text + 1 : end]),
-        tuple(tokens[first_text + 1 : second_text]),
-        segments=pair[second_text].segment != 0,
-        last="".join(tokens[end:]),
+        "".join(tokens[:first_text_index]),
+        "".join(tokens[second_text_index + 1 : body_end]),
+        tuple(tokens[first_text_index + 1 : second_text_index]),
+        segments=pair[second_text_index].segment != 0,
+        last="".join(tokens[body_end:]),
     )
     single_items, pair_items = packed_items(packing)
     fits = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]

@@ -88,11 +88,11 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         normalizer = pipeline.get("normalizer") or {}
         require(file, "normalizer.", normalizer, {"type": ("BertNormalizer",), "clean_text": (True,)})
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
-        model = {
+        expected_model = {
             "continuing_subword_prefix": (WordPieceTokenizer.continuation_prefix,),
             "max_input_chars_per_word": (WordPieceTokenizer.max_characters_per_word,),
         }
-        require(file, "model.", pipeline["model"], model)
+        require(file, "model.", pipeline["model"], expected_model)
         return {
             "lowercase": normalizer.get("lowercase", True),
             "strip_accents": normalizer.get("strip_accents"),
