@@ -192,11 +192,13 @@ class Checkpoint:
         for group in self.layout.optional:
             if not any(path.startswith(group) for path in loading_plan.missing):
                 continue
-            part = group.rstrip("/").rpartition("/")[2]
-            if part == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
+            group_name = group.rstrip("/").rpartition("/")[2]
+            if group_name == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
                 continue
-            effect = ", so `pooled_output` is meaningless before training" if part == "pooler" else ""
-            warnings.warn(f"{self.directory} holds no {part}: it starts with random weights{effect}.", stacklevel=2)
+            effect = ", so `pooled_output` is meaningless before training" if group_name == "pooler" else ""
+            warnings.warn(
+                f"{self.directory} holds no {group_name}: it starts with random weights{effect}.", stacklevel=2
+            )
         return loading_plan
 
     def close(self) -> None:

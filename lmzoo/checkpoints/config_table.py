@@ -150,7 +150,7 @@ class ConfigTable:
         for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
-                spellings = [spelling for spelling, own in self.values[argument].items() if own == value]
+                spellings = [spelling for spelling, own_value in self.values[argument].items() if own_value == value]
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]

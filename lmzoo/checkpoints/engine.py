@@ -201,13 +201,13 @@ class Plan:
                 )
         problem = None
         for weights, name, transform in self.assignments:
-            parts = [transform.load(self.tensors.read(name))]
-            problem = problem or not_finite(name, parts[0])
+            arrays = [transform.load(self.tensors.read(name))]
+            problem = problem or not_finite(name, arrays[0])
             if len(weights) > 1:
                 ends = np.cumsum([weight.shape[-1] for weight in weights])
-                parts = np.split(parts[0], ends[:-1], axis=-1)
-            for weight, part in zip(weights, parts, strict=True):
-                weight.assign(part)
+                arrays = np.split(arrays[0], ends[:-1], axis=-1)
+            for weight, array in zip(weights, arrays, strict=True):
+                weight.assign(array)
         warn_of_not_finite(self.tensors.path, problem)
 
 

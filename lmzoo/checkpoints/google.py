@@ -109,10 +109,10 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayo
         config: Table of the configuration file.
         modules: Path of a backbone layer -> TensorFlow variable scope.
     """
-    transform = "cls/predictions/transform"
+    scope = "cls/predictions/transform"
     masked_lm: Table = {
         **tensorflow_modules(
-            {"masked_lm_head/dense": f"{transform}/dense", "masked_lm_head/layer_norm": f"{transform}/LayerNorm"}
+            {"masked_lm_head/dense": f"{scope}/dense", "masked_lm_head/layer_norm": f"{scope}/LayerNorm"}
         ),
         "masked_lm_head/output_bias": Row("cls/predictions/output_bias"),
     }

@@ -71,8 +71,8 @@ def _zip_members(path: Path) -> Iterator[_Member]:
     """Yield the members of a zip file."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            file_type = stat.S_IFMT(info.external_attr >> 16)
+            if file_type not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ValueError(f"{path.name} contains {info.filename!r}, a link or device: only files are allowed.")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{path.name} compresses {info.filename!r} with a method that is not supported.")

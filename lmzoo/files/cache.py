@@ -56,8 +56,8 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
 
 def _create(folder: Path, files: Mapping[str, RemoteFile]) -> None:
     """Download files into a new cache directory, and unpack archives."""
-    for unfinished in folder.parent.glob(f".{folder.name}.*.*"):  # left by a killed process
-        shutil.rmtree(unfinished)
+    for leftover in folder.parent.glob(f".{folder.name}.*.*"):  # left by a killed process
+        shutil.rmtree(leftover)
     download_directory = folder.with_name(f".{folder.name}.parts")
     download_directory.mkdir(exist_ok=True)
     for name, file in files.items():

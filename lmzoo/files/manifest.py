@@ -119,19 +119,19 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     directory = Path(directory).expanduser()
     if not (directory / MANIFEST_FILE).is_file():
         return False
-    listed = read_manifest(directory)
+    entries = read_manifest(directory)
     advice = (
         "Fetch or save the preset again; after an intended change, run "
         f"`lmzoo.presets.write_manifest({str(directory)!r})`."
     )
-    for name, entry in listed.items():
+    for name, entry in entries.items():
         path = directory / name
         if not path.is_file():
             raise PresetError(f"{path} is missing, although {MANIFEST_FILE} lists it. {advice}")
         if problem := mismatch(path, **entry):
             raise PresetError(f"{path} was altered: {problem}. {advice}")
     for name in _list_files(directory):
-        if name.split("/")[0] in PRESET_ENTRIES and name not in listed and name != MANIFEST_FILE:
+        if name.split("/")[0] in PRESET_ENTRIES and name not in entries and name != MANIFEST_FILE:
             raise PresetError(f"{directory / name} is not listed in {MANIFEST_FILE}. Remove it if unknown. {advice}")
     return True
 

@@ -307,10 +307,10 @@ def save_preset(
         if model is not backbone:
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
             registered_name = keras.saving.get_registered_name(type(model))
-            stored = {"class_name": type(model).__name__, "registered_name": registered_name, "config": config}
+            task_config = {"class_name": type(model).__name__, "registered_name": registered_name, "config": config}
             if model.head_kind != type(model).head_kind:
-                stored["head_kind"] = model.head_kind
-            write_json(target, TASK_FILE, stored)
+                task_config["head_kind"] = model.head_kind
+            write_json(target, TASK_FILE, task_config)
             weights = _head_weights(model)
             warn_of_not_finite(f"The {type(model).__name__} that is saved", first_not_finite(weights.values()))
             arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())

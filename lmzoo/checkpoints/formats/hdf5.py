@@ -76,7 +76,7 @@ class Hdf5File(TensorFile):
 
 
 def _check_dataset(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    size = path.stat().st_size
+    file_size = path.stat().st_size
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
     if dataset.shape is None or dataset.dtype.kind not in "fiub":
@@ -84,9 +84,9 @@ def _check_dataset(path: Path, name: str, dataset: h5py.Dataset) -> None:
     if dataset.id.get_create_plist().get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
     stored_bytes = dataset.id.get_storage_size()
-    if not dataset.nbytes <= stored_bytes <= size:
+    if not dataset.nbytes <= stored_bytes <= file_size:
         raise PresetError(
-            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored_bytes} in a file of {size}."
+            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored_bytes} in a file of {file_size}."
         )
 
 

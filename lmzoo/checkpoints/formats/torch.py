@@ -187,9 +187,9 @@ def _check_zip(file: Path) -> None:
 def _check_sums(file: Path) -> None:
     """Verify the checksums of a zip file, which `torch.load` does not check for mapped files."""
     with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise PresetError(f"{file} was altered: the checksum of {damaged!r:.100} in it differs. Fetch it again.")
+        damaged_entry = archive.testzip()
+    if damaged_entry is not None:
+        raise PresetError(f"{file} was altered: the checksum of {damaged_entry!r:.100} in it differs. Fetch it again.")
 
 
 def _check_pickle(file: Path, pickled: IO[bytes]) -> None:

@@ -222,7 +222,7 @@ def hugging_face_layout(
 
 
 def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint | None:
-    """Open the transformers checkpoint in a directory, or return None if its `config.json` is not transformers'.
+    """Open the transformers checkpoint in a directory, or return None if `config.json` is from another library.
 
     Args:
         files: JSON files of the directory.

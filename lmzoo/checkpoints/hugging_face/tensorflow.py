@@ -174,10 +174,10 @@ def advise_on_weights(directory: Path) -> str:
             f"{index} is a TensorFlow checkpoint without a configuration such as bert_config.json. If `save_weights` "
             f"of a model of transformers wrote it, {_SAVE}"
         )
-    weights = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
-    if weights:
+    weight_files = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
+    if weight_files:
         return (
-            f"If `save_weights` of a model of transformers wrote {weights[0]}, rename it to {TENSORFLOW_FILES[0]}, and "
-            f"put the model's {CONFIG_FILE} next to it."
+            f"If `save_weights` of a model of transformers wrote {weight_files[0]}, rename it to "
+            f"{TENSORFLOW_FILES[0]}, and put the model's {CONFIG_FILE} next to it."
         )
     return ""

@@ -222,9 +222,9 @@ def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[
     if name is None:
         return None, False
     file = files.directory / name
-    values = reader.read(table, files.read(name), file)
-    length = values["length"]
-    lowercase = values["lowercase"]
+    settings = reader.read(table, files.read(name), file)
+    length = settings["length"]
+    lowercase = settings["lowercase"]
     require_value(length is None or is_integer(length, 1), file, "max_seq_length", "a positive integer", length)
     require_value(isinstance(lowercase, bool | None), file, "do_lower_case", "true or false", lowercase)
     return length, bool(lowercase)
@@ -243,8 +243,8 @@ def _read_embedder(
     weights = LazyTensors(lambda: _join_tensors(files.directory, transformer.weights.open(), modules[2:]))
     notes = {"modules": describe(arguments)}
     if any(prompts.values()):
-        names = ", ".join(name for name, text in prompts.items() if text)
-        notes["prompts"] = f"{names}; by default {default_prompt or 'none'}"
+        prompt_names = ", ".join(name for name, text in prompts.items() if text)
+        notes["prompts"] = f"{prompt_names}; by default {default_prompt or 'none'}"
     for key, value in settings["unused"].items():
         notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
     notes |= _describe_length(transformer)

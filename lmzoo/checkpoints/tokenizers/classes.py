@@ -136,8 +136,8 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
         return None
     first_candidate, files = candidates_with_files[0]
     tied_candidates = [candidate for candidate, candidate_files in candidates_with_files if candidate_files == files]
-    kinds = [(candidate.tokenizer, candidate.special_tokens) for candidate in tied_candidates]
-    if all(kind == kinds[0] for kind in kinds):
+    definitions = [(candidate.tokenizer, candidate.special_tokens) for candidate in tied_candidates]
+    if all(definition == definitions[0] for definition in definitions):
         return first_candidate
     format = format_of(first_candidate.tokenizer)
     with add_file_to_errors(files[0]):

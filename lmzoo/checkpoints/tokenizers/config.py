@@ -106,7 +106,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     defaults = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
     split_tokens: dict[str, None] = {}  # in the order of the files
-    added: dict[str, AddedToken] = {}
+    added_tokens: dict[str, AddedToken] = {}
     new_ids: dict[str, tuple[int, Path]] = {}
     roles: Arguments = {}
     for file, attribute, id, token in _list_mentions(files, pipeline):
@@ -122,15 +122,15 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
             split_tokens[content] = None
         elif content in tokenizer.special_tokens:
             if content in defaults and (changed := format.with_flags(defaults[content], flags)) != defaults[content]:
-                added[content] = changed
+                added_tokens[content] = changed
         elif not tokenizer.takes_added_tokens:
             raise PresetError(
                 f"{file} adds the token {content!r}, but a {class_name} would split it: it keeps only "
                 f"{', '.join(tokenizer.special_tokens)} whole."
             )
         else:
-            special = bool(attribute) or (content in added and added[content].special)
-            added[content] = _make_added_token(flags, special, added.get(content))
+            special = bool(attribute) or (content in added_tokens and added_tokens[content].special)
+            added_tokens[content] = _make_added_token(flags, special, added_tokens.get(content))
             if id is not None:
                 new_ids.setdefault(content, (id, file))
             if (role := format.tokens.get(attribute)) is not None:
@@ -141,9 +141,9 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
             "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
-    if not added:
+    if not added_tokens:
         return {}
-    return {**roles, "added_tokens": _sort_by_id(added, new_ids, ids, tokenizer.vocabulary_size)}
+    return {**roles, "added_tokens": _sort_by_id(added_tokens, new_ids, ids, tokenizer.vocabulary_size)}
 
 
 def file_that_adds(token: str, files: JsonFiles) -> Path:

@@ -204,10 +204,10 @@ def write_tokenizer(
 def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
     """Return the packing of the transformers class `name`, or None if `tokenizer.json` states it by default."""
     tokenizer_class = tokenizer_classes().get(name)
-    written = format_of(type(tokenizer)).packing(tokenizer)
-    if tokenizer_class is None or written is None or not tokenizer_class.can_be(tokenizer.special_tokens):
+    written_packing = format_of(type(tokenizer)).packing(tokenizer)
+    if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
         return None
-    is_same = dataclasses.replace(tokenizer_class.packing, segments=written.segments) == written
+    is_same = dataclasses.replace(tokenizer_class.packing, segments=written_packing.segments) == written_packing
     return None if is_same else tokenizer_class.packing
 
 
@@ -268,8 +268,8 @@ def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             settings["lowercase"] = _guess_lowercase(files, file, tokenizer)
             tokenizer = format.tokenizer(**vocabulary, **settings)
-        if added := read_tokens(files, tokenizer, pipeline):
-            tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
+        if token_arguments := read_tokens(files, tokenizer, pipeline):
+            tokenizer = format.tokenizer(**vocabulary, **{**settings, **token_arguments})
     return _Stored(tokenizer, file, tokenizer_class, pipeline)
 
 
@@ -358,21 +358,21 @@ def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -
 def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
     """Guess whether to lowercase text for files that do not state it."""
     directory = files.directory
-    capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
+    capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
         default = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
-        if default and capital is not None:
+        if default and capitalized_token is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
-                f"But {file.name} has tokens with capitals, such as {capital!r}. If text should keep its case, set it "
-                "to false there.",
+                f"But {file.name} has tokens with capitals, such as {capitalized_token!r}. If text should keep its "
+                "case, set it to false there.",
                 stacklevel=2,
             )
         return default
     for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
         if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
             return match[1] is not None
-    return capital is None
+    return capitalized_token is None
 
 
 def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
@@ -383,8 +383,8 @@ def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, fi
             f"{file_that_adds(token, files)} adds the token {token!r}, for which the model has no embedding: it "
             f"has {vocabulary_size:,}. Remove the token from the files."
         )
-    counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
+    message = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
     if size > vocabulary_size or (exact and size < vocabulary_size):
-        raise PresetError(f"{counts}: they do not belong together.")
+        raise PresetError(f"{message}: they do not belong together.")
     if size <= vocabulary_size - _MAX_PADDING_ROWS:
-        warnings.warn(f"{counts}. That works, as in transformers, but they may not belong together.", stacklevel=3)
+        warnings.warn(f"{message}. That works, as in transformers, but they may not belong together.", stacklevel=3)

@@ -77,8 +77,8 @@ class TokenizerFormat(ABC, Generic[T]):
         Raises:
             PresetError: If a file is a link to a file outside the directory.
         """
-        sets = (names for names in self.files if all(has_file(directory, name) for name in names))
-        return [directory / name for name in next(sets, ())]
+        complete_sets = (names for names in self.files if all(has_file(directory, name) for name in names))
+        return [directory / name for name in next(complete_sets, ())]
 
     @abstractmethod
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:

@@ -62,8 +62,8 @@ def read_packing(
                 f"{_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
-    names = settings.get("model_input_names")
-    if isinstance(names, list) and "token_type_ids" not in names:
+    input_names = settings.get("model_input_names")
+    if isinstance(input_names, list) and "token_type_ids" not in input_names:
         packing = dataclasses.replace(packing, segments=False)
     return packing
 
@@ -142,8 +142,8 @@ def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Pack
         last="".join(tokens[body_end:]),
     )
     single_items, pair_items = packed_items(packing)
-    fits = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
-    return packing if fits else None
+    is_equivalent = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
+    return packing if is_equivalent else None
 
 
 def _describe(packing: Packing) -> str:

@@ -76,9 +76,11 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         proto = model_proto()()
         try:
             for id, (piece, score) in enumerate(model["vocab"]):
-                is_symbol = id in added_ids and score == 0
-                kind = self.special_type if piece in special_tokens else _USER_DEFINED if is_symbol else _NORMAL
-                proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else kind)
+                is_user_defined = id in added_ids and score == 0
+                token_type = (
+                    self.special_type if piece in special_tokens else _USER_DEFINED if is_user_defined else _NORMAL
+                )
+                proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else token_type)
             proto.trainer_spec.unk_id = model["unk_id"]
             charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
             proto.normalizer_spec.precompiled_charsmap = b"".join(map(base64.b64decode, charsmaps))
@@ -119,8 +121,8 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
 
         proto = read_model(tokenizer.model)
         pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-        unknown = tokenizer.token_to_id(tokenizer.unk_token)
-        backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
+        unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
+        backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown_id, byte_fallback=False))
         steps = self.clean_up(tokenizer)
         charsmap = proto.normalizer_spec.precompiled_charsmap
         backend.normalizer = normalizers.Sequence([*steps, *([normalizers.Precompiled(charsmap)] if charsmap else [])])
@@ -168,8 +170,8 @@ class SentencePieceFormat(_ModelFormat):
         lowercase = "Lowercase" in types
         keep_accents = "StripAccents" not in types
         expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
-        quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
-        is_valid = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
+        replacements = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
+        is_valid = types[: len(expected)] == expected and replacements == [({"String": quote}, '"') for quote in QUOTES]
         # SentencePiece's own normalization follows, and in some files a step that merges spaces.
         for step in steps[len(expected) :]:
             is_valid &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")

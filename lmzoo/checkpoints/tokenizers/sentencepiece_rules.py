@@ -99,11 +99,11 @@ def composing_rules() -> bytes:
         if composed != character:
             rules[character] = composed
             continue
-        marks = unicodedata.normalize("NFD", character)
-        for end in range(1, len(marks)):
-            rules[unicodedata.normalize("NFC", marks[:end]) + marks[end:]] = character
-    spec = _make_normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
-    return bytes(type(read_model(b"").normalizer_spec).FromString(spec).precompiled_charsmap)
+        decomposed = unicodedata.normalize("NFD", character)
+        for end in range(1, len(decomposed)):
+            rules[unicodedata.normalize("NFC", decomposed[:end]) + decomposed[end:]] = character
+    serialized_spec = _make_normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
+    return bytes(type(read_model(b"").normalizer_spec).FromString(serialized_spec).precompiled_charsmap)
 
 
 def _make_normalizer(**source: Any) -> Any:

@@ -118,9 +118,9 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         config["special_tokens"] = [tokenizer.unk_token, *(token.content for token in tokenizer.added_tokens)]
         if config["strip_accents"] is None:
             config["strip_accents"] = config["lowercase"]
-        if unreadable := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
+        if unreadable_token := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
             raise PresetError(
-                f"KerasHub's {name} cannot read the token {unreadable!r}: it strips trailing white space."
+                f"KerasHub's {name} cannot read the token {unreadable_token!r}: it strips trailing white space."
             )
         if "" in tokenizer.vocabulary or tokenizer.mask_token is None:
             raise PresetError(f"KerasHub's {name} needs a token for each id, and {WordPieceTokenizer.mask_token}.")
