@@ -59,7 +59,7 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
         **overrides: Fields of `ElmoConfig` that replace the stored ones.
 
     Raises:
-        ValueError: If an option or a tensor is missing, unexpected or of another shape; the message names it.
+        ValueError: If an option or a tensor is missing, unexpected or of the wrong shape; the message names it.
 
     Example:
 

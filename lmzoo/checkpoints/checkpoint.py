@@ -42,7 +42,7 @@ class StoredHead:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint in a supported format, of a supported family; implements `lmzoo.presets.source.Source`.
+    """A checkpoint of a supported format and family; implements `lmzoo.presets.source.Source`.
 
     Attributes:
         files: JSON files of the checkpoint's directory.
@@ -159,7 +159,7 @@ class Checkpoint:
             model: Backbone, or the task whose head is stored.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of another shape; the message names the first one.
+            PresetError: If a tensor is missing, unexpected or of the wrong shape; the message names the first one.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
         return plan(self.layout, self.weights.open(), weights_of(model), head)
@@ -172,7 +172,7 @@ class Checkpoint:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of another shape, or differs from its copy in the file.
+            PresetError: If a tensor is missing, unexpected or of the wrong shape, or differs from its copy in the file.
         """
         loaded_model = model if with_head else getattr(model, "backbone", model)
         weights = weights_of(loaded_model)

@@ -28,7 +28,7 @@ class ConfigTable:
         values: Argument -> {value in the file: lmzoo's value}, if the spellings differ. Other values are errors.
         shifts: Argument -> int, the file's value minus lmzoo's.
         training: File key -> argument used in its place. The key only affects training, so a different value only
-            gives a warning.
+            causes a warning.
         constants: Argument -> its fixed value in the format, if it differs from lmzoo's default.
         allowed: File key -> the supported values. Other values are errors.
         ignored: File keys that do not change what the model computes.

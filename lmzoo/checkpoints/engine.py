@@ -283,8 +283,8 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         head: Kind of the head, or None without a head.
 
     Raises:
-        PresetError: If a tensor is missing, unexpected or of another shape or dtype; the message names the file and the
-            first such tensor.
+        PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype; the message names the file and
+            the first such tensor.
     """
     rows = _match_rows(layout, weights, head)
     stored_names = canonical_names(layout, tensors)

@@ -164,7 +164,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
 def _read_checkpoint(
     files: JsonFiles, family: Family, file: Path, stored: JsonObject, tensors: TensorFile
 ) -> Checkpoint:
-    """Read the checkpoint as a model of a family.
+    """Read a checkpoint as a model of a family.
 
     Args:
         files: JSON files of the directory.

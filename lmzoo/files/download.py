@@ -64,7 +64,7 @@ def download(path: Path, file: RemoteFile) -> None:
 
 
 def _size_of(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if it does not exist."""
+    """Return the size of a file in bytes, or 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 

@@ -50,11 +50,11 @@ class PublishedFile(TypedDict, total=False):
 
 
 class PublishedPreset(TypedDict, total=False):
-    """An entry of published.json.
+    """An entry of published.json, the list of presets to download.
 
     `family` to `description` are as in a preset's metadata.json. `revision` is for Hugging Face repositories; `size`
-    and `sha256` are for archives. `files` holds entries by file name. Files with a `url` are downloaded from there
-    instead of an archive; files without one are verified.
+    and `sha256` are for archives. `files` maps file names to entries: a file with a `url` is downloaded from there,
+    not as part of an archive; other files are verified after the download.
     """
 
     family: str

@@ -52,7 +52,7 @@ def load_backbone(
         **overrides: Constructor arguments that replace the stored ones.
 
     Raises:
-        ValueError: If the preset cannot be loaded or holds a backbone of another class.
+        ValueError: If the preset cannot be loaded or holds a backbone of a different class.
     """
     with contextlib.closing(open_source(preset, family)) as source:
         backbone = _build_backbone(source, preset, cls, load_weights, overrides)
@@ -222,7 +222,7 @@ def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
 
 
 def _changes_classes(stored: Arguments, passed: Arguments) -> bool:
-    """Return whether the passed arguments request other classes than the stored head has."""
+    """Return whether the passed arguments request classes that differ from those of the stored head."""
     labels = passed.get("labels")
     if labels is not None and not isinstance(labels, Collection):
         return True  # invalid, which the constructor reports

@@ -89,7 +89,7 @@ def open_source(preset: str | Path, family: str | None = None) -> Source:
         family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        ValueError: If the family is unknown, or the model is of another family.
+        ValueError: If the family is unknown, or the model belongs to a different one.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))

@@ -37,7 +37,7 @@ def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None 
         family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        ValueError: If there is no supported tokenizer, or it is of another class.
+        ValueError: If there is no supported tokenizer, or it is of a different class.
     """
     with contextlib.closing(open_source(preset, family)) as source:
         tokenizer = source.tokenizer() if isinstance(source, KerasPreset) else source.preprocessor().tokenizer
@@ -56,7 +56,7 @@ def load_preprocessor(
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
 
     Raises:
-        ValueError: If there is no supported preprocessor, it is of another class, or `sequence_length` is invalid.
+        ValueError: If there is no supported preprocessor, it is of a different class, or `sequence_length` is invalid.
     """
     with contextlib.closing(open_source(preset, family)) as source:
         preprocessor = _check_class(source.preprocessor(), cls, preset)

@@ -1,4 +1,4 @@
-"""HDF5 files: weights of Keras, and of ELMo in bilm-tf and AllenNLP."""
+"""HDF5 files: weights saved by Keras and, for ELMo, by bilm-tf and AllenNLP."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only 
 class Hdf5File(TensorFile):
     """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
 
-    For safety, some features of HDF5 are errors: soft and external links, datasets with values in other files, and
-    datasets that are compressed or incompletely written, with which a small file can claim to hold a large tensor.
-    bilm-tf, AllenNLP and Keras do not use them.
+    For safety, some features of HDF5 are not allowed: soft and external links, datasets with values in other files, and
+    datasets that are compressed or incompletely written, which let a small file claim to hold a large tensor. bilm-tf,
+    AllenNLP and Keras do not use these features.
 
     Args:
         path: Path of the file.

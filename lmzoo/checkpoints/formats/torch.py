@@ -108,7 +108,7 @@ class TorchFile(TensorFile):
 
 
 def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]:
-    """Load a file after checking its pickles.
+    """Load a PyTorch file after checking its pickles.
 
     Returns:
         The state dict; the other entries of a fairseq file; and whether the file is a zip.

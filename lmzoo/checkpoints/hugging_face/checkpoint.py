@@ -71,7 +71,7 @@ ENCODER_KEYS = {
     "layer_norm_eps": "layer_norm_epsilon",
     "initializer_range": "initializer_range",
 }
-# transformers accepts these keys in every configuration, also in families with other names for them.
+# transformers accepts these keys in every configuration, even in families with other names for them.
 _COMMON_NAMES = ("hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
 # Default values in transformers for BERT and the families derived from it.
 ENCODER_DEFAULTS = {
@@ -244,7 +244,7 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
 
 
 def _find_weights_file(directory: Path) -> str | None:
-    """Return the name of the weights file in a directory, by preference of format, or None without one."""
+    """Return the name of the preferred weights file in a directory, or None without one."""
     names = {path.name for path in directory.iterdir()}
     return next((name for name in _WEIGHTS_FILES if name in names), None)
 

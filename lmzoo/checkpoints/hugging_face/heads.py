@@ -108,8 +108,8 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
     labels = _read_labels(names_by_id, count) if names_by_id else [f"LABEL_{i}" for i in range(count)]
     if labels is None:
         warnings.warn(
-            f"{file}: `id2label` must give each number from 0 to {count - 1} a name of its own, got {names_by_id!r:.80}. "
-            "It is ignored: without `labels=` the classes are called by their numbers.",
+            f"{file}: `id2label` must give each number from 0 to {count - 1} a name of its own, got "
+            f"{names_by_id!r:.80}. It is ignored: without `labels=` the classes are called by their numbers.",
             stacklevel=2,
         )
     if labels is None or labels == [f"LABEL_{i}" for i in range(count)]:  # transformers' placeholders

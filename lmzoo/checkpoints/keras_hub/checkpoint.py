@@ -90,7 +90,7 @@ def keras_hub_layout(
         dense_in_head: Whether the classification head has a dense layer before its output layer.
         embedder: Whether KerasHub has an embedder for the family.
         constants: Argument -> its fixed value in KerasHub's classes.
-        private_attention: Whether the names of attention's layers begin with "_", as in KerasHub's own attention.
+        private_attention: Whether the names of the attention's layers begin with "_", as in KerasHub's own class.
         **fields: Other fields of `KerasHubLayout`.
     """
     has_groups = "group_size" in fields

@@ -87,7 +87,7 @@ class SentenceCheckpoint:
 
     @property
     def head(self) -> str | None:
-        """Kind of the head of `task`, or None."""
+        """Kind of the stored head, or None without a head."""
         return self.task.head
 
     @property

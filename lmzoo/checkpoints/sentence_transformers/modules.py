@@ -170,7 +170,7 @@ def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: s
 
 
 def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> Arguments:
-    """Return the `TextEmbedder` arguments `pooling`, `normalize` and `projection` from its modules.
+    """Read the `TextEmbedder` arguments `pooling`, `normalize` and `projection` from the modules of an embedder.
 
     Args:
         modules: Modules of the embedder, in order.

@@ -153,8 +153,8 @@ def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> Tok
 def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
     """Return the transformers class equivalent to a tokenizer and a packing, or None if there is no such class.
 
-    The class of the family is preferred, even if only the packing of the family matches, and not that of the class.
-    Segments are ignored for a family without segments.
+    The class of the family is preferred, and is also returned for the family's packing, which may differ from the
+    class's. Segments are ignored for a family without segments.
     """
     own = class_of_family(family)
     if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):

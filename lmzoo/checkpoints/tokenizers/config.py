@@ -1,7 +1,7 @@
 """Reading of tokenizer settings, special tokens and added tokens from transformers' files.
 
-lmzoo's tokenizers have few settings: any other setting that would give other ids is an error. `pipeline` is the content
-of tokenizer.json, or None without the file.
+lmzoo's tokenizers have few settings: any other setting that would result in different ids is an error. `pipeline` is
+the content of tokenizer.json, or None without the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: JsonObject | None) -> Arguments:
     """Return the tokenizer constructor arguments for the settings that the files state.
 
-    As in transformers, tokenizer_config.json takes precedence over tokenizer.json; a difference gives a warning.
+    As in transformers, tokenizer_config.json takes precedence over tokenizer.json; a difference causes a warning.
 
     Args:
         files: JSON files of the checkpoint.
@@ -97,7 +97,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
-        PresetError: If a token is not supported or has another id or role; the message names the first such token.
+        PresetError: If a token is not supported or has a different id or role; the message names the first such token.
     """
     format = format_of(type(tokenizer))
     class_name = type(tokenizer).__name__

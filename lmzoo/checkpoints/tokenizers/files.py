@@ -214,7 +214,7 @@ def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
 def _read_word_tokenizer(
     directory: Path, cls: type[Tokenizer], vocabulary_size: int | None, max_characters: int
 ) -> tuple[Tokenizer, Path]:
-    """Read the word-level tokenizer of an ELMo, and return it with the path of its file.
+    """Read the word-level tokenizer of an ELMo checkpoint, and return it with the path of its file.
 
     Args:
         directory: Directory of the checkpoint.
@@ -279,7 +279,7 @@ def _find_vocabulary(
     """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
 
     As in transformers, tokenizer.json takes precedence over vocabulary files, except if they hold more information. A
-    difference between them gives a warning.
+    difference between them causes a warning.
 
     Args:
         directory: Directory of the checkpoint.
@@ -356,7 +356,7 @@ def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -
 
 
 def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
-    """Guess whether to lowercase text for files that do not state it."""
+    """Guess whether to lowercase text, for files that do not state it."""
     directory = files.directory
     capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers

@@ -27,7 +27,7 @@ KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_leng
 class TokenizerFormat(ABC, Generic[T]):
     """The format of one tokenizer class in the files of transformers, Google, fairseq and KerasHub.
 
-    Parts of `tokenizer.json` that would give other ids than lmzoo's tokenizer are errors.
+    Parts of `tokenizer.json` that would result in different ids than those of lmzoo's tokenizer are errors.
 
     Attributes:
         tokenizer: Tokenizer class in lmzoo.
@@ -40,7 +40,7 @@ class TokenizerFormat(ABC, Generic[T]):
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
         without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that match
-            their behavior. Other values give a warning.
+            their behavior. Other values cause a warning.
         extra_settings: Additional keys to write into tokenizer_config.json, and their values.
         token_flags: Flags of special tokens that affect ids.
         keras_hub: Table of the tokenizer's configuration in KerasHub.
@@ -72,7 +72,7 @@ class TokenizerFormat(ABC, Generic[T]):
     keras_hub: ClassVar[ConfigTable]
 
     def find_files(self, directory: Path) -> list[Path]:
-        """Return the paths of the first set of `files` in a directory, or an empty list without a complete set.
+        """Return the paths of the first set of `files` in a directory, or an empty list if no set is complete.
 
         Raises:
             PresetError: If a file is a link to a file outside the directory.
@@ -158,7 +158,7 @@ class TokenizerFormat(ABC, Generic[T]):
             The configuration in KerasHub, and the tokenizer whose files to write.
 
         Raises:
-            PresetError: If KerasHub's class cannot give the same ids.
+            PresetError: If KerasHub's class cannot produce the same ids.
         """
         for token in tokenizer.added_tokens:
             if token != special_token(token.content):
@@ -177,7 +177,7 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
         expected: Key -> the supported values. The first one is the default, except for "type".
 
     Raises:
-        PresetError: If a key has another value; the message names the first such key.
+        PresetError: If a key has an unsupported value; the message names the first such key.
     """
     stored = stored if isinstance(stored, dict) else {"type": stored}
     for key, allowed in expected.items():

@@ -1,4 +1,4 @@
-"""Reading of the packing, special tokens and segments, from tokenizer files."""
+"""Reading of a tokenizer's packing, its special tokens and segments, from files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def read_packing(
 
 
 def _packing_of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
-    """Return the packing for `add_bos_token`, as `start`, and `add_eos_token`, as `end`."""
+    """Return the packing for the flags `add_bos_token`, passed as `start`, and `add_eos_token`, passed as `end`."""
     start_token = (tokenizer.start_token or "") if start else ""
     end_token = (tokenizer.end_token or "") if end else ""
     return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
@@ -127,7 +127,7 @@ def _read_items(processor: JsonObject, key: str) -> list[_Item]:
 
 
 def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
-    """Return the packing equivalent to a template, or None if no packing is."""
+    """Return the packing equivalent to a template, or None if there is no such packing."""
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
