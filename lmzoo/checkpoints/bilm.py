@@ -21,7 +21,7 @@ from lmzoo.registry.family import Family
 
 
 def open_bilm(options_file: Path, weight_file: Path) -> Checkpoint:
-    """Open the checkpoint of an ELMo.
+    """Open an ELMo checkpoint.
 
     Args:
         options_file: Path of the JSON file with the options.
@@ -59,7 +59,7 @@ def load_bilm(options_file: str | Path, weight_file: str | Path, dtype: Any = No
         **overrides: Fields of `ElmoConfig` that replace the stored ones.
 
     Raises:
-        ValueError: If an option or a tensor is missing, unexpected or of another shape; the message names it.
+        ValueError: If an option or a tensor is missing, unexpected or of the wrong shape; the message names it.
 
     Example:
 
@@ -85,15 +85,15 @@ def find_bilm(files: JsonFiles) -> Checkpoint | None:
         PresetError: If there are several such files, or one is a link to a file outside the directory.
     """
     directory = files.directory
-    options = sorted(directory.glob("*options.json"))
-    weights = sorted(directory.glob("*weights.hdf5"))
-    if not options or not weights:
+    options_files = sorted(directory.glob("*options.json"))
+    weight_files = sorted(directory.glob("*weights.hdf5"))
+    if not options_files or not weight_files:
         return None
-    if len(options) > 1 or len(weights) > 1:
+    if len(options_files) > 1 or len(weight_files) > 1:
         raise PresetError(f"{directory} must hold one *options.json and one *weights.hdf5; found several.")
-    check_inside(directory, options[0])
-    check_inside(directory, weights[0])
-    return open_bilm(options[0], weights[0])
+    check_inside(directory, options_files[0])
+    check_inside(directory, weight_files[0])
+    return open_bilm(options_files[0], weight_files[0])
 
 
 def _flatten(options: Mapping[str, object], prefix: str = "") -> Iterator[tuple[str, object]]:

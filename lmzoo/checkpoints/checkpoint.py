@@ -32,7 +32,7 @@ class StoredHead:
     Attributes:
         kind: Kind of the head, such as "classification", or None without a head.
         arguments: Function that returns, for a kind of head, the task constructor arguments stored in the files.
-        alternatives: Kinds of head whose tensors the files hold, for heads identified only by their tensor names.
+        alternatives: All kinds of head that the stored tensors match, if only the tensor names identify the head.
     """
 
     kind: str | None = None
@@ -42,7 +42,7 @@ class StoredHead:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checkpoint of a known format and family; implements `lmzoo.presets.source.Source`.
+    """A checkpoint of a supported format and family; implements `lmzoo.presets.source.Source`.
 
     Attributes:
         files: JSON files of the checkpoint's directory.
@@ -54,7 +54,7 @@ class Checkpoint:
         read_head: Function that returns the stored head.
         config_file: Path of the configuration file, for messages.
         unknown_keys: Unsupported configuration keys, which are ignored, and their values.
-        sequence_length: Maximum number of tokens in a sequence stated outside the tokenizer's files, or None.
+        sequence_length: Maximum number of tokens in a sequence if a file other than the tokenizer's states it, or None.
         notes: Additional entries of `report`.
     """
 
@@ -159,7 +159,7 @@ class Checkpoint:
             model: Backbone, or the task whose head is stored.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of another shape; the message names the first one.
+            PresetError: If a tensor is missing, unexpected or of the wrong shape; the message names the first one.
         """
         head = model.head_kind if isinstance(model, HasHead) else None
         return plan(self.layout, self.weights.open(), weights_of(model), head)
@@ -172,7 +172,7 @@ class Checkpoint:
             with_head: Whether to load the head of a task; if False, only its backbone is loaded.
 
         Raises:
-            PresetError: If a tensor is missing, unexpected or of another shape, or differs from its copy in the file.
+            PresetError: If a tensor is missing, unexpected or of the wrong shape, or differs from its copy in the file.
         """
         loaded_model = model if with_head else getattr(model, "backbone", model)
         weights = weights_of(loaded_model)
@@ -192,15 +192,17 @@ class Checkpoint:
         for group in self.layout.optional:
             if not any(path.startswith(group) for path in loading_plan.missing):
                 continue
-            part = group.rstrip("/").rpartition("/")[2]
-            if part == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
+            group_name = group.rstrip("/").rpartition("/")[2]
+            if group_name == "pooler" and isinstance(model, HasHead) and not model.uses_pooler:
                 continue
-            effect = ", so `pooled_output` is meaningless before training" if part == "pooler" else ""
-            warnings.warn(f"{self.directory} holds no {part}: it starts with random weights{effect}.", stacklevel=2)
+            effect = ", so `pooled_output` is meaningless before training" if group_name == "pooler" else ""
+            warnings.warn(
+                f"{self.directory} holds no {group_name}: it starts with random weights{effect}.", stacklevel=2
+            )
         return loading_plan
 
     def close(self) -> None:
-        """Close the files of the weights."""
+        """Close the weight files."""
         self.weights.close()
 
     def report(self, model: keras.Model) -> dict[str, str]:
@@ -238,7 +240,7 @@ def find_family(format: str, read: Callable[[Family], Checkpoint], directory: Pa
     Args:
         format: Format of the checkpoint, a key of `Family.checkpoints`.
         read: Function that reads the checkpoint as a model of a family.
-        directory: Directory of the checkpoint, to try families whose tokenizer it holds first, or None.
+        directory: Directory of the checkpoint, or None. Families whose tokenizer it holds are tried first.
 
     Raises:
         PresetError: If no family fits; the message is the one for the first family.
@@ -281,7 +283,7 @@ def read_arguments(
         key = table.stored_keys.get(argument, "")
         hint = f" In the file, `{argument}` is {key}." if key not in ("", f"`{argument}`") else ""
         raise PresetError(f"{file}: {error}{hint}") from error
-    except TypeError as error:  # from a comparison
+    except TypeError as error:  # raised by comparing values of different types
         raise PresetError(f"{file} holds a value of the wrong type: {error}.") from error
     return arguments
 

@@ -78,7 +78,7 @@ def write_checkpoint(
         raise ValueError(f"`to` must be one of {', '.join(['keras', *_WRITERS])}, got {to!r}.")
     writer = _WRITERS[to]
     task = model if isinstance(model, HasHead) else None
-    head = None if task is None else task.head_kind
+    head_kind = None if task is None else task.head_kind
     backbone = model if task is None else model.backbone
     family = family_of(backbone)
     has_vocabulary = writer.format == "bilm" and getattr(backbone.config, "vocabulary_size", None)
@@ -87,17 +87,17 @@ def write_checkpoint(
         formats = [name for name, candidate in _WRITERS.items() if candidate.format in family.checkpoints]
         raise PresetError(f"The family {family.name!r} has no format {to!r}: it has {', '.join(formats) or 'none'}.")
     layout = family.checkpoints[format]
-    changes, extra_tensors = layout.complete(backbone.config)
+    config_changes, extra_tensors = layout.complete(backbone.config)
     approximates_gelu = (
         layout.config.constants.get("activation") == "gelu_tanh" and backbone.config.activation == "gelu"
     )
     if approximates_gelu:
-        changes = {**changes, "activation": "gelu_tanh"}
-    config = _convert_config(layout, dataclasses.replace(backbone.config, **changes))
+        config_changes = {**config_changes, "activation": "gelu_tanh"}
+    config = _convert_config(layout, dataclasses.replace(backbone.config, **config_changes))
     weights = weights_of(model)
     if task is not None:
-        is_embedder = head == "embedding"
-        if head not in layout.heads or (to == "keras_hub" and not is_embedder):
+        is_embedder = head_kind == "embedding"
+        if head_kind not in layout.heads or (to == "keras_hub" and not is_embedder):
             raise PresetError(
                 f"The format {to!r} has no place for the head of a {task_name(task.head_kind)}. Save `task.backbone`."
             )
@@ -107,8 +107,8 @@ def write_checkpoint(
             _check_head(task, to, layout)
         if not task.uses_pooler and not is_embedder:  # embedders are written with a whole backbone
             weights = {path: weight for path, weight in weights.items() if not path.startswith(layout.optional)}
-    tensors = tensors_of(layout, weights, head)
-    head_tensors = {row.name for row in layout.heads.get(head or "", {}).values()}
+    tensors = tensors_of(layout, weights, head_kind)
+    head_tensors = {row.name for row in layout.heads.get(head_kind or "", {}).values()}
     extra_tensors = {name: tensor for name, tensor in extra_tensors.items() if name not in head_tensors}
     files = writer.files(family)
     owned_names = {*files, MANIFEST_FILE}  # `verify` may have written a manifest of the earlier files
@@ -137,14 +137,14 @@ def _measure_tanh_effect(backbone: keras.Model) -> tuple[float, float]:
     Returns:
         The maximum absolute difference of the hidden states, and their standard deviation.
     """
-    approximate = type(backbone).from_config({**backbone.get_config(), "activation": "gelu_tanh"})
-    approximate.set_weights(backbone.get_weights())
+    approximate_model = type(backbone).from_config({**backbone.get_config(), "activation": "gelu_tanh"})
+    approximate_model.set_weights(backbone.get_weights())
     shape = 4, min(64, backbone.config.max_sequence_length)
     ids = np.random.default_rng(0).integers(0, backbone.config.vocabulary_size, shape, "int32")
     features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
     inputs = {name: features[name] for name in backbone.input}
     exact_states, approximate_states = (
-        keras.ops.convert_to_numpy(model(inputs)["sequence_output"]) for model in (backbone, approximate)
+        keras.ops.convert_to_numpy(model(inputs)["sequence_output"]) for model in (backbone, approximate_model)
     )
     return float(np.abs(exact_states - approximate_states).max()), float(exact_states.std())
 
@@ -158,15 +158,15 @@ def _check_head(task: HasHead, to: str, layout: Layout) -> None:
     head_config = task.get_config()
     backbone_config = task.backbone.config
     activation = getattr(layout, "head_activation", None)
-    fixed = {"objective": task.family.objective}
+    fixed_values = {"objective": task.family.objective}
     if getattr(layout, "pooling", None) is None:
-        fixed["pooling"] = "first"
+        fixed_values["pooling"] = "first"
     if to != "hf":
-        fixed |= {"multi_label": False, "output_activation": "linear"}
-    fixed |= {name: getattr(backbone_config, name, None) for name in ("activation", "layer_norm_epsilon")}
+        fixed_values |= {"multi_label": False, "output_activation": "linear"}
+    fixed_values |= {name: getattr(backbone_config, name, None) for name in ("activation", "layer_norm_epsilon")}
     if task.head_kind in PREDICTING_TOKENS and activation is not None:
-        fixed["activation"] = activation
-    for name, expected in fixed.items():
+        fixed_values["activation"] = activation
+    for name, expected in fixed_values.items():
         if head_config.get(name) not in (None, expected):
             raise PresetError(
                 f"The format {to!r} cannot express `{name}={head_config[name]!r}` of a {type(task).__name__}: there it "
@@ -182,8 +182,8 @@ def _convert_config(layout: Layout, config: Any) -> Arguments:
     """
     own_config = dataclasses.asdict(config)
     stored = layout.config.write(own_config, layout.name)
-    omitted = {name: own_config[name] for name in layout.config.omitted}
-    restored_config = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted}))
+    omitted_values = {name: own_config[name] for name in layout.config.omitted}
+    restored_config = dataclasses.asdict(type(config)(**{**layout.config.read(stored, "the file"), **omitted_values}))
     changed_names = sorted(name for name, value in own_config.items() if restored_config[name] != value)
     if changed_names == ["initializer_range"]:  # has no effect on stored weights
         warnings.warn(
@@ -201,30 +201,30 @@ def _convert_config(layout: Layout, config: Any) -> Arguments:
 
 def _write_hugging_face(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
     names = names_in_transformers(family)
-    head = getattr(model, "head_kind", None)
-    is_embedder = head == "embedding"
+    head_kind = getattr(model, "head_kind", None)
+    is_embedder = head_kind == "embedding"
     modules: dict[str, np.ndarray] = {}
     if is_embedder:
         tensors = without_modules(tensors, modules)
-    elif head is not None:
+    elif head_kind is not None:
         prefixes = dict.fromkeys(family.checkpoints["hf"].parts, f"{names.base}.")
         tensors = ((prefixes.get(name.partition(".")[0], "") + name, array) for name, array in tensors)
-        labels = model.labels or [f"LABEL_{i}" for i in range(1 if head == "regression" else model.num_classes)]
-        if (key := family.checkpoints["hf"].pooling) and head in POOLING_TOKENS:
+        labels = model.labels or [f"LABEL_{i}" for i in range(1 if head_kind == "regression" else model.num_classes)]
+        if (key := family.checkpoints["hf"].pooling) and head_kind in POOLING_TOKENS:
             config[key] = next(stored for stored, pooling in POOLINGS.items() if pooling == model.pooling)
         if labels:
             config["id2label"] = {str(i): name for i, name in enumerate(labels)}
             config["label2id"] = {name: i for i, name in enumerate(labels)}
         if model.multi_label:
             config["problem_type"] = "multi_label_classification"
-        if head == "regression":
+        if head_kind == "regression":
             config["problem_type"] = "regression"
             config["sentence_transformers"] = {"activation_fn": write_activation(model.output_activation)}
-        if head == "seq2seq_lm" and model.preprocessor is not None:
+        if head_kind == "seq2seq_lm" and model.preprocessor is not None:
             config |= _write_generation(target, model)
-    if head is not None and model.preprocessor is not None:
+    if head_kind is not None and model.preprocessor is not None:
         config |= _token_ids(config, model.preprocessor.tokenizer)
-    architecture = names.architecture(None if is_embedder else head)
+    architecture = names.architecture(None if is_embedder else head_kind)
     config = {"architectures": [architecture], "model_type": names.model_type, **config}
     write_json(target, CONFIG_FILE, config)
     write_safetensors(target / "model.safetensors", tensors)
@@ -233,7 +233,7 @@ def _write_hugging_face(target: Path, model: keras.Model, family: Family, config
 
 
 def _token_ids(config: Arguments, tokenizer: Tokenizer) -> Arguments:
-    """Return the ids of special tokens that a configuration has keys for, but no values."""
+    """Return the ids of the special tokens whose keys have no value in a configuration, by key."""
     keys = [key for key, value in config.items() if key.endswith("_token_id") and value is None]
     roles = format_of(type(tokenizer)).tokens if keys else {}
     tokens = {key: getattr(tokenizer, roles[key.removesuffix("_id")]) for key in keys}
@@ -244,7 +244,7 @@ def _write_generation(target: Path, model: Any) -> Arguments:
     """Write `generation_config.json` of a sequence-to-sequence task and return its special token ids."""
     tokenizer = model.preprocessor.tokenizer
     (end_id,) = model.preprocessor.special_ids()[2]
-    ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end_id}
+    special_ids = {"decoder_start_token_id": tokenizer.pad_id, "pad_token_id": tokenizer.pad_id, "eos_token_id": end_id}
     settings = {
         "bad_words_ids": [[tokenizer.pad_id]],
         "forced_eos_token_id": end_id,
@@ -253,8 +253,8 @@ def _write_generation(target: Path, model: Any) -> Arguments:
         "num_beams": model.num_beams,
         "renormalize_logits": True,
     }
-    write_json(target, "generation_config.json", {**ids, **settings})
-    return ids
+    write_json(target, "generation_config.json", {**special_ids, **settings})
+    return special_ids
 
 
 def _write_google(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
@@ -277,12 +277,12 @@ def _write_bilm(target: Path, model: keras.Model, family: Family, config: Argume
 
 
 def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: Arguments, tensors: Arrays) -> None:
-    name = f"{keras_hub_prefix(family)}Backbone"
-    stored = {"class_name": name, "config": config, "registered_name": f"keras_hub>{name}"}
+    class_name = f"{keras_hub_prefix(family)}Backbone"
+    stored = {"class_name": class_name, "config": config, "registered_name": f"keras_hub>{class_name}"}
     write_json(target, CONFIG_FILE, stored)
     if isinstance(model, HasHead):
-        task = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
-        write_json(target, TASK_FILE, task)
+        task_config = embedder_config(keras_hub_prefix(family), stored, model.name, model.pooling, model.normalize)
+        write_json(target, TASK_FILE, task_config)
     write_json(target, METADATA_FILE, {"parameter_count": model.count_params(), "keras_version": keras.__version__})
     write_hdf5(target / MODEL_WEIGHTS_FILE, to_keras_hub(tensors, family.checkpoints["keras_hub"], config))
 
@@ -290,9 +290,9 @@ def _write_keras_hub(target: Path, model: keras.Model, family: Family, config: A
 def _write_tokenizer(target: Path, preprocessor: Preprocessor, family: Family) -> None:
     tokenizer = preprocessor.tokenizer
     packing = dataclasses.replace(preprocessor.packing, zero_segments=False)
-    peer = class_with_packing(tokenizer, packing, family)
-    name = None if peer is None else peer.name
-    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if peer is None else None)
+    tokenizer_class = class_with_packing(tokenizer, packing, family)
+    name = None if tokenizer_class is None else tokenizer_class.name
+    write_tokenizer(tokenizer, target, preprocessor.sequence_length, name, packing if tokenizer_class is None else None)
     if (target / MODULES_FILE).is_file():
         write_length(target, preprocessor)
 

@@ -27,8 +27,8 @@ class ConfigTable:
         defaults: File key -> the other library's default value. Keys of `keys` without a default are required.
         values: Argument -> {value in the file: lmzoo's value}, if the spellings differ. Other values are errors.
         shifts: Argument -> int, the file's value minus lmzoo's.
-        training: File key -> argument used in its place. The key only affects training, so a different value is a
-            warning.
+        training: File key -> argument used in its place. The key only affects training, so a different value only
+            causes a warning.
         constants: Argument -> its fixed value in the format, if it differs from lmzoo's default.
         allowed: File key -> the supported values. Other values are errors.
         ignored: File keys that do not change what the model computes.
@@ -95,10 +95,10 @@ class ConfigTable:
                 raise PresetError(f"{file} lacks the key {key!r}.")
             value = stored.get(key, self.defaults.get(key))
             if argument in self.values:
-                spellings = self.values[argument]
-                is_valid = isinstance(value, str) and value in spellings
-                require_value(is_valid, file, key, f"one of {', '.join(spellings)}", value)
-                value = spellings[value]
+                values_by_spelling = self.values[argument]
+                is_valid = isinstance(value, str) and value in values_by_spelling
+                require_value(is_valid, file, key, f"one of {', '.join(values_by_spelling)}", value)
+                value = values_by_spelling[value]
             if argument in self.shifts:
                 require_value(isinstance(value, int), file, key, "an integer", value)
                 value -= self.shifts[argument]
@@ -150,7 +150,7 @@ class ConfigTable:
         for key, argument in self._all_keys.items():
             value = config[argument]
             if argument in self.values:
-                spellings = [spelling for spelling, own in self.values[argument].items() if own == value]
+                spellings = [spelling for spelling, own_value in self.values[argument].items() if own_value == value]
                 if not spellings:
                     raise PresetError(f"The format {format!r} cannot express `{argument}={value!r}`.")
                 value = spellings[0]

@@ -80,7 +80,7 @@ class Row:
     """The stored tensor of a weight.
 
     Attributes:
-        name: Template of the tensor's name, with `{i}` where the key in the table has it.
+        name: Template of the tensor's name, with the same `{i}` as the weight's path in the table.
         transform: Conversion between the weight and the tensor.
         part: Index of the weight in a tensor that holds several weights, or None if it holds only this one. GPT-2's
             `c_attn`, for example, holds the kernels of query, key and value. After `transform.load`, the parts are
@@ -145,8 +145,8 @@ class Layout:
         unread_heads: Kind of head that lmzoo cannot read -> name of a tensor that only this head has.
         aliases: Regular expression -> replacement, which normalizes the spelling of tensor names.
         copies: Name of a tensor -> name of the original, whose values it must equal.
-        optional: Path prefixes of weight groups that a file may lack, such as "pooler/". A group is missing as a
-            whole, in every file if the tables have no rows for it.
+        optional: Path prefixes of weight groups that a file may lack, such as "pooler/". A file lacks all weights
+            of a group or none. If the tables have no rows for a group, every file lacks it.
         absent: Path prefixes of weights that no file holds. Loading leaves them unchanged.
         ignored: Regular expression of tensor names to ignore -> the reason.
         complete: Function from a configuration to additions that files need and that do not change the model:
@@ -172,9 +172,9 @@ class Plan:
 
     Attributes:
         tensors: Tensors of the file.
-        assignments: Tuples of the weights that a tensor holds, in order, the tensor's name in the file, and its
+        assignments: A tuple for each tensor: the weights that it holds, in order; its name in the file; and its
             transform.
-        copies: Pairs of names of tensors that must be equal.
+        copies: Names of a copy and its original, for each pair of tensors that must be equal.
         left_out: Name of a tensor that is not read -> the reason.
         missing: Paths of optional weights that the file lacks.
     """
@@ -201,13 +201,13 @@ class Plan:
                 )
         problem = None
         for weights, name, transform in self.assignments:
-            parts = [transform.load(self.tensors.read(name))]
-            problem = problem or not_finite(name, parts[0])
+            arrays = [transform.load(self.tensors.read(name))]
+            problem = problem or not_finite(name, arrays[0])
             if len(weights) > 1:
                 ends = np.cumsum([weight.shape[-1] for weight in weights])
-                parts = np.split(parts[0], ends[:-1], axis=-1)
-            for weight, part in zip(weights, parts, strict=True):
-                weight.assign(part)
+                arrays = np.split(arrays[0], ends[:-1], axis=-1)
+            for weight, array in zip(weights, arrays, strict=True):
+                weight.assign(array)
         warn_of_not_finite(self.tensors.path, problem)
 
 
@@ -217,9 +217,9 @@ def weights_of(model: keras.Model) -> dict[str, keras.Variable]:
 
 
 def check_sizes(layout: Layout, tensors: TensorFile, config: Any) -> None:
-    """Check, before a model is built, that its configuration is not far larger than the stored tensors.
+    """Check, before building a model, that the sizes in its configuration are not far larger than the stored ones.
 
-    Sizes of up to twice the stored ones pass: `plan` reports the tensors that do not match.
+    Sizes up to twice the stored ones pass; `plan` later reports the tensors that do not match.
 
     Args:
         layout: Layout of the file.
@@ -251,7 +251,7 @@ def check_axes(
         arguments: Arguments of the configuration class.
         shapes: Shapes of the stored tensors.
         path: Path of the file, for messages.
-        keys: Argument -> its name in messages, if that is another one.
+        keys: Argument -> its name in messages, where the two differ.
 
     Raises:
         PresetError: If an argument is too large; the message names it.
@@ -283,8 +283,8 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
         head: Kind of the head, or None without a head.
 
     Raises:
-        PresetError: If a tensor is missing, unexpected or of another shape or dtype; the message names the file and the
-            first such tensor.
+        PresetError: If a tensor is missing, unexpected, or of the wrong shape or dtype; the message names the file and
+            the first such tensor.
     """
     rows = _match_rows(layout, weights, head)
     stored_names = canonical_names(layout, tensors)
@@ -295,26 +295,26 @@ def plan(layout: Layout, tensors: TensorFile, weights: Weights, head: str | None
             raise PresetError(f"{tensors.path} lacks {rows[path].name!r} (the model's {path}).")
     missing += [path for path in weights if path.startswith(layout.optional) and path not in rows]
     # Name in the table -> name in the file.
-    names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
+    matched_names = {row.name: stored_names[row.name] for row in rows.values() if row.name in stored_names}
     assignments = []
     for name, paths in _group_by_tensor(layout, rows).items():
-        if name in names:
+        if name in matched_names:
             variables = [weights[path] for path in paths]
             transform = rows[paths[0]].transform
             shape = tuple(variables[0].shape)
             if len(variables) > 1:
                 shape = (*shape[:-1], sum(variable.shape[-1] for variable in variables))
-            _check_tensor(tensors, names[name], transform.shape(shape), " and ".join(paths))
-            assignments.append((variables, names[name], transform))
+            _check_tensor(tensors, matched_names[name], transform.shape(shape), " and ".join(paths))
+            assignments.append((variables, matched_names[name], transform))
     copies = []
     left_out = {}
     for canonical, name in stored_names.items():
         original = layout.copies.get(canonical)
-        if canonical in names:
+        if canonical in matched_names:
             continue
-        if original in names:
-            _check_tensor(tensors, name, tensors.shape(names[original]), f"a copy of {original}")
-            copies.append((name, names[original]))
+        if original in matched_names:
+            _check_tensor(tensors, name, tensors.shape(matched_names[original]), f"a copy of {original}")
+            copies.append((name, matched_names[original]))
         elif reason := _reason_to_ignore(layout, canonical, head):
             left_out[name] = reason
         else:
@@ -376,8 +376,8 @@ def _group_by_tensor(layout: Layout, rows: Mapping[str, Row]) -> dict[str, list[
     for name, paths in paths_by_tensor.items():
         paths.sort(key=lambda path: rows[path].part or 0)
         parts = [rows[path].part for path in paths]
-        layouts = {rows[path].transform for path in paths}
-        if parts not in ([None], list(range(len(paths)))) or len(layouts) > 1:
+        transforms = {rows[path].transform for path in paths}
+        if parts not in ([None], list(range(len(paths)))) or len(transforms) > 1:
             raise PresetError(f"The format {layout.name!r} does not say which part of {name!r} is {', '.join(paths)}.")
     return paths_by_tensor
 

@@ -24,12 +24,12 @@ def find_fairseq(files: JsonFiles) -> Checkpoint | None:
     file = files.directory / _WEIGHTS_FILE
     if not file.is_file():
         return None
-    stored = TorchFile(file)
-    config = stored.extra.get("cfg")  # newer files have "cfg" in place of "args"
-    options = stored.extra.get("args") or (config.get("model") if isinstance(config, Mapping) else None)
+    torch_file = TorchFile(file)
+    config = torch_file.extra.get("cfg")  # newer files have "cfg" in place of "args"
+    options = torch_file.extra.get("args") or (config.get("model") if isinstance(config, Mapping) else None)
     if not isinstance(options, Mapping):
         raise PresetError(f"{file} holds no arguments (`args`), which give the model's size.")
-    tensors = without_wrappers(stored)
+    tensors = without_wrappers(torch_file)
 
     def read(family: Family) -> Checkpoint:
         word_tables = [name for name in tensors.names() if name.endswith(_WORD_TABLE)]

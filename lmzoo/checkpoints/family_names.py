@@ -44,7 +44,7 @@ class Names:
     tokenizer: str | None = None
 
     def architecture(self, kind: str | None) -> str:
-        """Return the class name of a model with the given kind of head, or with None for no head."""
+        """Return the class name of a model with the given kind of head; None stands for no head."""
         default = f"{self.prefix}For{ARCHITECTURES[kind]}" if kind in ARCHITECTURES else f"{self.prefix}Model"
         return self.architectures.get(kind or "", default)
 

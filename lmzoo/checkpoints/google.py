@@ -56,8 +56,8 @@ class GoogleLayout(Layout):
     Attributes:
         signs: Kind of head -> names of the tensors that identify it.
         stacked: Names of tensors that hold the weights of all layers. In `backbone`, layer 3 of `name` is `name/3`.
-        sizes: Function from the tensors to the content of a configuration file, for code that writes none. It returns
-            None for tensors of another family.
+        sizes: Function from the tensors to the content of a configuration file, for families whose code writes none. It
+            returns None for tensors of another family.
     """
 
     signs: Mapping[str, Set[str]] = field(default_factory=dict)
@@ -109,10 +109,10 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayo
         config: Table of the configuration file.
         modules: Path of a backbone layer -> TensorFlow variable scope.
     """
-    transform = "cls/predictions/transform"
+    scope = "cls/predictions/transform"
     masked_lm: Table = {
         **tensorflow_modules(
-            {"masked_lm_head/dense": f"{transform}/dense", "masked_lm_head/layer_norm": f"{transform}/LayerNorm"}
+            {"masked_lm_head/dense": f"{scope}/dense", "masked_lm_head/layer_norm": f"{scope}/LayerNorm"}
         ),
         "masked_lm_head/output_bias": Row("cls/predictions/output_bias"),
     }
@@ -140,14 +140,14 @@ def google_layout(config: ConfigTable, modules: Mapping[str, str]) -> GoogleLayo
 def find_google(files: JsonFiles) -> Checkpoint | None:
     """Open the TensorFlow checkpoint in a directory, or return None if it holds none of a supported family.
 
-    The family follows from the configuration file, such as `bert_config.json`, or without one from the tensors.
+    The configuration file, such as `bert_config.json`, determines the family; without one, the tensors do.
 
     Raises:
         PresetError: If a configuration file lacks its checkpoint or has several, or the model is not supported.
     """
     directory = files.directory
-    families = {directory / google_files(family)[0]: family for family in families_with("google")}
-    for file, family in families.items():
+    families_by_file = {directory / google_files(family)[0]: family for family in families_with("google")}
+    for file, family in families_by_file.items():
         if file.is_file():
             stored = files.read(file.name)
             return _read_checkpoint(files, family, file, stored, TensorFlowCheckpoint(_find_prefix(directory)))
@@ -155,7 +155,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
         tensors = TensorFlowCheckpoint(_find_prefix(directory))
     except PresetError:  # no checkpoint, or other files with such names
         return None
-    for file, family in families.items():
+    for file, family in families_by_file.items():
         if (sizes := family.checkpoints["google"].sizes(tensors)) is not None:
             return _read_checkpoint(files, family, file, sizes, tensors)
     return None
@@ -164,7 +164,7 @@ def find_google(files: JsonFiles) -> Checkpoint | None:
 def _read_checkpoint(
     files: JsonFiles, family: Family, file: Path, stored: JsonObject, tensors: TensorFile
 ) -> Checkpoint:
-    """Read the checkpoint as a model of a family.
+    """Read a checkpoint as a model of a family.
 
     Args:
         files: JSON files of the directory.
@@ -181,8 +181,8 @@ def _read_checkpoint(
     layout: GoogleLayout = family.checkpoints["google"]
     tensors = unstack(tensors, layout.stacked)
     read_head = functools.partial(layout.head_of, tensors)
-    unknown = layout.config.unknown(stored)
-    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown)
+    unknown_keys = layout.config.unknown(stored)
+    return Checkpoint(files, "google", family, arguments, LazyTensors(lambda: tensors), read_head, file, unknown_keys)
 
 
 def _find_prefix(directory: Path) -> Path:

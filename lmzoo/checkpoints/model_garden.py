@@ -30,10 +30,10 @@ def is_model_garden(checkpoint: TensorFile) -> bool:
 def model_garden_tensors(checkpoint: TensorFile, num_heads: int) -> TensorFile:
     """Return the tensors with the names and shapes of Google's original BERT code.
 
-    The axes of attention heads and of their columns are joined.
+    The two axes of attention heads, count and size, are joined to one.
 
     Raises:
-        PresetError: If a tensor has another number of heads; the message names the file and the tensor.
+        PresetError: If a tensor has the wrong number of heads; the message names the file and the tensor.
     """
     joined = join_heads(checkpoint, num_heads, _heads_axis)
     return PlacedTensors(checkpoint.path, {_original_name(name): Place(joined, name) for name in checkpoint.names()})

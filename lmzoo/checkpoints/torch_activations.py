@@ -34,7 +34,7 @@ def write_activation(name: str) -> str:
     """Convert the Keras name of an activation to the full name of the PyTorch class.
 
     Raises:
-        PresetError: If PyTorch has no such class without arguments.
+        PresetError: If no supported PyTorch class computes the activation.
     """
     if name not in _CLASSES:
         raise PresetError(

@@ -15,9 +15,10 @@ from typing import Any
 
 ARCHIVES = (".zip", ".tar.gz", ".tgz")
 
-# Limit of the unpacked size: weights hardly compress, and vocabularies to a third, but archive bombs a thousandfold.
+# Limit on the unpacked size, as a multiple of the archive's. Weights hardly compress and vocabularies shrink to a
+# third, but archive bombs expand a thousandfold.
 _MAX_RATIO = 10
-_ALLOWANCE = 64 << 20  # bytes, in addition
+_ALLOWANCE = 64 << 20  # bytes allowed in addition
 _MAX_MEMBERS = 1000
 _MAX_HEADER_BYTES = 1 << 20
 _BLOCK_BYTES = 1 << 16
@@ -29,7 +30,7 @@ _Member = tuple[str, int, Callable[[], Any] | None]
 def unpack(archive: Path, folder: Path) -> None:
     """Unpack an untrusted archive into an empty directory.
 
-    After an error, some of its files may remain in the directory.
+    After an error, some of the archive's files may remain in the directory.
 
     Args:
         archive: path of a .tar.gz or .tgz file, or of a zip file under any other name, such as a .keras file.
@@ -70,8 +71,8 @@ def _zip_members(path: Path) -> Iterator[_Member]:
     """Yield the members of a zip file."""
     with zipfile.ZipFile(path) as archive:
         for info in archive.infolist():
-            kind = stat.S_IFMT(info.external_attr >> 16)
-            if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            file_type = stat.S_IFMT(info.external_attr >> 16)
+            if file_type not in (0, stat.S_IFREG, stat.S_IFDIR):
                 raise ValueError(f"{path.name} contains {info.filename!r}, a link or device: only files are allowed.")
             if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
                 raise ValueError(f"{path.name} compresses {info.filename!r} with a method that is not supported.")
@@ -97,7 +98,7 @@ def _tar_members(path: Path) -> Iterator[_Member]:
 
 
 class _Metered(gzip.GzipFile):
-    """A gzip file with a limit of `room` more bytes, since tarfile reads headers of any length into memory."""
+    """A gzip file that allows reading `room` more bytes, since tarfile reads headers of any length into memory."""
 
     room = _MAX_HEADER_BYTES
 

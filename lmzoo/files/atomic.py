@@ -55,7 +55,7 @@ def check_room(directory: Path, size: int) -> None:
 
 
 def _resolve_path(path: str | os.PathLike[str]) -> Path:
-    """Return a local path as an absolute path without links or "~".
+    """Return the absolute form of a local path, with links and "~" resolved.
 
     Raises:
         TypeError: if it is not a path.
@@ -71,10 +71,10 @@ def _resolve_path(path: str | os.PathLike[str]) -> Path:
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[Path]:
     """Write a file atomically: yield a temporary path that replaces `path` when the block succeeds.
 
-    The temporary path has the same suffixes. If the block fails, `path` is unchanged, and the temporary file is
-    removed. A killed process leaves a hidden file, `.<random>.<name>`, which the next write of `path` removes, or a
-    later one if another process is writing in the directory. On network file systems, which may not share locks between
-    hosts, only one host at a time may write `path`.
+    The temporary path has the same suffixes as `path`. If the block fails, `path` is unchanged, and the temporary file
+    is removed. A killed process leaves a hidden file, `.<random>.<name>`, which the next write of `path` removes, or a
+    later write if another process is writing in the directory. On network file systems, which may not share locks
+    between hosts, only one host at a time may write `path`.
 
     Raises:
         OSError: if the file cannot be written.
@@ -128,8 +128,8 @@ def atomic_directory(
     between two renames.
 
     In an existing directory only the entries in `owns` are replaced. Other entries (README.md, .git) are preserved,
-    except those that the block has written. They are never missing: the new directory gets hard links to them before
-    the swap, or copies where the file system has no links.
+    except those that the block has written. They are present at all times: the new directory gets hard links to them
+    before the swap, or copies where the file system has no links.
 
     A killed process can leave hidden directories next to `path`. The next write of `path` moves back the entries that
     only they hold, or the old directory if `path` is missing, and removes them. If another process is writing in the
@@ -322,7 +322,7 @@ def _check_replaceable(target: Path, marker: str, owns: Collection[str], overwri
 
 
 def _exchange(first: Path, second: Path) -> bool:
-    """Swap two directories in one step, and return whether the system and the file system support it."""
+    """Swap two files or directories in one step, and return whether the system and the file system supported it."""
     libc = ctypes.CDLL(None)
     swap_flag = 2  # RENAME_EXCHANGE or RENAME_SWAP
     try:

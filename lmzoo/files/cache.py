@@ -23,19 +23,19 @@ from lmzoo.files.preset_files import MANIFEST_FILE
 
 def cache_directory() -> Path:
     """Return the directory of the cache: $LMZOO_CACHE, or else lmzoo/ in $XDG_CACHE_HOME or ~/.cache."""
-    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(os.environ.get("LMZOO_CACHE") or f"{caches}/lmzoo").expanduser().resolve()
+    cache_root = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(os.environ.get("LMZOO_CACHE") or f"{cache_root}/lmzoo").expanduser().resolve()
 
 
 def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
-    """Return a cache directory with some files; download and unpack them on the first call.
+    """Return the cache directory of a set of files; the first call downloads and unpacks them.
 
     Args:
         label: str, prefix of the directory's name.
         files: the files by name. Archives, with names in .zip, .tar.gz or .tgz, are unpacked.
 
     Returns:
-        The directory; if it contains only one subdirectory, as archives often do, the subdirectory.
+        The directory or, if it contains only a subdirectory, as many archives do, that subdirectory.
 
     Raises:
         ValueError: if a file is not the expected one, or an archive is damaged or unsafe.
@@ -56,29 +56,29 @@ def fetch_files(label: str, files: Mapping[str, RemoteFile]) -> Path:
 
 def _create(folder: Path, files: Mapping[str, RemoteFile]) -> None:
     """Download files into a new cache directory, and unpack archives."""
-    for unfinished in folder.parent.glob(f".{folder.name}.*.*"):  # left by a killed process
-        shutil.rmtree(unfinished)
-    parts = folder.with_name(f".{folder.name}.parts")
-    parts.mkdir(exist_ok=True)
+    for leftover in folder.parent.glob(f".{folder.name}.*.*"):  # left by a killed process
+        shutil.rmtree(leftover)
+    download_directory = folder.with_name(f".{folder.name}.parts")
+    download_directory.mkdir(exist_ok=True)
     for name, file in files.items():
-        download(parts / name, file)
+        download(download_directory / name, file)
     with atomic_directory(folder, marker=MANIFEST_FILE, owns=()) as temporary:
         for name in files:
             if not name.endswith(ARCHIVES):
-                shutil.move(parts / name, temporary)
+                shutil.move(download_directory / name, temporary)
                 continue
             try:
-                unpack(parts / name, temporary)
+                unpack(download_directory / name, temporary)
             except ValueError:
-                (parts / name).unlink()  # so that the next attempt downloads it again
+                (download_directory / name).unlink()  # so that the next attempt downloads it again
                 raise
         content = _find_content(temporary)
         if not (content / MANIFEST_FILE).exists():
             write_manifest(content)
-    shutil.rmtree(parts)
+    shutil.rmtree(download_directory)
 
 
 def _find_content(folder: Path) -> Path:
     """Return the only subdirectory of a directory that contains nothing else, or else the directory."""
-    visible = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
-    return visible[0] if len(visible) == 1 and visible[0].is_dir() else folder
+    visible_entries = [entry for entry in folder.iterdir() if not entry.name.startswith((".", "__MACOSX"))]
+    return visible_entries[0] if len(visible_entries) == 1 and visible_entries[0].is_dir() else folder

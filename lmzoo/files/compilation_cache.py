@@ -14,19 +14,20 @@ import keras
 
 from lmzoo.files.cache import cache_directory
 
-_MIN_SECONDS = 0.2  # reading a program that compiles faster saves nothing
+_MIN_SECONDS = 0.2  # caching programs that compile faster saves no time
 
 
 def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_bytes: int = 2**30) -> Path | None:
-    """Keep the programs that JAX compiles in files, from which later processes read them.
+    """Cache the programs that JAX compiles on disk, so that later processes can load them.
 
-    A first `fit` on a few texts then takes about half the time. The `lmzoo` command always does this; in Python, call
-    it before the first model. On other backends it does nothing. A damaged file is compiled again.
+    The first `fit` on a few texts then takes about half as long. The `lmzoo` command always uses the cache; in Python,
+    call this function before you build the first model. It has no effect on other backends. If a file is damaged, its
+    program is compiled again.
 
     Args:
-        directory: path of the files; by default a directory for this version of jaxlib and this processor in lmzoo's
-            cache, unless JAX has one already (`JAX_COMPILATION_CACHE_DIR`).
-        max_bytes: int, size from which the files that were not used for the longest time are removed.
+        directory: path of the cache; by default, the directory that JAX already uses (`JAX_COMPILATION_CACHE_DIR`) or,
+            without one, a directory in lmzoo's cache for this jaxlib version and processor.
+        max_bytes: int, maximum size of the cache; beyond it, the least recently used files are removed.
 
     Returns:
         The directory, or None on other backends.
@@ -51,13 +52,13 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
     jax.config.update("jax_compilation_cache_max_size", max_bytes)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _MIN_SECONDS)
     compilation_cache.reset_cache()  # JAX may have opened another directory
-    # A file that cannot be read or written costs no more than its compilation.
+    # If a file cannot be read or written, the only cost is compiling its program.
     warnings.filterwarnings("ignore", "Error (reading|writing) persistent compilation cache entry", UserWarning)
     return path
 
 
 def _machine() -> str:
-    """Return a name for the version of jaxlib and the processor's instructions, on which programs depend."""
+    """Return an identifier of the jaxlib version and the processor's instruction set, on which programs depend."""
     try:
         instructions = re.findall(r"^(?:flags|Features)\s*:(.*)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[:1]
     except OSError:

@@ -17,7 +17,7 @@ from lmzoo.files.manifest import mismatch
 
 TIMEOUT = 10.0  # seconds that a server may be silent
 _MIN_BYTES_PER_SECOND = 1000  # a server that sends less during the timeout counts as silent
-_MAX_REQUESTS = 5  # for one file, if each of them receives a part
+_MAX_REQUESTS = 5  # per file, as long as each request receives some bytes
 _BLOCK_BYTES = 1 << 16
 _LOCAL_HOSTS = ("localhost", "127.0.0.1", "::1")
 
@@ -29,7 +29,7 @@ class RemoteFile:
     Attributes:
         url: str, address with https://, or with http:// on this machine.
         size: int, size in bytes; None if unknown.
-        sha256: str, sha256 in hexadecimal digits; None if unknown.
+        sha256: str, SHA-256 digest in hexadecimal digits; None if unknown.
     """
 
     url: str
@@ -47,7 +47,7 @@ def download(path: Path, file: RemoteFile) -> None:
         file: the file to download.
 
     Raises:
-        ValueError: if it is not the expected file, and is then deleted; or if the address is not allowed.
+        ValueError: if the download is not the expected file, which is then deleted, or the address is not allowed.
         OSError: if the server fails, is silent or too slow; the downloaded part remains for the next attempt.
     """
     for requests_left in reversed(range(_MAX_REQUESTS)):
@@ -64,7 +64,7 @@ def download(path: Path, file: RemoteFile) -> None:
 
 
 def _size_of(path: Path) -> int:
-    """Return the size of a file in bytes, 0 if it does not exist."""
+    """Return the size of a file in bytes, or 0 if it does not exist."""
     return path.stat().st_size if path.exists() else 0
 
 
@@ -94,8 +94,8 @@ def _write_response(response: requests.Response, path: Path, tag_file: Path, fil
     """
     downloaded_bytes = _size_of(path)
     partial = response.status_code == http.HTTPStatus.PARTIAL_CONTENT
-    misplaced = partial and not response.headers.get("Content-Range", "").startswith(f"bytes {downloaded_bytes}-")
-    if misplaced or response.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+    has_wrong_range = partial and not response.headers.get("Content-Range", "").startswith(f"bytes {downloaded_bytes}-")
+    if has_wrong_range or response.status_code == http.HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
         path.unlink(missing_ok=True)
         raise ConnectionError(f"{file.url} cannot be resumed after {downloaded_bytes} bytes.")
     response.raise_for_status()
@@ -106,14 +106,14 @@ def _write_response(response: requests.Response, path: Path, tag_file: Path, fil
     if file.size not in (None, total):
         path.unlink(missing_ok=True)
         raise ValueError(f"{file.url} is not the expected file: it has {total} bytes, not {file.size}.")
-    with path.open("ab" if partial else "wb") as out, progress_bar(path.name, total, "bytes") as advance:
+    with path.open("ab" if partial else "wb") as output_file, progress_bar(path.name, total, "bytes") as advance:
         if not partial:
             tag = response.headers.get("ETag", "")
             tag_file.write_text(tag if tag.startswith('"') else "")  # weak tags do not guarantee equal bytes
         advance(downloaded_bytes)
         try:
             for block in _read_blocks(response.raw):
-                out.write(block)
+                output_file.write(block)
                 advance(len(block))
                 downloaded_bytes += len(block)
                 if total is not None and downloaded_bytes > total:

@@ -9,7 +9,7 @@ from lmzoo.errors import PresetError
 
 
 def file_in(directory: Path, name: str) -> Path:
-    """Return the path of the file `name` in a directory, after checking that it does not lead out of it.
+    """Return the path of the file `name` in a directory, after checking that it lies inside the directory.
 
     Symbolic links may lead to other files in the directory. Links out of it are refused, except in Hugging Face's
     cache, where `snapshots/<revision>/` and its subdirectories contain links into `blobs/` next to `snapshots/`.
@@ -17,7 +17,7 @@ def file_in(directory: Path, name: str) -> Path:
     Raises:
         PresetError: If the name is a path, or the file is a link out of the directory.
     """
-    if name in ("", ".", "..") or any(mark in name for mark in "/\\:\0"):
+    if name in ("", ".", "..") or any(character in name for character in "/\\:\0"):
         raise PresetError(f"{directory} names {name!r} as one of its files: only names without a path are allowed.")
     check_inside(directory, directory / name)
     return directory / name
@@ -31,8 +31,8 @@ def check_inside(directory: Path, path: Path) -> None:
     """
     root = Path(os.path.realpath(directory))
     real_path = Path(os.path.realpath(path))
-    allowed = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
-    if not any(real_path.is_relative_to(home) for home in allowed):
+    allowed_roots = [root, *(parent.parent / "blobs" for parent in root.parents[:2] if parent.name == "snapshots")]
+    if not any(real_path.is_relative_to(allowed_root) for allowed_root in allowed_roots):
         raise PresetError(
             f"{path} is a link to {real_path}, which is outside the directory, and is not followed. Put the file "
             "itself there."

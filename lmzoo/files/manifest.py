@@ -15,7 +15,8 @@ from lmzoo.errors import PresetError
 from lmzoo.files.atomic import atomic_file
 from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, read_json, write_json
 
-# Checks of younger files are not cached: such a file may change again within one tick of the file system's clock.
+# Checks are not cached for files changed more recently, which may change again within one tick of the file system's
+# clock.
 _SETTLED_NS = 2_000_000_000
 
 _verified: dict[Path, list[tuple[str, int, int, int, int]]] = {}
@@ -84,7 +85,7 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
     """Read the manifest of a preset.
 
     Returns:
-        Its entries by path relative to the directory, with slashes.
+        The entries, by path relative to the directory, with forward slashes.
 
     Raises:
         PresetError: if the manifest is missing or malformed, or a path in it leads out of the directory.
@@ -95,7 +96,7 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
     if manifest.get("format") != 1 or not isinstance(files, dict):
         raise PresetError(f'{path} must hold "format": 1 and an object "files"; it may need a newer lmzoo.')
     for name, entry in files.items():
-        if {"", ".", ".."} & set(name.split("/")) or any(mark in name for mark in "\\:\0"):
+        if {"", ".", ".."} & set(name.split("/")) or any(character in name for character in "\\:\0"):
             raise PresetError(f"{path} lists {name!r}: only relative paths inside the preset are allowed.")
         if not isinstance(entry, dict) or {"sha256": str, "size": int} != {k: type(v) for k, v in entry.items()}:
             raise PresetError(f'{path}: the entry of {name!r} must be {{"sha256": "...", "size": bytes}}, got {entry}.')
@@ -105,7 +106,7 @@ def read_manifest(directory: Path) -> dict[str, ManifestEntry]:
 def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     """Check every file of a preset against its manifest.
 
-    Unlisted files are ignored, except those that presets are read from (config.json, assets/...).
+    Unlisted files are ignored, except the files that make up a preset (config.json, assets/...).
 
     Returns:
         Whether the directory has a manifest; presets written by KerasHub have none.
@@ -118,19 +119,19 @@ def verify_manifest(directory: str | os.PathLike[str]) -> bool:
     directory = Path(directory).expanduser()
     if not (directory / MANIFEST_FILE).is_file():
         return False
-    listed = read_manifest(directory)
+    entries = read_manifest(directory)
     advice = (
         "Fetch or save the preset again; after an intended change, run "
         f"`lmzoo.presets.write_manifest({str(directory)!r})`."
     )
-    for name, entry in listed.items():
+    for name, entry in entries.items():
         path = directory / name
         if not path.is_file():
             raise PresetError(f"{path} is missing, although {MANIFEST_FILE} lists it. {advice}")
         if problem := mismatch(path, **entry):
             raise PresetError(f"{path} was altered: {problem}. {advice}")
     for name in _list_files(directory):
-        if name.split("/")[0] in PRESET_ENTRIES and name not in listed and name != MANIFEST_FILE:
+        if name.split("/")[0] in PRESET_ENTRIES and name not in entries and name != MANIFEST_FILE:
             raise PresetError(f"{directory / name} is not listed in {MANIFEST_FILE}. Remove it if unknown. {advice}")
     return True
 

@@ -1,4 +1,4 @@
-"""Finding, reading and writing files at local paths and at URLs of fsspec, such as s3://, gs:// and hdfs://."""
+"""Finding, reading and writing files at local paths and at fsspec URLs, such as s3://, gs:// and hdfs://."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def absolute(path: str | Path) -> str:
 
 
 def inside(folder: str | Path, name: str) -> str:
-    """Join a directory, a path or a URL, and the name of a file in it."""
+    """Join a directory, given as a path or a URL, and the name of a file in it."""
     return f"{os.fspath(folder).rstrip('/')}/{name}" if is_url(folder) else os.path.join(folder, name)
 
 
@@ -47,7 +47,7 @@ def find_files(path: str | Path, accepts: Callable[[str], bool]) -> list[str]:
     Args:
         path: a file; a directory, whose accepted files are listed, including those in subdirectories; or a pattern such
             as `"part-*.jsonl"`, whose matches are files or directories.
-        accepts: function from the path of a file in a directory to bool, whether to list it.
+        accepts: function that returns, for the path of a file in a directory, whether to list it.
 
     Returns:
         Paths, or URLs if `path` is one; empty if a directory contains no accepted files.
@@ -176,8 +176,8 @@ def source_of(path: str | Path) -> Path | NamedBytes:
 def whole_file(path: str | Path) -> Iterator[BinaryIO]:
     """Write a file atomically: yield a binary file that appears at `path` when the block succeeds.
 
-    A local file is written by `lmzoo.files.atomic.atomic_file`, a URL in a transaction of fsspec: object stores show an
-    object when its upload is complete, and other file systems rename.
+    A local file is written with `lmzoo.files.atomic.atomic_file`, a URL in an fsspec transaction: object stores show an
+    object once its upload is complete, and other file systems rename a temporary file.
 
     Example:
 

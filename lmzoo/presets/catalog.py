@@ -1,4 +1,4 @@
-"""The list of presets, and the directories of their files."""
+"""List of presets, and lookup of their directories."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class PresetInfo:
 def list_presets() -> dict[str, PresetInfo]:
     """Return the presets that `from_preset` loads by name: shipped, local and published ones.
 
-    Local presets are in the directories of the environment variable LMZOO_PRESETS, which are separated as in PATH and
-    have the layout `<family>/<name>/`. Shipped presets take precedence over local ones with the same name. Unreadable
-    presets are omitted with a warning.
+    Local presets are found in the directories listed in the environment variable LMZOO_PRESETS (separated as in PATH),
+    each with the layout `<family>/<name>/`. Shipped presets take precedence over local ones with the same name.
+    Unreadable presets are omitted with a warning.
 
     Only the newest version of a preset is listed. `from_preset` also loads older versions as `name@version` from
     directories `<family>/<name>@<version>/`.
@@ -186,25 +186,25 @@ def _shipped_root() -> Path:
     """Return the directory of shipped presets: inside an installed package, at the top level of a clone."""
     packaged = _PACKAGE / "shipped"
     repository = _PACKAGE.parents[1]
-    # Without the second condition an installed package would use site-packages/presets, which belongs to others.
+    # Without the second condition an installed package would use site-packages/presets, which other packages may own.
     return repository / "presets" if not packaged.is_dir() and (repository / "pyproject.toml").is_file() else packaged
 
 
 def _find_directories() -> dict[str, Path]:
-    """Return the directories of the presets on this machine, by name, without hidden ones, which are unfinished."""
+    """Return the directories of the presets on this machine, by name, except hidden ones, which are incomplete."""
     extra_roots = [
         Path(root).expanduser().resolve() for root in os.environ.get("LMZOO_PRESETS", "").split(os.pathsep) if root
     ]
     directories: dict[str, Path] = {}
     for root in [_shipped_root(), *extra_roots]:
-        for metadata in sorted(root.glob(f"*/*/{METADATA_FILE}")):
-            if not any(part.startswith(".") for part in metadata.relative_to(root).parts):
-                directories.setdefault(metadata.parent.name, metadata.parent)
+        for metadata_file in sorted(root.glob(f"*/*/{METADATA_FILE}")):
+            if not any(part.startswith(".") for part in metadata_file.relative_to(root).parts):
+                directories.setdefault(metadata_file.parent.name, metadata_file.parent)
     return directories
 
 
 def _drop_older_versions(names: Collection[str]) -> list[str]:
-    """Return the names without older versions, `name@version`, of presets that are also listed without version."""
+    """Return the names, except each `name@version` for which `name` is also listed."""
     all_names = set(names)
     return [name for name in names if not (_VERSION.fullmatch(name) and name.rpartition("@")[0] in all_names)]
 

@@ -26,6 +26,9 @@ def save_checkpoint(
 ) -> None:
     """Write a model and its tokenizer in the format of another library.
 
+    Some formats always use the tanh approximation of GELU: KerasHub's for BERT and ALBERT, and Google's for ALBERT. If
+    the model has the exact GELU, a warning states how much its results change.
+
     Args:
         model: Backbone or task.
         directory: Directory to write. An existing one stays unchanged if writing fails.
@@ -34,9 +37,6 @@ def save_checkpoint(
             ELMo in AllenNLP and bilm-tf; `"keras"` for a preset of lmzoo.
         overwrite: Whether to replace an existing directory.
         preprocessor: Preprocessor whose tokenizer to write, by default the task's.
-
-    Some formats always use the tanh approximation of GELU: KerasHub's of BERT and ALBERT, and Google's of ALBERT. A
-    warning states how much the results of a model with the exact GELU change.
 
     Raises:
         ValueError: If the format is unknown or cannot hold the model.
@@ -81,20 +81,20 @@ def convert(
     lmzoo.models.MaskedLM.from_preset("for_transformers").fill(["She opened the [MASK]."])
     ```
     """
-    with contextlib.closing(open_source(source, family)) as opened:
-        model, preprocessor = build(opened)
-        opened.load(model)
+    with contextlib.closing(open_source(source, family)) as model_source:
+        model, preprocessor = build(model_source)
+        model_source.load(model)
     if preprocessor is None:
         warnings.warn(f"{source} holds no tokenizer files: only the model is written.", stacklevel=2)
     save_checkpoint(model, target, to, overwrite, preprocessor)
 
 
 def build(opened: Source) -> tuple[keras.Model, Preprocessor | None]:
-    """Build the stored model, without loading its weights, and its preprocessor.
+    """Build the stored model and its preprocessor, without loading the weights.
 
     Returns:
-        The stored task, or the backbone without a supported head; and the preprocessor, or None without tokenizer
-        files.
+        The stored task, or only the backbone if no supported head is stored; and the preprocessor, or None if there are
+        no tokenizer files.
     """
     try:
         preprocessor = opened.preprocessor()

@@ -1,4 +1,4 @@
-"""Download of presets: from Hugging Face and Kaggle with their clients, from web servers into lmzoo's cache."""
+"""Downloads of presets: from Hugging Face and Kaggle with their clients, and from web servers into lmzoo's cache."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from lmzoo.files.manifest import mismatch
 
 _Result = TypeVar("_Result")
 
-_REACHABILITY_DELAY_SECONDS = 1.0  # until the server of a slow client is checked
+_REACHABILITY_DELAY_SECONDS = 1.0  # how long a client may run before its server is checked
 KAGGLE = "https://www.kaggle.com"
 
-# Copies of the weights for other frameworks, which would multiply the download, and training state.
+# Weights for other frameworks and training state, which would multiply the size of the download.
 _UNUSED_FILES = [
     "*.bin", "*.msgpack", "*.onnx", "*.onnx_data", "*.ot", "*.gguf", "*.tflite", "*.mlmodel", "tf_model*.h5",
     "coreml/*", "onnx/*", "openvino/*", "optimizer.pt", "scaler.pt", "scheduler.pt", "*.pth", "checkpoint-*/*",
@@ -50,11 +50,11 @@ class PublishedFile(TypedDict, total=False):
 
 
 class PublishedPreset(TypedDict, total=False):
-    """An entry of published.json.
+    """An entry of published.json, the list of presets to download.
 
     `family` to `description` are as in a preset's metadata.json. `revision` is for Hugging Face repositories; `size`
-    and `sha256` are for archives. `files` holds entries by file name. Files with a `url` are downloaded from there
-    instead of an archive; files without one are verified.
+    and `sha256` are for archives. `files` maps file names to entries: a file with a `url` is downloaded from there,
+    not as part of an archive; other files are verified after the download.
     """
 
     family: str
@@ -79,7 +79,7 @@ def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
         published: Entry of published.json, with any fields missing, or None.
 
     Raises:
-        PresetError: If the download fails; the message says where from, why, and what to do.
+        PresetError: If the download fails; the message states the places tried, the reason and what to do.
     """
     scheme, _, name = handle.partition("://")
     entry = published or {}
@@ -97,9 +97,9 @@ def fetch(handle: str, published: PublishedPreset | None = None) -> Path:
         raise PresetError(f"{handle!r} begins with an unknown scheme; known are {schemes}.")
     try:
         directory = Path(download(name))
-        for file, file_entry in entry.get("files", {}).items():
+        for file_name, file_entry in entry.get("files", {}).items():
             if "url" not in file_entry:
-                _verify_once(directory / file, **file_entry)
+                _verify_once(directory / file_name, **file_entry)
         return directory
     except Exception as error:
         raise PresetError(
@@ -135,7 +135,8 @@ def _download_hf(handle: str) -> str:
         directory = Path(snapshot(ignore_patterns=_UNUSED_FILES, revision=revision or None))
         for pattern, preferred in ((_PICKLED, _PREFERRED), (_TENSORFLOW, (*_PREFERRED, _PICKLED))):
             if directories := _find_parts_without(preferred, directory):
-                # The directory is named after the snapshot's commit. The same patterns also work offline.
+                # The directory is named after the commit, so both downloads are of the same revision. The patterns also
+                # work offline.
                 patterns = [(path / pattern).as_posix() for path in directories]
                 snapshot(allow_patterns=patterns, revision=directory.name)
         return str(directory)
@@ -150,12 +151,12 @@ def _download_hf(handle: str) -> str:
 
 
 def _find_parts_without(patterns: Iterable[str], directory: Path) -> list[Path]:
-    """Return the relative directories of a download that need weights but have no file matching `patterns`."""
+    """Return the directories, relative to `directory`, that need weights but have no file matching `patterns`."""
     candidates = [directory]
     if (directory / "modules.json").exists():
         from lmzoo.checkpoints.sentence_transformers.modules import read_modules  # imports Keras
 
-        with contextlib.suppress(PresetError):  # reading the directory raises it again
+        with contextlib.suppress(PresetError):  # raised again when the checkpoint is read
             candidates = [module.directory for module in read_modules(directory) if module.has_weights]
     return [
         candidate.relative_to(directory)
@@ -207,7 +208,7 @@ def while_reachable(transfer: Callable[[], _Result], server: str) -> _Result:
         except BaseException as error:
             result.set_exception(error)
 
-    threading.Thread(target=run, daemon=True).start()  # threads of an executor keep the process alive
+    threading.Thread(target=run, daemon=True).start()  # an executor's threads would keep the process alive
     if not wait([result], _REACHABILITY_DELAY_SECONDS).done:
         try:
             requests.head(server, timeout=_TIMEOUT)

@@ -106,7 +106,7 @@ class KerasPreset:
         """
         file = self.directory / CONFIG_FILE
         with add_file_to_errors(file):
-            # Without a name, Keras gives each copy of a preset in one model a number.
+            # Let Keras choose the name, so that one model can contain several copies of a preset.
             stored = {**self._files.read(CONFIG_FILE)["config"], "name": None}
         if load_weights:
             path = self.directory / MODEL_WEIGHTS_FILE
@@ -144,7 +144,7 @@ class KerasPreset:
         Raises:
             PresetError: If the number differs from the backbone's.
         """
-        count = sum("seed_generator" not in name for name in self._stored_shapes)  # depends on dropout
+        count = sum("seed_generator" not in name for name in self._stored_shapes)  # their number depends on dropout
         if count != len(backbone.weights):
             raise PresetError(
                 f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but a {type(backbone).__name__} as "
@@ -162,7 +162,7 @@ class KerasPreset:
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None; the name of its task class if that class is not registered."""
+        """Kind of the stored head, or its task's class name if the class is not registered, or None without a head."""
         if not (stored := self._task):
             return None
         if self.task_class is None:
@@ -234,7 +234,7 @@ class KerasPreset:
 
 
 def _build_text_part(stored: JsonObject, base: type[_Part], file: Path) -> _Part:
-    """Build a preprocessor or a tokenizer from its configuration, only of a registered class.
+    """Build a preprocessor or tokenizer from its configuration; its class must be registered with Keras.
 
     Keras' own deserialization is not used, since it may call any function that the file names.
     """
@@ -306,11 +306,11 @@ def save_preset(
             rewrite_in_half_precision(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
-            name = keras.saving.get_registered_name(type(model))
-            stored = {"class_name": type(model).__name__, "registered_name": name, "config": config}
+            registered_name = keras.saving.get_registered_name(type(model))
+            task_config = {"class_name": type(model).__name__, "registered_name": registered_name, "config": config}
             if model.head_kind != type(model).head_kind:
-                stored["head_kind"] = model.head_kind
-            write_json(target, TASK_FILE, stored)
+                task_config["head_kind"] = model.head_kind
+            write_json(target, TASK_FILE, task_config)
             weights = _head_weights(model)
             warn_of_not_finite(f"The {type(model).__name__} that is saved", first_not_finite(weights.values()))
             arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
@@ -361,8 +361,8 @@ def check_is_registered(part: Preprocessor | Tokenizer) -> None:
 
 def _head_weights(task: keras.Model) -> dict[str, keras.Variable]:
     """Return the weights of a task's head by path: all weights except the backbone's."""
-    backbone = {id(v) for v in task.backbone.variables}
-    return {v.path: v for v in task.weights if id(v) not in backbone}
+    backbone_ids = {id(v) for v in task.backbone.variables}
+    return {v.path: v for v in task.weights if id(v) not in backbone_ids}
 
 
 def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
@@ -371,7 +371,8 @@ def _read_head(task: keras.Model, path: Path, in_part: bool) -> None:
     Args:
         task: Task to load the weights into.
         path: Path of the HDF5 file.
-        in_part: Whether the file may hold additional weights, since the stored head includes the task's.
+        in_part: Whether the file may hold additional weights, because the task's head is only a part of the stored
+            head.
 
     Raises:
         PresetError: If the stored weights do not match the head's.

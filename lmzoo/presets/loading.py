@@ -26,7 +26,7 @@ from lmzoo.text import Preprocessor
 
 
 class _Head(NamedTuple):
-    """The head of a task to load.
+    """The constructor arguments of a task, and whether the weights of its head are stored.
 
     Attributes:
         arguments: Constructor arguments of the task, which the caller's arguments override.
@@ -52,7 +52,7 @@ def load_backbone(
         **overrides: Constructor arguments that replace the stored ones.
 
     Raises:
-        ValueError: If the preset cannot be loaded or holds a backbone of another class.
+        ValueError: If the preset cannot be loaded or holds a backbone of a different class.
     """
     with contextlib.closing(open_source(preset, family)) as source:
         backbone = _build_backbone(source, preset, cls, load_weights, overrides)
@@ -117,12 +117,12 @@ def load_task(
         arguments = dict(head.arguments)
         if "dropout" in backbone_overrides:
             arguments.pop("dropout", None)  # the head uses the backbone's dropout by default
-        blame_files = head.is_stored and not task_kwargs  # otherwise an argument of the caller may be wrong
-        errors = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
-        with errors, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():
+        blame_files = head.is_stored and not task_kwargs  # otherwise the caller's arguments may be at fault
+        error_context = add_file_to_errors(source.directory) if blame_files else contextlib.nullcontext()
+        with error_context, skip_initial_values() if load_weights and head.is_stored else contextlib.nullcontext():
             task = cls(backbone, preprocessor, **{**arguments, **task_kwargs})
-        # Warn only after the constructor has accepted the arguments, and only of heads with weights, which some
-        # language models lack.
+        # Warn only after the constructor has accepted the arguments, and only about heads with weights: the heads of
+        # some language models have none.
         if head.warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
             warnings.warn(head.warning, stacklevel=3)
         if load_weights:
@@ -165,8 +165,8 @@ def _choose_head(
             f"The head of {str(preset)!r} is not used: `num_classes`, other `labels` or another `vocabulary` were "
             "passed, so it starts from scratch. Omit them to keep it."
         )
-        replaced = ("labels", "num_classes", "vocabulary")
-        return _Head({key: value for key, value in arguments.items() if key not in replaced}, warning=warning)
+        class_arguments = ("labels", "num_classes", "vocabulary")
+        return _Head({key: value for key, value in arguments.items() if key not in class_arguments}, warning=warning)
     if changed := _find_changed_part(arguments, passed):
         warning = f"The head of {str(preset)!r} is not used, since `{changed}` is another: it starts from scratch."
         return _Head(arguments, warning=warning)
@@ -179,16 +179,16 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     Raises:
         PresetError: If no task is stored, or its class is not registered.
     """
-    own_class = source.task_class if isinstance(source, KerasPreset) else None
-    task_class = own_class or task_of(source.head)
+    stored_class = source.task_class if isinstance(source, KerasPreset) else None
+    task_class = stored_class or task_of(source.head)
     if task_class is not None:
         return task_class
     if source.head is None:
-        holds = f"holds a {source.backbone_class.__name__} without a head"
+        content = f"holds a {source.backbone_class.__name__} without a head"
     else:
-        holds = f"holds the head of a {task_name(source.head)}, whose class is not registered: import its module"
+        content = f"holds the head of a {task_name(source.head)}, whose class is not registered: import its module"
     raise PresetError(
-        f"{str(preset)!r} {holds}. `Task.from_preset` loads the stored task; for another one call its own "
+        f"{str(preset)!r} {content}. `Task.from_preset` loads the stored task; for another one call its own "
         "`from_preset`, such as `lmzoo.models.TextClassifier.from_preset`."
     )
 
@@ -200,8 +200,8 @@ def _describe_new_head(stored: str | None, cls: type[HasHead], preset: str | Pat
         return f"{str(preset)!r} holds no head of a {name}, so it starts from scratch."
     if stored == cls.head_kind:
         return f"{str(preset)!r} holds a head of a {name} that lmzoo cannot read, so a new one starts from scratch."
-    task = task_of(stored)
-    if stored is None or (task is not None and task.replaceable):
+    stored_class = task_of(stored)
+    if stored is None or (stored_class is not None and stored_class.replaceable):
         return ""
     return (
         f"{str(preset)!r} holds the head of a {task_name(stored)}, not of a {name}, so a new one starts from scratch."
@@ -222,14 +222,14 @@ def _find_changed_part(stored: Arguments, passed: Arguments) -> str | None:
 
 
 def _changes_classes(stored: Arguments, passed: Arguments) -> bool:
-    """Return whether the passed arguments request other classes than the stored head has."""
+    """Return whether the passed arguments request classes that differ from those of the stored head."""
     labels = passed.get("labels")
     if labels is not None and not isinstance(labels, Collection):
         return True  # invalid, which the constructor reports
-    renamed = labels is not None and (
+    changes_labels = labels is not None and (
         len(labels) != stored.get("num_classes") or stored.get("labels") not in (None, list(labels))
     )
-    words = passed.get("vocabulary")
-    words = getattr(words, "vocabulary", words)  # the argument may be a tokenizer
-    has_new_words = words is not None and list(words) != stored.get("vocabulary")
-    return passed.get("num_classes") is not None or renamed or has_new_words
+    vocabulary = passed.get("vocabulary")
+    vocabulary = getattr(vocabulary, "vocabulary", vocabulary)  # the argument may be a tokenizer
+    changes_vocabulary = vocabulary is not None and list(vocabulary) != stored.get("vocabulary")
+    return passed.get("num_classes") is not None or changes_labels or changes_vocabulary

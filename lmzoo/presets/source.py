@@ -21,7 +21,7 @@ from lmzoo.text import Preprocessor
 
 
 class Source(Protocol):
-    """A model directory whose weights are not read yet: a `KerasPreset`, `Checkpoint` or `SentenceCheckpoint`.
+    """A model directory whose weights have not been read yet: a `KerasPreset`, `Checkpoint` or `SentenceCheckpoint`.
 
     Each file is opened once, on first use.
     """
@@ -32,7 +32,7 @@ class Source(Protocol):
 
     @property
     def head(self) -> str | None:
-        """Kind of the stored head, or None; the name of its task class if that class is not registered."""
+        """Kind of the stored head, or its task's class name if the class is not registered, or None without a head."""
 
     @property
     def backbone_class(self) -> type[keras.Model]:
@@ -78,7 +78,7 @@ class Source(Protocol):
         """Load all weights into `model` and return a description of each part of the source, by name."""
 
     def close(self) -> None:
-        """Close the files of the weights; nothing can be loaded afterwards."""
+        """Close the weight files; nothing can be loaded afterwards."""
 
 
 def open_source(preset: str | Path, family: str | None = None) -> Source:
@@ -89,7 +89,7 @@ def open_source(preset: str | Path, family: str | None = None) -> Source:
         family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        ValueError: If the family is unknown, or the model is of another family.
+        ValueError: If the family is unknown, or the model belongs to a different one.
     """
     require(family is None or family in families(), "family", f"one of {', '.join(families())}", family)
     files = JsonFiles(open_preset(preset))

@@ -37,7 +37,7 @@ def load_tokenizer(preset: str | Path, cls: type[Tokenizer], family: str | None 
         family: Name of the family, such as "bert", for a checkpoint that does not state it.
 
     Raises:
-        ValueError: If there is no supported tokenizer, or it is of another class.
+        ValueError: If there is no supported tokenizer, or it is of a different class.
     """
     with contextlib.closing(open_source(preset, family)) as source:
         tokenizer = source.tokenizer() if isinstance(source, KerasPreset) else source.preprocessor().tokenizer
@@ -56,7 +56,7 @@ def load_preprocessor(
         sequence_length: Maximum number of tokens in a sequence, or None for the stored one.
 
     Raises:
-        ValueError: If there is no supported preprocessor, it is of another class, or `sequence_length` is invalid.
+        ValueError: If there is no supported preprocessor, it is of a different class, or `sequence_length` is invalid.
     """
     with contextlib.closing(open_source(preset, family)) as source:
         preprocessor = _check_class(source.preprocessor(), cls, preset)
@@ -81,7 +81,7 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
 
     Args:
         part: Tokenizer or preprocessor.
-        directory: Directory to write. The files of a model in it are unchanged.
+        directory: Directory to write. The files of a model in it stay unchanged.
         overwrite: Whether to replace an existing preset.
 
     Raises:
@@ -89,16 +89,16 @@ def save_text_part(part: Preprocessor | Tokenizer, directory: str | Path, overwr
         ValueError: If a class is not registered with Keras, or a tokenizer would replace a preprocessor's tokenizer.
     """
     check_is_registered(part)
-    existing = Path(directory).expanduser()
-    if isinstance(part, Tokenizer) and (existing / PREPROCESSOR_FILE).exists():
+    preset_path = Path(directory).expanduser()
+    if isinstance(part, Tokenizer) and (preset_path / PREPROCESSOR_FILE).exists():
         raise ValueError(
-            f"{existing} holds a preprocessor, of which the tokenizer is a part. Save a preprocessor with the new "
+            f"{preset_path} holds a preprocessor, of which the tokenizer is a part. Save a preprocessor with the new "
             "tokenizer, or choose another directory."
         )
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
         for name in _MODEL_FILES:
-            if (existing / name).exists():
-                link_or_copy(existing / name, target / name)
+            if (preset_path / name).exists():
+                link_or_copy(preset_path / name, target / name)
         if not (target / METADATA_FILE).exists():
             write_json(target, METADATA_FILE, versions())
         write_text_part(part, target)

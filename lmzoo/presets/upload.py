@@ -16,7 +16,7 @@ from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, TASK_FILE, r
 from lmzoo.presets.hubs import KAGGLE, while_reachable
 
 _CARD = "README.md"
-# Hugging Face's names of the licenses of presets. It rejects a card with any other name.
+# Hugging Face's names for the licenses that presets have. It rejects cards with names that it does not know.
 _LICENSES = ("apache-2.0", "cc-by-4.0", "cc-by-sa-4.0", "cc0-1.0", "mit")
 _ADVICE = {
     "hf": "Check the name (hf://name/preset), run `hf auth login` with a token that may write, and unset "
@@ -27,7 +27,7 @@ _ADVICE = {
 
 
 def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
-    """Upload a preset to Hugging Face or Kaggle, from where `from_preset(uri)` loads it.
+    """Upload a preset to Hugging Face or Kaggle, so that `from_preset(uri)` can load it.
 
     The files are compared with the manifest first. Only the files in the manifest and the model card, README.md, are
     uploaded. Without a card in the directory, a short one is created from the preset's metadata. Replaced files stay in
@@ -84,7 +84,7 @@ def _upload_hf(name: str, folder: str, private: bool) -> None:
     repository = client.create_repo(
         name, private=private, exist_ok=True
     ).repo_id  # adds the user's name if it is missing
-    # Delete files of an earlier preset: files that the manifest does not list make loading fail.
+    # Delete the files of an earlier preset, since loading fails if there are files that the manifest does not list.
     patterns = [pattern for entry in PRESET_ENTRIES for pattern in (entry, f"{entry}/*")]
     message = "Upload a preset of lmzoo"
     client.upload_folder(repo_id=repository, folder_path=folder, commit_message=message, delete_patterns=patterns)
@@ -102,14 +102,14 @@ def _make_card(folder: Path, uri: str) -> str:
     family = metadata.get("family", "unknown")
     license = metadata.get("license", "not stated")
     kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
-    data = huggingface_hub.ModelCardData(
+    card_data = huggingface_hub.ModelCardData(
         language=metadata.get("languages") or None,
         license=license.lower() if license.lower() in _LICENSES else None,
         library_name="keras",
         tags=["lmzoo", family],
     )
     return f"""---
-{data.to_yaml()}
+{card_data.to_yaml()}
 ---
 
 # {re.split("[/@]", uri)[-1]}

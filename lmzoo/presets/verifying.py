@@ -38,26 +38,26 @@ def verify(source: str | Path, write_manifest: bool = False, family: str | None 
     lmzoo.verify("bert_nano_en_uncased")["tokenizer"]  # 'WordPieceTokenizer, 8,000 tokens'
     ```
     """
-    with contextlib.closing(open_source(source, family)) as opened:
-        model, preprocessor = build(opened)
+    with contextlib.closing(open_source(source, family)) as model_source:
+        model, preprocessor = build(model_source)
         backbone = getattr(model, "backbone", model)
-        head = "none" if backbone is model else type(model).__name__
-        if backbone is model and opened.head is not None:
-            head = f"of a {task_name(opened.head)}, which is not loaded"
-        matches = manifest.verify_manifest(opened.directory)
+        head_description = "none" if backbone is model else type(model).__name__
+        if backbone is model and model_source.head is not None:
+            head_description = f"of a {task_name(model_source.head)}, which is not loaded"
+        matches = manifest.verify_manifest(model_source.directory)
         report = {
-            "directory": str(opened.directory),
+            "directory": str(model_source.directory),
             "manifest": "matches" if matches else "none: damage to files may go unnoticed",
             "model": type(backbone).__name__,
-            "head": head,
+            "head": head_description,
         }
-        report |= opened.report(model)
+        report |= model_source.report(model)
     report["parameters"] = f"{backbone.count_params():,}"
     tokenizer = getattr(preprocessor, "tokenizer", None)
     report["tokenizer"] = (
         f"{type(tokenizer).__name__}, {tokenizer.vocabulary_size:,} tokens" if tokenizer is not None else "none"
     )
     if write_manifest:
-        manifest.write_manifest(opened.directory)
+        manifest.write_manifest(model_source.directory)
         report["manifest"] = "written"
     return report

@@ -1,4 +1,4 @@
-"""HDF5 files: weights of Keras, and of ELMo in bilm-tf and AllenNLP."""
+"""HDF5 files: weights saved by Keras and, for ELMo, by bilm-tf and AllenNLP."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     import h5py
 
 
-BYTES_OF_METADATA = 4096  # upper bound for each tensor; HDF5 writes a part of it when the file is closed
+BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only when the file is closed
 
 
 class Hdf5File(TensorFile):
     """The datasets of an HDF5 file by their paths, such as `CNN/W_cnn_0`.
 
-    For safety, some features of HDF5 are errors: soft and external links, datasets with values in other files, and
-    datasets that are compressed or incompletely written, with which a small file can claim to hold a large tensor.
-    bilm-tf, AllenNLP and Keras do not use them.
+    For safety, some features of HDF5 are not allowed: soft and external links, datasets with values in other files, and
+    datasets that are compressed or incompletely written, which let a small file claim to hold a large tensor. bilm-tf,
+    AllenNLP and Keras do not use these features.
 
     Args:
         path: Path of the file.
@@ -76,17 +76,17 @@ class Hdf5File(TensorFile):
 
 
 def _check_dataset(path: Path, name: str, dataset: h5py.Dataset) -> None:
-    size = path.stat().st_size
+    file_size = path.stat().st_size
     if dataset.external or dataset.is_virtual:
         raise PresetError(f"{path}: {name} takes its values from other files, which are not read.")
     if dataset.shape is None or dataset.dtype.kind not in "fiub":
         raise PresetError(f"{path}: {name} holds {dataset.dtype}, expected an array of numbers.")
     if dataset.id.get_create_plist().get_nfilters():
         raise PresetError(f"{path}: {name} is compressed, which is not read: unpack the file with `h5repack -f NONE`.")
-    stored = dataset.id.get_storage_size()
-    if not dataset.nbytes <= stored <= size:
+    stored_bytes = dataset.id.get_storage_size()
+    if not dataset.nbytes <= stored_bytes <= file_size:
         raise PresetError(
-            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored} in a file of {size}."
+            f"{path}: {name} {dataset.shape} needs {dataset.nbytes} bytes, got {stored_bytes} in a file of {file_size}."
         )
 
 

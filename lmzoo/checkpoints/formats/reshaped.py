@@ -23,7 +23,7 @@ def join_heads(file: TensorFile, num_heads: int, axis_of: HeadsAxis) -> TensorFi
         axis_of: Function from a tensor name to the axis of the attention heads, or None without such an axis.
 
     Raises:
-        PresetError: If a tensor has another number of heads; the message names it and its file.
+        PresetError: If a tensor has the wrong number of heads; the message names the tensor and its file.
     """
     places = {}
     for name in file.names():

@@ -64,8 +64,8 @@ class SafetensorsFiles(TensorFile):
             length = int.from_bytes(stream.read(8), "little")
             if _MAX_HEADER_BYTES < length <= file.stat().st_size - 8:  # the library reports longer headers
                 raise PresetError(f"{file} has a header of {length} bytes, expected at most {_MAX_HEADER_BYTES}.")
-            with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as opened:
-                names: list[str] = opened.keys()  # the library checks the whole header
+            with damage_named(f"{file} is not a whole safetensors file"), safe_open(file, framework="numpy") as tensors:
+                names: list[str] = tensors.keys()  # the library checks the whole header
             header = json.loads(stream.read(length))
         self._offsets |= {name: 8 + length + header[name]["data_offsets"][0] for name in names}
         entries = ((name, header[name]["shape"], header[name]["dtype"]) for name in names)
@@ -98,7 +98,7 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
     """
     header: dict[str, object] = {"__metadata__": {"format": "pt"} if metadata is None else dict(metadata)}
     # The header precedes the values, but contains their offsets, so the values go to a temporary file first.
-    with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values:
+    with atomic_file(path) as temporary, tempfile.TemporaryFile(dir=temporary.parent) as values_file:
         end = 0
         for name, array in tensors:
             if name in header:
@@ -107,12 +107,12 @@ def write_safetensors(path: str | Path, tensors: Arrays, metadata: Mapping[str, 
                 raise PresetError(f"{path}: {name!r} holds {array.dtype}, expected one of {', '.join(_CODES)}.")
             little_endian = array.astype(array.dtype.newbyteorder("<"), copy=False)
             start = end
-            end += values.write(little_endian.reshape(-1).view(np.uint8).data)
+            end += values_file.write(little_endian.reshape(-1).view(np.uint8).data)
             code = _CODES[array.dtype.name]
             header[name] = {"dtype": code, "shape": list(array.shape), "data_offsets": [start, end]}
-        text = json.dumps(header, ensure_ascii=False).encode()
-        text = text.ljust(-(-len(text) // 8) * 8)  # so that values are aligned
-        values.seek(0)
+        header_bytes = json.dumps(header, ensure_ascii=False).encode()
+        header_bytes = header_bytes.ljust(-(-len(header_bytes) // 8) * 8)  # so that values are aligned
+        values_file.seek(0)
         with temporary.open("wb") as file:
-            file.write(len(text).to_bytes(8, "little") + text)
-            shutil.copyfileobj(values, file, 1 << 20)
+            file.write(len(header_bytes).to_bytes(8, "little") + header_bytes)
+            shutil.copyfileobj(values_file, file, 1 << 20)

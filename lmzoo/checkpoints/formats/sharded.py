@@ -28,17 +28,17 @@ def check_is_weights(path: Path) -> None:
         raise PresetError(f"{path} {'is not a file' if path.exists() else 'does not exist'}; expected weights.")
     try:
         with path.open("rb") as file:
-            start = file.read(256)
+            first_bytes = file.read(256)
     except OSError as error:
         raise PresetError(f"{path} cannot be read: {error.strerror}.") from error
-    if not start:
+    if not first_bytes:
         raise PresetError(f"{path} is empty; fetch it again.")
-    if start.startswith(_LFS_POINTER):
+    if first_bytes.startswith(_LFS_POINTER):
         raise PresetError(
             f"{path} is a Git LFS pointer, not the weights: run `git lfs pull` in the repository, or fetch the file "
             "from its web page."
         )
-    if start.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_WEB_PAGE):
+    if first_bytes.removeprefix(b"\xef\xbb\xbf").lstrip().lower().startswith(_WEB_PAGE):
         raise PresetError(
             f"{path} is a web page, not the weights: the address that it was fetched from may need a login, or belong "
             "to a page about the file. Fetch it again."

@@ -174,7 +174,7 @@ def damage_named(what: str) -> Iterator[None]:
         raise
     except Exception as error:  # the type depends on the position of the damage
         reason = str(error).strip().partition("\n")[0]
-        # PyTorch's message advises to load the file without protection, so it is not shown.
+        # PyTorch's message advises loading the file without protection, so it is not shown.
         reason = type(error).__name__ if "weights_only" in reason or not reason else f"{reason:.300}"
         raise PresetError(
             f"{what}: {reason}. The file is truncated, altered or in another format; fetch it again."

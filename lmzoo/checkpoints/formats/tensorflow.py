@@ -1,6 +1,6 @@
 """TensorFlow checkpoints, versions 1 and 2: `prefix.index`, and data files such as `prefix.data-00000-of-00001`.
 
-TensorFlow reads and writes them. Damage that it would not report clearly is detected first.
+TensorFlow itself reads and writes the files. Damage that it would not report clearly is detected beforehand.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class TensorFlowCheckpoint(TensorFile):
         path: Path of the index.
 
     Raises:
-        PresetError: If a file is missing, truncated, altered or too small for its tensors, which the message names; or
-            if TensorFlow is not installed.
+        PresetError: If TensorFlow is not installed, or a file is missing, truncated, corrupted or too small for its
+            tensors; the message names the file.
 
     Example:
 
@@ -110,7 +110,7 @@ class TensorFlowCheckpoint(TensorFile):
 
 
 def _data_files(index: Path) -> Iterator[Path]:
-    """Yield the data files of a checkpoint, each checked to hold weights; their names state their number.
+    """Yield the data files of a checkpoint, after checking each; their names state how many there are.
 
     Raises:
         PresetError: If a file is missing, empty or not weights.

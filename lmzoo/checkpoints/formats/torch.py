@@ -39,8 +39,8 @@ _FUSED_NAME = re.compile(r"((?:.*\.)?self_attn\.)in_proj_(weight|bias)")
 class TorchFile(TensorFile):
     """The tensors of a PyTorch state dict in one file, or in shards with an index.
 
-    No code in a pickle runs: all globals that it names are compared with a short list before `torch.load` reads it with
-    `weights_only=True`. Zip files are mapped into memory; files from before PyTorch 1.6 are read as a whole.
+    No code in a pickle runs: all globals that it names are checked against a short list before `torch.load` reads it
+    with `weights_only=True`. Zip files are mapped into memory; files from before PyTorch 1.6 are read as a whole.
 
     The checksums in a zip file are verified before its first value is read. Older files have no checksums.
 
@@ -108,7 +108,7 @@ class TorchFile(TensorFile):
 
 
 def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]:
-    """Load a file after checking its pickles.
+    """Load a PyTorch file after checking its pickles.
 
     Returns:
         The state dict; the other entries of a fairseq file; and whether the file is a zip.
@@ -126,8 +126,8 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
             "the file to safetensors where PyTorch is installed."
         ) from error
     # Add the class only if it is not allowed yet, since leaving the context removes it.
-    namespace = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
-    with damage_named(f"{file} cannot be read as PyTorch's"), torch.serialization.safe_globals(list(namespace)):
+    missing_globals = {argparse.Namespace}.difference(torch.serialization.get_safe_globals())
+    with damage_named(f"{file} cannot be read as PyTorch's"), torch.serialization.safe_globals(list(missing_globals)):
         loaded = torch.load(file, map_location="cpu", weights_only=True, mmap=is_zip)
     if not isinstance(loaded, dict):
         raise PresetError(f"{file} holds a {type(loaded).__name__}, expected a state dict.")
@@ -153,7 +153,7 @@ def _load(file: Path) -> tuple[dict[str, torch.Tensor], dict[str, object], bool]
 
 
 def _convert_namespaces(value: Any) -> Any:
-    """Convert namespaces to dicts, recursively: fairseq stores its arguments as one, or in newer files as several."""
+    """Convert namespaces to dicts, recursively: fairseq stores its arguments in one or, in newer files, in several."""
     value = vars(value) if isinstance(value, argparse.Namespace) else value
     return {key: _convert_namespaces(v) for key, v in value.items()} if isinstance(value, dict) else value
 
@@ -187,16 +187,16 @@ def _check_zip(file: Path) -> None:
 def _check_sums(file: Path) -> None:
     """Verify the checksums of a zip file, which `torch.load` does not check for mapped files."""
     with damage_named(f"{file} cannot be read as PyTorch's"), zipfile.ZipFile(file) as archive:
-        damaged = archive.testzip()
-    if damaged is not None:
-        raise PresetError(f"{file} was altered: the checksum of {damaged!r:.100} in it differs. Fetch it again.")
+        damaged_entry = archive.testzip()
+    if damaged_entry is not None:
+        raise PresetError(f"{file} was altered: the checksum of {damaged_entry!r:.100} in it differs. Fetch it again.")
 
 
 def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
     for opcode, argument, _ in pickletools.genops(pickled):
-        if opcode.name in ("GLOBAL", "INST") and not _ALLOWED_GLOBALS.fullmatch(needed := str(argument)):
+        if opcode.name in ("GLOBAL", "INST") and not _ALLOWED_GLOBALS.fullmatch(symbol := str(argument)):
             raise PresetError(
-                f"{file} asks for {needed.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "
+                f"{file} asks for {symbol.replace(' ', '.')!r:.100}, which weights do not need, and is not unpickled. "
                 "If you trust it, convert it to safetensors with the program that wrote it."
             )
         if opcode.name == "PROTO" and argument != 2:
@@ -204,7 +204,7 @@ def _check_pickle(file: Path, pickled: IO[bytes]) -> None:
 
 
 def _split_fused(file: Path, name: str, tensor: torch.Tensor) -> Iterator[tuple[str, torch.Tensor]]:
-    """Yield the tensor unchanged or, if it holds query, key and value, one tensor for each, with their names."""
+    """Yield a name and tensor unchanged or, if the tensor holds query, key and value, a pair for each of them."""
     match = _FUSED_NAME.fullmatch(name)
     if match is None:
         yield name, tensor

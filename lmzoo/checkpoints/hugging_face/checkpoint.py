@@ -50,7 +50,7 @@ ACTIVATIONS = {
 _WITH_CLASSES = ("classification", "token_classification")
 PREDICTING_TOKENS = ("masked_lm", "pretraining")
 POOLING_TOKENS = ("classification", "multiple_choice", "regression")
-POOLINGS = {"cls": "first", "mean": "mean"}  # their names of what heads of texts do -> ours
+POOLINGS = {"cls": "first", "mean": "mean"}  # name in transformers -> name in lmzoo
 _WITH_DROPOUT = (*_WITH_CLASSES, "multiple_choice", "regression")
 _WEIGHTS_FILES = (
     "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
@@ -71,7 +71,7 @@ ENCODER_KEYS = {
     "layer_norm_eps": "layer_norm_epsilon",
     "initializer_range": "initializer_range",
 }
-# transformers accepts these keys in every configuration, also in families with other names for them.
+# transformers accepts these keys in every configuration, even in families with other names for them.
 _COMMON_NAMES = ("hidden_size", "max_position_embeddings", "num_attention_heads", "num_hidden_layers")
 # Default values in transformers for BERT and the families derived from it.
 ENCODER_DEFAULTS = {
@@ -179,7 +179,7 @@ def hugging_face_layout(
     answers: Mapping[str, str] | None = None,
     **fields: Any,
 ) -> HuggingFaceLayout:
-    """Return the layout of an encoder family in transformers, completed with what such families share.
+    """Return the layout of an encoder family in transformers, completed with the parts that such families share.
 
     Args:
         masked_lm: Names in the masked language modeling head: the module of the dense layer, the module of LayerNorm
@@ -187,7 +187,7 @@ def hugging_face_layout(
         classifier: Layer path -> module name in the classification head; by default, one layer, `classifier`.
         choice: Layer path -> module name in the multiple choice head; by default, as in `classifier`.
         sentence: Module of the head for next-sentence or sentence-order prediction, or None without one.
-        detector: Modules of the two layers of the head that detects replaced tokens, or None without one.
+        detector: Modules of the two layers in the replaced-token detection head, or None without one.
         tokens: Layer path -> module name in the token classification head; by default, one layer, `classifier`.
         answers: Layer path -> module name in the question answering head; by default, one layer, `qa_outputs`.
         **fields: Other fields of `HuggingFaceLayout`.
@@ -222,7 +222,7 @@ def hugging_face_layout(
 
 
 def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint | None:
-    """Open the transformers checkpoint in a directory, or return None if its `config.json` is of another library.
+    """Open the transformers checkpoint in a directory, or return None if `config.json` is from another library.
 
     Args:
         files: JSON files of the directory.
@@ -234,17 +234,17 @@ def find_hugging_face(files: JsonFiles, family: str | None = None) -> Checkpoint
     directory = files.directory
     file = directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
-    names_family = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
-    if "registered_name" in config or not (names_family or _find_weights_file(directory)):
+    has_family = config.get("model_type") is not None or family is not None or named_by(architecture_in(file, config))
+    if "registered_name" in config or not (has_family or _find_weights_file(directory)):
         return None
     weights = LazyTensors(functools.partial(open_tensors, directory))
-    record = detect_family(directory, config, weights, family)
-    read_head = functools.partial(_read_head, files, record, weights)
-    return read_checkpoint(files, "hf", record, config, file, weights, read_head)
+    detected_family = detect_family(directory, config, weights, family)
+    read_head = functools.partial(_read_head, files, detected_family, weights)
+    return read_checkpoint(files, "hf", detected_family, config, file, weights, read_head)
 
 
 def _find_weights_file(directory: Path) -> str | None:
-    """Return the name of the weights file in a directory, by preference of format, or None without one."""
+    """Return the name of the preferred weights file in a directory, or None without one."""
     names = {path.name for path in directory.iterdir()}
     return next((name for name in _WEIGHTS_FILES if name in names), None)
 
@@ -312,9 +312,9 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
         arguments["pooling"] = POOLINGS[stored]
     if kind in PREDICTING_TOKENS and layout.head_activation is not None:
         arguments["activation"] = layout.head_activation
-    rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
-    if rates and kind in _WITH_DROPOUT:
-        arguments["dropout"] = rates[0]
+    dropout_rates = [config[key] for key in _HEAD_DROPOUT if config.get(key) is not None]
+    if dropout_rates and kind in _WITH_DROPOUT:
+        arguments["dropout"] = dropout_rates[0]
     return arguments
 
 

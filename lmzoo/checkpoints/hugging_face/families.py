@@ -31,12 +31,12 @@ def architecture_in(file: Path, config: JsonObject) -> str | None:
     Raises:
         PresetError: If `architectures` is not a list of names.
     """
-    value = config.get("architectures")
-    if not value:
+    architectures = config.get("architectures")
+    if not architectures:
         return None
-    names = [value] if isinstance(value, str) else value
+    names = [architectures] if isinstance(architectures, str) else architectures
     is_valid = isinstance(names, list) and all(isinstance(name, str) for name in names)
-    require_value(is_valid, file, "architectures", "a list of names of classes", value)
+    require_value(is_valid, file, "architectures", "a list of names of classes", architectures)
     return str(names[0]).removeprefix("TF")
 
 
@@ -78,7 +78,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
 
 
 def named_by(architecture: str | None) -> list[Family]:
-    """Return the families whose class prefix, such as "Bert", begins `architecture`; none for None."""
+    """Return the families whose class prefix, such as "Bert", `architecture` starts with; an empty list for None."""
     prefixes = {names_in_transformers(family).prefix: family for family in families_with("hf")}
     return [family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)]
 

@@ -68,12 +68,12 @@ def _fits_count(kind: str, count: int | None, config: JsonObject) -> bool:
 
 def _labels_tokens(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject) -> bool:
     """Return whether a head labels tokens instead of texts: its labels mark spans, or there is no pooler."""
-    names = config.get("id2label")
-    labels = list(names.values()) if isinstance(names, Mapping) else []
+    names_by_id = config.get("id2label")
+    labels = list(names_by_id.values()) if isinstance(names_by_id, Mapping) else []
     if all(isinstance(label, str) for label in labels) and marks_spans(labels or None):
         return True
-    pooler = {row.name for path, row in layout.backbone.items() if path.startswith(layout.optional)}
-    return bool(pooler) and not pooler & tensors.keys()
+    pooler_names = {row.name for path, row in layout.backbone.items() if path.startswith(layout.optional)}
+    return bool(pooler_names) and not pooler_names & tensors.keys()
 
 
 def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> int | None:
@@ -85,9 +85,13 @@ def count_outputs(layout: Layout, kind: str, tensors: Mapping[str, Shape]) -> in
 
 def count_classes(config: JsonObject) -> int:
     """Return the number of classes stated in `config.json`, 2 by default."""
-    names = config.get("id2label")
-    counts = (config.get("num_labels"), config.get("_num_labels"), len(names) if isinstance(names, Mapping) else None)
-    return next((number for number in counts if number is not None and is_integer(number, 1)), _DEFAULT_CLASSES)
+    names_by_id = config.get("id2label")
+    stated_counts = (
+        config.get("num_labels"),
+        config.get("_num_labels"),
+        len(names_by_id) if isinstance(names_by_id, Mapping) else None,
+    )
+    return next((count for count in stated_counts if count is not None and is_integer(count, 1)), _DEFAULT_CLASSES)
 
 
 def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
@@ -100,12 +104,12 @@ def read_classes(file: Path, config: JsonObject, count: int) -> Arguments:
         config: Content of `config.json`.
         count: Number of classes.
     """
-    names = config.get("id2label")
-    labels = _read_labels(names, count) if names else [f"LABEL_{i}" for i in range(count)]
+    names_by_id = config.get("id2label")
+    labels = _read_labels(names_by_id, count) if names_by_id else [f"LABEL_{i}" for i in range(count)]
     if labels is None:
         warnings.warn(
-            f"{file}: `id2label` must give each number from 0 to {count - 1} a name of its own, got {names!r:.80}. It "
-            "is ignored: without `labels=` the classes are called by their numbers.",
+            f"{file}: `id2label` must give each number from 0 to {count - 1} a name of its own, got "
+            f"{names_by_id!r:.80}. It is ignored: without `labels=` the classes are called by their numbers.",
             stacklevel=2,
         )
     if labels is None or labels == [f"LABEL_{i}" for i in range(count)]:  # transformers' placeholders

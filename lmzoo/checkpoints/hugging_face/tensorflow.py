@@ -35,16 +35,16 @@ _SAVE = (
 def open_tensorflow_model(directory: Path) -> TensorFile:
     """Open `tf_model.h5`, or its shards and their index, with PyTorch's tensor names and axes.
 
-    Each name in the file begins with a layer and the class of the model, often numbered. The name alone determines
-    whether a tensor is transposed, since square kernels have the same shape both ways. Each layer that shares a weight
-    has its own copy in the file, and the copies must be equal.
+    Each name in the file begins with a layer and the class of the model, often numbered. Only the name tells whether to
+    transpose a tensor, since square kernels have the same shape both ways. If several layers share a weight, the file
+    holds a copy for each of them, and the copies must be equal.
 
     Args:
         directory: Directory of the files.
 
     Raises:
         PresetError: If a file is missing, truncated, not HDF5, links to other files or was not written by
-            transformers; or if copies of a weight differ in shape, or when read, in value.
+            transformers; or if copies of a weight differ in shape or, when they are read, in value.
     """
     convert_name = functools.partial(_torch_name, scopes=1)
     # Close invalid files at once: an open HDF5 file would hide that it was replaced.
@@ -174,10 +174,10 @@ def advise_on_weights(directory: Path) -> str:
             f"{index} is a TensorFlow checkpoint without a configuration such as bert_config.json. If `save_weights` "
             f"of a model of transformers wrote it, {_SAVE}"
         )
-    weights = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
-    if weights:
+    weight_files = [name for name in names if name.endswith(".h5") and not name.endswith(".weights.h5")]
+    if weight_files:
         return (
-            f"If `save_weights` of a model of transformers wrote {weights[0]}, rename it to {TENSORFLOW_FILES[0]}, and "
-            f"put the model's {CONFIG_FILE} next to it."
+            f"If `save_weights` of a model of transformers wrote {weight_files[0]}, rename it to "
+            f"{TENSORFLOW_FILES[0]}, and put the model's {CONFIG_FILE} next to it."
         )
     return ""

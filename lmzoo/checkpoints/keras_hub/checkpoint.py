@@ -90,16 +90,16 @@ def keras_hub_layout(
         dense_in_head: Whether the classification head has a dense layer before its output layer.
         embedder: Whether KerasHub has an embedder for the family.
         constants: Argument -> its fixed value in KerasHub's classes.
-        private_attention: Whether the names of attention's layers begin with "_", as in KerasHub's own attention.
+        private_attention: Whether the names of the attention's layers begin with "_", as in KerasHub's own class.
         **fields: Other fields of `KerasHubLayout`.
     """
     has_groups = "group_size" in fields
-    number = "{i}_{j}" if has_groups else "{i}"
+    template = "{i}_{j}" if has_groups else "{i}"
     stored_block = fields.get("block", KerasHubLayout.block)
-    start = f"{_ATTENTION}/{'_' if private_attention else ''}"
-    projections = {f"attention/{name}": f"{start}{name}_dense" for name in ("query", "key", "value")}
-    block = {**projections, "attention/output_dense": f"{start}output_dense", **_BLOCK}
-    block_layers = {f"{blocks}/{layer}": f"{stored_block}_{number}/{stored}" for layer, stored in block.items()}
+    attention_prefix = f"{_ATTENTION}/{'_' if private_attention else ''}"
+    projections = {f"attention/{name}": f"{attention_prefix}{name}_dense" for name in ("query", "key", "value")}
+    block = {**projections, "attention/output_dense": f"{attention_prefix}output_dense", **_BLOCK}
+    block_layers = {f"{blocks}/{layer}": f"{stored_block}_{template}/{stored}" for layer, stored in block.items()}
     rows = keras_layers({**layers, **block_layers})
     rows |= {path: Row(rows[path].name, transform) for path, transform in (transforms or {}).items()}
     return KerasHubLayout(
@@ -127,7 +127,7 @@ def _heads_axis(name: str) -> int | None:
     """Return the axis of the attention heads in a tensor, or None if it has no such axis."""
     if re.search(rf"{_ATTENTION}/_?(query|key|value)_dense/vars/[01]$", name):
         return 1 if name.endswith("0") else 0
-    # Its own layers put the heads together before the output.
+    # KerasHub's own attention layers join the heads before the output layer, so their kernels have no axis of heads.
     return 0 if name.endswith(f"{_ATTENTION}/output_dense/vars/0") else None
 
 
@@ -148,8 +148,8 @@ def _number_by_group(file: TensorFile, block: str, group_size: int) -> TensorFil
         match = pattern.fullmatch(name)
         numbered_name = name
         if match:
-            group, place = divmod(int(match[1] or 0), group_size)
-            numbered_name = f"layers/{block}_{group}_{place}/{match[2]}"
+            group, position = divmod(int(match[1] or 0), group_size)
+            numbered_name = f"layers/{block}_{group}_{position}/{match[2]}"
         if numbered_name in places:
             raise PresetError(f"{file.path} holds the same tensor twice: {places[numbered_name].name!r} and {name!r}.")
         places[numbered_name] = Place(file, name)
@@ -202,8 +202,8 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
         backbone = join_heads(file, arguments["num_heads"], _heads_axis)
         if layout.group_size:
             backbone = _number_by_group(backbone, layout.block, arguments[layout.group_size])
-        has_weights = head and layout.heads[head]
-        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_weights else backbone
+        has_head_weights = head and layout.heads[head]
+        return with_head(backbone, Hdf5File(directory / TASK_WEIGHTS_FILE)) if has_head_weights else backbone
 
     length = preprocessor_length(directory) if head else None
     notes = {"modules": describe(head_arguments)} if head == "embedding" else {}

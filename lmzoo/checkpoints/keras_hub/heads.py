@@ -15,7 +15,7 @@ _HEAD = "head/"  # prefix of the head's tensors, since their file repeats names 
 # Kind of head -> class name in KerasHub without the family's prefix.
 _CLASSES = {"classification": "TextClassifier", "embedding": "TextEmbedder", "masked_lm": "MaskedLM"}
 _IGNORED = ("backbone", "dtype", "name", "preprocessor", "trainable")
-# Softmax makes no difference: `classify` applies it to the logits.
+# A softmax in KerasHub makes no difference, since `classify` applies one to the logits.
 _CLASSIFIER = ConfigTable(
     keys={"num_classes": "num_classes", "dropout": "dropout", "hidden_dim": "hidden_dim"},
     defaults={"hidden_dim": None},

@@ -87,7 +87,7 @@ class SentenceCheckpoint:
 
     @property
     def head(self) -> str | None:
-        """Kind of the head of `task`, or None."""
+        """Kind of the stored head, or None without a head."""
         return self.task.head
 
     @property
@@ -138,7 +138,7 @@ class SentenceCheckpoint:
         return part.load(model, with_head)
 
     def close(self) -> None:
-        """Close the files of the weights."""
+        """Close the weight files."""
         self.transformer.close()
         self.task.close()
 
@@ -193,9 +193,9 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     surrogate = re.search("[\ud800-\udfff]", "".join([*prompts, *filter(None, prompts.values())]))
     require_value(surrogate is None, file, "prompts", "valid Unicode", prompts)
     settings["prompts"] = {name: text or "" for name, text in prompts.items()}
-    default = settings["default_prompt_name"]
-    is_valid = default is None or (isinstance(default, str) and default in prompts)
-    require_value(is_valid, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default)
+    default_prompt = settings["default_prompt_name"]
+    is_valid = default_prompt is None or (isinstance(default_prompt, str) and default_prompt in prompts)
+    require_value(is_valid, file, "default_prompt_name", f"one of {[*prompts]!r:.100}", default_prompt)
     dimension = settings["truncate_dim"]
     require_value(dimension is None or is_integer(dimension, 1), file, "truncate_dim", "a positive integer", dimension)
     similarity = stored.get("similarity_fn_name")
@@ -222,9 +222,9 @@ def _read_length(reader: KeyReader, files: JsonFiles, model_type: str) -> tuple[
     if name is None:
         return None, False
     file = files.directory / name
-    values = reader.read(table, files.read(name), file)
-    length = values["length"]
-    lowercase = values["lowercase"]
+    settings = reader.read(table, files.read(name), file)
+    length = settings["length"]
+    lowercase = settings["lowercase"]
     require_value(length is None or is_integer(length, 1), file, "max_seq_length", "a positive integer", length)
     require_value(isinstance(lowercase, bool | None), file, "do_lower_case", "true or false", lowercase)
     return length, bool(lowercase)
@@ -239,19 +239,19 @@ def _read_embedder(
         truncate = {"kind": "truncate", "units": settings["truncate_dim"]}
         arguments = {**arguments, "normalize": False, "projection": [*arguments["projection"], *normalize, truncate]}
     prompts = settings["prompts"]
-    default = settings["default_prompt_name"]
+    default_prompt = settings["default_prompt_name"]
     weights = LazyTensors(lambda: _join_tensors(files.directory, transformer.weights.open(), modules[2:]))
     notes = {"modules": describe(arguments)}
     if any(prompts.values()):
-        names = ", ".join(name for name, text in prompts.items() if text)
-        notes["prompts"] = f"{names}; by default {default or 'none'}"
+        prompt_names = ", ".join(name for name, text in prompts.items() if text)
+        notes["prompts"] = f"{prompt_names}; by default {default_prompt or 'none'}"
     for key, value in settings["unused"].items():
         notes[f"not used: {key}"] = f"{value!r:.100} in {SETTINGS_FILE}"
     notes |= _describe_length(transformer)
 
     def read_arguments(kind: str) -> Arguments:
         _check_shapes(arguments["projection"], weights)
-        return {**arguments, "prompts": prompts, "default_prompt": default}
+        return {**arguments, "prompts": prompts, "default_prompt": default_prompt}
 
     head = StoredHead("embedding", read_arguments)
     return dataclasses.replace(transformer, files=files, weights=weights, read_head=lambda: head, notes=notes)
@@ -299,16 +299,16 @@ def _read_cross_encoder(
     transformer = dataclasses.replace(transformer, notes={"modules": "Transformer", **_describe_length(transformer)})
     if settings["activation_fn"] is None:
         return transformer
-    stored = transformer.stored_head
+    stored_head = transformer.stored_head
     file = directory / SETTINGS_FILE
 
     def arguments(kind: str) -> Arguments:
         if kind != "regression":
-            return stored.arguments(kind)
+            return stored_head.arguments(kind)
         activation = read_activation(settings["activation_fn"], "activation_fn", file)
-        return {**stored.arguments(kind), "output_activation": activation}
+        return {**stored_head.arguments(kind), "output_activation": activation}
 
-    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored, arguments=arguments))
+    return dataclasses.replace(transformer, read_head=lambda: dataclasses.replace(stored_head, arguments=arguments))
 
 
 def _make_lowercase(tokenizer: Tokenizer, directory: Path) -> Tokenizer:

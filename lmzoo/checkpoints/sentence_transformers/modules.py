@@ -35,7 +35,7 @@ _ENTRY = ConfigTable(
     allowed={"kwargs": ({}, [], None)},
     ignored=("idx",),
 )
-_VECTOR = "sentence_embedding"  # the only input and output of our layers
+_VECTOR = "sentence_embedding"  # the only input and output of lmzoo's layers
 _PLACES = {"module_input_name": (_VECTOR,), "module_output_name": (_VECTOR, None)}
 _WIDTHS = ("embedding_dimension", "word_embedding_dimension")  # the first one takes precedence
 _POOLING = ConfigTable(
@@ -113,7 +113,7 @@ class Module:
 
     Attributes:
         kind: Class name of the module, without the package.
-        directory: Directory of the module's files, which need not exist if the module has none.
+        directory: Directory of the module's files; it need not exist if the module has no files.
     """
 
     kind: str
@@ -170,7 +170,7 @@ def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: s
 
 
 def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> Arguments:
-    """Return the `TextEmbedder` arguments `pooling`, `normalize` and `projection` from its modules.
+    """Read the `TextEmbedder` arguments `pooling`, `normalize` and `projection` from the modules of an embedder.
 
     Args:
         modules: Modules of the embedder, in order.

@@ -66,7 +66,7 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
 
 
 def write_length(target: Path, preprocessor: Preprocessor) -> None:
-    """Write the sequence length and, for tokenizers without one in their settings, the padding token."""
+    """Write the sequence length and, if the tokenizer's settings lack it, the padding token."""
     write_json(target, LENGTH_FILES[0], {"max_seq_length": preprocessor.sequence_length, "do_lower_case": False})
     settings = read_json(target, TOKENIZER_SETTINGS_FILE)
     tokenizer = preprocessor.tokenizer

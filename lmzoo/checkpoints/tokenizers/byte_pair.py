@@ -1,4 +1,4 @@
-"""File formats of byte-pair encoding tokenizers, of bytes and of characters."""
+"""File formats of byte-level and character-level byte-pair encoding tokenizers."""
 
 from __future__ import annotations
 
@@ -77,29 +77,31 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         written={"vocabulary": None, "merges": None, "unsplittable_tokens": None},
     )
 
-    normalizes: ClassVar[bool] = False  # to the form NFC
+    normalizes: ClassVar[bool] = False  # whether texts are normalized to NFC
 
     def fits(self, pipeline: JsonObject) -> bool:
         return super().fits(pipeline) and bool(pipeline.get("normalizer")) == self.normalizes
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Read vocabulary and merges, and the added tokens up to the last special one, if that comes after them."""
-        found = super().vocabulary_of_pipeline(pipeline, special_tokens)
-        tokens = [*found["vocabulary"]]
-        missing = {*special_tokens} - {*tokens}
-        added = pipeline.get("added_tokens") or []
-        last = max((token["id"] for token in added if token["content"] in missing), default=-1)
-        ids = {token["id"]: token["content"] for token in added if len(tokens) <= token["id"] <= last}
-        tokens += [ids.get(number, "") for number in range(len(tokens), last + 1)]
-        return {**found, "vocabulary": tokens}
+        """Read the vocabulary and merges; append added tokens up to the last special token not in the vocabulary."""
+        arguments = super().vocabulary_of_pipeline(pipeline, special_tokens)
+        tokens = [*arguments["vocabulary"]]
+        missing_special_tokens = {*special_tokens} - {*tokens}
+        added_tokens = pipeline.get("added_tokens") or []
+        last_id = max((token["id"] for token in added_tokens if token["content"] in missing_special_tokens), default=-1)
+        tokens_by_id = {
+            token["id"]: token["content"] for token in added_tokens if len(tokens) <= token["id"] <= last_id
+        }
+        tokens += [tokens_by_id.get(number, "") for number in range(len(tokens), last_id + 1)]
+        return {**arguments, "vocabulary": tokens}
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         if self.normalizes:
             require(file, "normalizer.", pipeline.get("normalizer"), {"type": ("NFC",)})
         else:
             require(file, "", pipeline, {"normalizer": (None,)})
-        splitting = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
-        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), splitting)
+        expected_splitter = {"type": ("ByteLevel",), "add_prefix_space": (True, False), "use_regex": (True,)}
+        require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), expected_splitter)
         require(file, "model.", pipeline["model"], {**_MERGING, "end_of_word_suffix": (None, "")})
         return {"add_prefix_space": pipeline["pre_tokenizer"].get("add_prefix_space", True)}
 
@@ -126,12 +128,15 @@ class BytePairFormat(_MergesFormat[BytePairTokenizer]):
         if "" in tokenizer.vocabulary:
             raise PresetError(f"KerasHub's {name} needs a token for each id.")
         config, _ = super().to_keras_hub(tokenizer, name)
-        copied = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
-        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, copied
+        tokenizer_copy = BytePairTokenizer(tokenizer.vocabulary, tokenizer.merges, **tokenizer.get_config())
+        return {**config, "unsplittable_tokens": [*tokenizer.special_tokens]}, tokenizer_copy
 
 
 class NormalizedBytePairFormat(BytePairFormat):
-    """The same for texts in the form NFC. Their class in transformers does what `tokenizer.json` says."""
+    """The format of `NormalizedBytePairTokenizer`: as `BytePairFormat`, but for texts normalized to NFC.
+
+    In transformers, `tokenizer.json` determines everything about such tokenizers.
+    """
 
     tokenizer = NormalizedBytePairTokenizer
     normalizes = True
@@ -144,7 +149,7 @@ class NormalizedBytePairFormat(BytePairFormat):
         return backend
 
     def processor(self, packing: Packing, tokenizer: BytePairTokenizer) -> PostProcessor:
-        """Return a step that also trims the offsets, as ours are."""
+        """Return a post-processor that also trims offsets, as lmzoo's tokenizer does."""
         from tokenizers import processors
 
         trimming = processors.ByteLevel(trim_offsets=True, add_prefix_space=tokenizer.add_prefix_space)
@@ -162,19 +167,19 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
     allowed: ClassVar = {"do_lower_case": (True,)}
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        cleaning = {
+        expected_normalizer = {
             "type": ("BertNormalizer",),
             "clean_text": (True,),
             "handle_chinese_chars": (True,),
             "strip_accents": (None, True),
             "lowercase": (True,),
         }
-        require(file, "normalizer.", pipeline.get("normalizer"), cleaning)
+        require(file, "normalizer.", pipeline.get("normalizer"), expected_normalizer)
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
-        model = {**_MERGING, "end_of_word_suffix": (END_OF_WORD,), "fuse_unk": (False,)}
+        expected_model = {**_MERGING, "end_of_word_suffix": (END_OF_WORD,), "fuse_unk": (False,)}
         if "end_of_word_suffix" not in pipeline["model"]:
             raise PresetError(f"{file}: `model.end_of_word_suffix` is missing: no token ends a word.")
-        require(file, "model.", pipeline["model"], model)
+        require(file, "model.", pipeline["model"], expected_model)
         return {"unk_token": pipeline["model"].get("unk_token")}
 
     def pipeline(self, tokenizer: CharacterPairTokenizer) -> tokenizers.Tokenizer:
@@ -187,7 +192,7 @@ class CharacterPairFormat(_MergesFormat[CharacterPairTokenizer]):
 
 
 def _read_dictionary(file: Path, tokens: Sequence[str]) -> list[str]:
-    """Read fairseq's dictionary, in which most tokens are ids of GPT-2's vocabulary, `tokens`."""
+    """Read fairseq's dictionary, whose entries are mostly ids in GPT-2's vocabulary, `tokens`."""
     token_by_number = {str(number): token for number, token in enumerate(tokens)}
     entries = []
     for line_number, line in enumerate(read_lines(file), 1):

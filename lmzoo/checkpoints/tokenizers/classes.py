@@ -70,13 +70,13 @@ def tokenizer_classes() -> dict[str, TokenizerClass]:
 
 
 def _classes_of_families() -> list[TokenizerClass]:
-    """Return the classes of all families, also those without a name, in the order of `tokenizer_classes`."""
+    """Return the classes of all families, including unnamed ones, in the order of `tokenizer_classes`."""
     families = sorted(families_with("hf"), key=lambda family: bool(family.special_tokens))
     return [class_of_family(family) for family in families]
 
 
 def stated_class(files: JsonFiles) -> tuple[Path, str | None]:
-    """Return the file that names the tokenizer class, or should name it, and the name without "Fast" or None."""
+    """Return the file that names, or should name, the tokenizer class; and its name without "Fast", or None."""
     for name in (SETTINGS_FILE, CONFIG_FILE):
         if class_name := files.read_if_present(name).get("tokenizer_class"):
             return files.directory / name, str(class_name).removesuffix("Fast")
@@ -113,51 +113,57 @@ def find_class(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | Non
                 "that does not belong to the model."
             )
         return named_class
-    alternatives = [peer for peer in classes.values() if peer.tokenizer is own_format.alternative]
-    unnamed = [peer for peer in _classes_of_families() if not peer.name]
-    candidates = [own, *alternatives, *(peer for peer in classes.values() if peer is not own), *unnamed]
+    alternatives = [candidate for candidate in classes.values() if candidate.tokenizer is own_format.alternative]
+    unnamed = [candidate for candidate in _classes_of_families() if not candidate.name]
+    candidates = [own, *alternatives, *(candidate for candidate in classes.values() if candidate is not own), *unnamed]
     if pipeline is None:
         return _find_by_files(directory, candidates) or own
     model_type = format_in(pipeline, directory, own_format).model_type
-    candidates = [peer for peer in candidates if format_of(peer.tokenizer).model_type == model_type]
-    candidates = [peer for peer in candidates if format_of(peer.tokenizer).fits(pipeline)] or candidates
+    candidates = [candidate for candidate in candidates if format_of(candidate.tokenizer).model_type == model_type]
+    candidates = [candidate for candidate in candidates if format_of(candidate.tokenizer).fits(pipeline)] or candidates
     tokens = {token if isinstance(token, str) else token[0] for token in pipeline["model"]["vocab"] if token}
-    return next((peer for peer in candidates if peer.can_be(tokens)), candidates[0])
+    return next((candidate for candidate in candidates if candidate.can_be(tokens)), candidates[0])
 
 
 def _find_by_files(directory: Path, candidates: Sequence[TokenizerClass]) -> TokenizerClass | None:
     """Return the first class whose vocabulary files exist and, among classes with the same files, match best."""
-    peers_with_files = [
-        (peer, files) for peer in candidates if (files := format_of(peer.tokenizer).find_files(directory))
+    candidates_with_files = [
+        (candidate, files)
+        for candidate in candidates
+        if (files := format_of(candidate.tokenizer).find_files(directory))
     ]
-    if not peers_with_files:
+    if not candidates_with_files:
         return None
-    first_peer, files = peers_with_files[0]
-    rivals = [peer for peer, peer_files in peers_with_files if peer_files == files]
-    kinds = [(peer.tokenizer, peer.special_tokens) for peer in rivals]
-    if all(kind == kinds[0] for kind in kinds):
-        return first_peer
-    format = format_of(first_peer.tokenizer)
+    first_candidate, files = candidates_with_files[0]
+    tied_candidates = [candidate for candidate, candidate_files in candidates_with_files if candidate_files == files]
+    definitions = [(candidate.tokenizer, candidate.special_tokens) for candidate in tied_candidates]
+    if all(definition == definitions[0] for definition in definitions):
+        return first_candidate
+    format = format_of(first_candidate.tokenizer)
     with add_file_to_errors(files[0]):
         tokens = format.lists(format.vocabulary_of_files(files))["tokens"]
-    matches = (peer for peer in rivals if format_of(peer.tokenizer).fits_tokens(tokens) and peer.can_be(tokens))
-    return next(matches, first_peer)
+    matches = (
+        candidate
+        for candidate in tied_candidates
+        if format_of(candidate.tokenizer).fits_tokens(tokens) and candidate.can_be(tokens)
+    )
+    return next(matches, first_candidate)
 
 
 def class_with_packing(tokenizer: Tokenizer, packing: Packing, family: Family) -> TokenizerClass | None:
     """Return the transformers class equivalent to a tokenizer and a packing, or None if there is no such class.
 
-    The class of the family is preferred, and also stands for the family's packing. Segments are ignored for a family
-    without segments.
+    The class of the family is preferred, and is also returned for the family's packing, which may differ from the
+    class's. Segments are ignored for a family without segments.
     """
     own = class_of_family(family)
     if own.name and own.tokenizer is type(tokenizer) and packing in (own.packing, family.packing):
         return own
     packings = [packing] if family.packing.segments else [packing, dataclasses.replace(packing, segments=True)]
-    return next((peer for peer in classes_of_tokenizer(tokenizer) if peer.packing in packings), None)
+    return next((candidate for candidate in classes_of_tokenizer(tokenizer) if candidate.packing in packings), None)
 
 
 def classes_of_tokenizer(tokenizer: Tokenizer) -> list[TokenizerClass]:
     """Return the transformers classes equivalent to a tokenizer, if possible with the same special tokens."""
-    candidates = [peer for peer in tokenizer_classes().values() if peer.tokenizer is type(tokenizer)]
-    return [peer for peer in candidates if peer.can_be(tokenizer.special_tokens)] or candidates
+    candidates = [candidate for candidate in tokenizer_classes().values() if candidate.tokenizer is type(tokenizer)]
+    return [candidate for candidate in candidates if candidate.can_be(tokenizer.special_tokens)] or candidates

@@ -1,7 +1,7 @@
 """Reading of tokenizer settings, special tokens and added tokens from transformers' files.
 
-lmzoo's tokenizers have few settings: any other setting that would give other ids is an error. `pipeline` is the content
-of tokenizer.json, or None without the file.
+lmzoo's tokenizers have few settings: any other setting that would result in different ids is an error. `pipeline` is
+the content of tokenizer.json, or None without the file.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MORE_TOKENS = ("additional_special_tokens", "extra_special_tokens")
 def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: JsonObject | None) -> Arguments:
     """Return the tokenizer constructor arguments for the settings that the files state.
 
-    As in transformers, tokenizer_config.json takes precedence over tokenizer.json; a difference gives a warning.
+    As in transformers, tokenizer_config.json takes precedence over tokenizer.json; a difference causes a warning.
 
     Args:
         files: JSON files of the checkpoint.
@@ -97,16 +97,16 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         pipeline: Content of tokenizer.json, or None without the file.
 
     Raises:
-        PresetError: If a token is not supported or has another id or role; the message names the first such token.
+        PresetError: If a token is not supported or has a different id or role; the message names the first such token.
     """
     format = format_of(type(tokenizer))
-    kind = type(tokenizer).__name__
+    class_name = type(tokenizer).__name__
     expected = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
-    default = {token.content: token for token in tokenizer.text_tokens}
+    defaults = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
     split_tokens: dict[str, None] = {}  # in the order of the files
-    added: dict[str, AddedToken] = {}
+    added_tokens: dict[str, AddedToken] = {}
     new_ids: dict[str, tuple[int, Path]] = {}
     roles: Arguments = {}
     for file, attribute, id, token in _list_mentions(files, pipeline):
@@ -115,22 +115,22 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         if tokenizer.mask_token is None and content == type(tokenizer).mask_token and content not in ids:
             continue  # transformers adds it, and the model has no embedding for it
         if content != (own_content := expected.get(attribute) or content):
-            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {kind} has {own_content!r}.")
+            raise PresetError(f"{file}: the {attribute} is {content!r}, but a {class_name} has {own_content!r}.")
         if id is not None and content in ids and ids[content] != id:
             raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
         if content in symbols:
             split_tokens[content] = None
         elif content in tokenizer.special_tokens:
-            if content in default and (changed := format.with_flags(default[content], flags)) != default[content]:
-                added[content] = changed
+            if content in defaults and (changed := format.with_flags(defaults[content], flags)) != defaults[content]:
+                added_tokens[content] = changed
         elif not tokenizer.takes_added_tokens:
             raise PresetError(
-                f"{file} adds the token {content!r}, but a {kind} would split it: it keeps only "
+                f"{file} adds the token {content!r}, but a {class_name} would split it: it keeps only "
                 f"{', '.join(tokenizer.special_tokens)} whole."
             )
         else:
-            special = bool(attribute) or (content in added and added[content].special)
-            added[content] = _make_added_token(flags, special, added.get(content))
+            special = bool(attribute) or (content in added_tokens and added_tokens[content].special)
+            added_tokens[content] = _make_added_token(flags, special, added_tokens.get(content))
             if id is not None:
                 new_ids.setdefault(content, (id, file))
             if (role := format.tokens.get(attribute)) is not None:
@@ -141,9 +141,9 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
             "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",
             stacklevel=2,
         )
-    if not added:
+    if not added_tokens:
         return {}
-    return {**roles, "added_tokens": _sort_by_id(added, new_ids, ids, tokenizer.vocabulary_size)}
+    return {**roles, "added_tokens": _sort_by_id(added_tokens, new_ids, ids, tokenizer.vocabulary_size)}
 
 
 def file_that_adds(token: str, files: JsonFiles) -> Path:
@@ -156,7 +156,7 @@ def file_that_adds(token: str, files: JsonFiles) -> Path:
 
 
 def _make_added_token(flags: JsonObject, special: bool, earlier: AddedToken | None) -> AddedToken:
-    """Return an added token with the flags in `flags` or, if it has none, the flags of an earlier mention."""
+    """Return an added token with the flags in `flags` or, if there are none, the flags of an earlier mention."""
     stored_flags = {field.name: flags[field.name] for field in fields(AddedToken) if field.name in flags}
     if earlier is not None and len(stored_flags) == 1:
         return replace(earlier, special=special or earlier.special)

@@ -34,7 +34,7 @@ from lmzoo.registry.family import Family
 from lmzoo.text import CharacterTokenizer, Packing, SpecialTokens, Tokenizer, WordTokenizer
 from lmzoo.text.tokenizers.word_level import VOCABULARY_FILE, WordLevelTokenizer
 
-# Embedding tables are padded to a multiple of some number, with fewer rows than this.
+# Embedding tables are often padded to a multiple of up to 128 rows, so fewer unused rows than this are normal.
 _MAX_PADDING_ROWS = 128
 _ANY_CLASS = f"{ANY_CLASS[0]}Fast"
 _FAIRSEQ_URL = "https://dl.fbaipublicfiles.com/fairseq/gpt2_bpe/"
@@ -117,8 +117,10 @@ def read_tokenizer_and_packing(
 
 
 def _find_own_class(cls: type[Tokenizer], special: SpecialTokens) -> TokenizerClass:
-    peers = [peer for peer in tokenizer_classes().values() if peer.tokenizer is cls]
-    return next((peer for peer in peers if peer.special_tokens == special), TokenizerClass("", cls, special))
+    candidates = [candidate for candidate in tokenizer_classes().values() if candidate.tokenizer is cls]
+    return next(
+        (candidate for candidate in candidates if candidate.special_tokens == special), TokenizerClass("", cls, special)
+    )
 
 
 def _read_stored(files: JsonFiles, own: TokenizerClass, vocabulary_size: int | None, max_characters: int) -> _Stored:
@@ -177,7 +179,7 @@ def write_tokenizer(
     config = tokenizer.get_config()
     tokens = {attribute: getattr(tokenizer, own_attribute) for attribute, own_attribute in format.tokens.items()}
     settings = {
-        "tokenizer_class": peer_class or next((peer.name for peer in classes_of_tokenizer(tokenizer)), _ANY_CLASS),
+        "tokenizer_class": peer_class or next((cls.name for cls in classes_of_tokenizer(tokenizer)), _ANY_CLASS),
         "model_max_length": sequence_length,
         **{attribute: token for attribute, token in tokens.items() if token is not None},
         **{key: config.get(argument, default) for key, (argument, default) in format.settings.items()},
@@ -200,19 +202,19 @@ def write_tokenizer(
 
 
 def _packing_to_state(tokenizer: Tokenizer, name: str) -> Packing | None:
-    """Return how the class `name` of transformers packs texts, or None if that is how its format writes it."""
-    peer = tokenizer_classes().get(name)
-    written = format_of(type(tokenizer)).packing(tokenizer)
-    if peer is None or written is None or not peer.can_be(tokenizer.special_tokens):
+    """Return the packing of the transformers class `name`, or None if `tokenizer.json` states it by default."""
+    tokenizer_class = tokenizer_classes().get(name)
+    written_packing = format_of(type(tokenizer)).packing(tokenizer)
+    if tokenizer_class is None or written_packing is None or not tokenizer_class.can_be(tokenizer.special_tokens):
         return None
-    same = dataclasses.replace(peer.packing, segments=written.segments) == written
-    return None if same else peer.packing
+    is_same = dataclasses.replace(tokenizer_class.packing, segments=written_packing.segments) == written_packing
+    return None if is_same else tokenizer_class.packing
 
 
 def _read_word_tokenizer(
     directory: Path, cls: type[Tokenizer], vocabulary_size: int | None, max_characters: int
 ) -> tuple[Tokenizer, Path]:
-    """Read the word-level tokenizer of an ELMo, and return it with the path of its file.
+    """Read the word-level tokenizer of an ELMo checkpoint, and return it with the path of its file.
 
     Args:
         directory: Directory of the checkpoint.
@@ -241,22 +243,24 @@ def _read_subword_tokenizer(files: JsonFiles, own: TokenizerClass) -> _Stored:
     if pipeline is None or "class_name" not in pipeline:
         return _read_transformers_tokenizer(files, own, pipeline)
     tokenizer, file = read_keras_hub_tokenizer(directory, pipeline, own.special_tokens)
-    stored = tokenizer
-    tokenizer = format_of(type(stored)).of_keras_hub(stored, lambda: _guess_lowercase(files, file, stored))
+    stored_tokenizer = tokenizer
+    tokenizer = format_of(type(stored_tokenizer)).of_keras_hub(
+        stored_tokenizer, lambda: _guess_lowercase(files, file, stored_tokenizer)
+    )
     if type(tokenizer) not in (own.tokenizer, format_of(own.tokenizer).alternative):
         raise PresetError(f"{file} is of a {type(tokenizer).__name__}, but the model needs a {own.tokenizer.__name__}.")
     return _Stored(tokenizer, file)
 
 
 def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline: JsonObject | None) -> _Stored:
-    peer = find_class(files, own, pipeline)
-    format = format_of(peer.tokenizer)
-    file, vocabulary = _find_vocabulary(files.directory, peer, own, pipeline)
-    if own.tokenizer is peer.tokenizer and own.special_tokens != peer.special_tokens:
+    tokenizer_class = find_class(files, own, pipeline)
+    format = format_of(tokenizer_class.tokenizer)
+    file, vocabulary = _find_vocabulary(files.directory, tokenizer_class, own, pipeline)
+    if own.tokenizer is tokenizer_class.tokenizer and own.special_tokens != tokenizer_class.special_tokens:
         tokens = _read_lists(format, file, vocabulary)["tokens"]
-        if own.can_be(tokens) and not peer.can_be(tokens):
-            peer = dataclasses.replace(peer, special_tokens=own.special_tokens)
-    settings = {**peer.special_tokens, **read_settings(files, format, pipeline)}
+        if own.can_be(tokens) and not tokenizer_class.can_be(tokens):
+            tokenizer_class = dataclasses.replace(tokenizer_class, special_tokens=own.special_tokens)
+    settings = {**tokenizer_class.special_tokens, **read_settings(files, format, pipeline)}
     if oddities := format.oddities(file, vocabulary):
         warnings.warn(f"{file}: {'; '.join(oddities)}.", stacklevel=2)
     with add_file_to_errors(file):
@@ -264,9 +268,9 @@ def _read_transformers_tokenizer(files: JsonFiles, own: TokenizerClass, pipeline
         if "lowercase" in tokenizer.get_config() and "lowercase" not in settings:
             settings["lowercase"] = _guess_lowercase(files, file, tokenizer)
             tokenizer = format.tokenizer(**vocabulary, **settings)
-        if added := read_tokens(files, tokenizer, pipeline):
-            tokenizer = format.tokenizer(**vocabulary, **{**settings, **added})
-    return _Stored(tokenizer, file, peer, pipeline)
+        if token_arguments := read_tokens(files, tokenizer, pipeline):
+            tokenizer = format.tokenizer(**vocabulary, **{**settings, **token_arguments})
+    return _Stored(tokenizer, file, tokenizer_class, pipeline)
 
 
 def _find_vocabulary(
@@ -275,7 +279,7 @@ def _find_vocabulary(
     """Return the path of the vocabulary file and the constructor arguments that hold the vocabulary.
 
     As in transformers, tokenizer.json takes precedence over vocabulary files, except if they hold more information. A
-    difference between them gives a warning.
+    difference between them causes a warning.
 
     Args:
         directory: Directory of the checkpoint.
@@ -322,7 +326,7 @@ def _warn_of_differences(
         sources: Paths and vocabularies of the two files.
         used_file: Path of the file that lmzoo reads.
     """
-    (pipeline, first_lists), (file, second_lists) = (
+    (pipeline_file, first_lists), (vocabulary_file, second_lists) = (
         (path, _read_lists(format, path, vocabulary)) for path, vocabulary in sources
     )
     for name, values in first_lists.items():
@@ -330,9 +334,9 @@ def _warn_of_differences(
         if difference := next(((number, a, b) for number, (a, b) in pairs if a != b), None):
             number, a, b = difference
             warnings.warn(
-                f"{pipeline} and {file.name} hold different {name}: number {number} is {a!r:.60} and {b!r:.60}. Ids "
-                f"depend on the file that a library reads; lmzoo reads {used_file.name}. Delete the one that was not "
-                "used in training.",
+                f"{pipeline_file} and {vocabulary_file.name} hold different {name}: number {number} is {a!r:.60} and "
+                f"{b!r:.60}. Ids depend on the file that a library reads; lmzoo reads {used_file.name}. Delete the one "
+                "that was not used in training.",
                 stacklevel=2,
             )
             return
@@ -352,23 +356,23 @@ def _describe_missing_files(directory: Path, file_sets: list[tuple[str, ...]]) -
 
 
 def _guess_lowercase(files: JsonFiles, file: Path, tokenizer: Tokenizer) -> bool:
-    """Guess whether to lowercase text for files that do not state it."""
+    """Guess whether to lowercase text, for files that do not state it."""
     directory = files.directory
-    capital = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
+    capitalized_token = next((token for token in tokenizer.vocabulary if re.match("(##|▁)?[A-Z]", token)), None)
     if "model_type" in files.read_if_present(CONFIG_FILE):  # a checkpoint of transformers
         default = bool(format_of(type(tokenizer)).settings["do_lower_case"][1])
-        if default and capital is not None:
+        if default and capitalized_token is not None:
             warnings.warn(
                 f"{directory}: text is lower-cased, as in transformers, since {SETTINGS_FILE} lacks `do_lower_case`. "
-                f"But {file.name} has tokens with capitals, such as {capital!r}. If text should keep its case, set it "
-                "to false there.",
+                f"But {file.name} has tokens with capitals, such as {capitalized_token!r}. If text should keep its "
+                "case, set it to false there.",
                 stacklevel=2,
             )
         return default
     for name in (directory.resolve().name, *(path.name for path in directory.glob("*.index"))):
         if match := re.search("(?<![a-z])(un)?cased(?![a-z])", name.lower()):
             return match[1] is not None
-    return capital is None
+    return capitalized_token is None
 
 
 def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, file: Path, exact: bool) -> None:
@@ -379,8 +383,8 @@ def _check_size(files: JsonFiles, tokenizer: Tokenizer, vocabulary_size: int, fi
             f"{file_that_adds(token, files)} adds the token {token!r}, for which the model has no embedding: it "
             f"has {vocabulary_size:,}. Remove the token from the files."
         )
-    counts = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
+    message = f"{file} holds {size:,} tokens, but the model has embeddings for {vocabulary_size:,}"
     if size > vocabulary_size or (exact and size < vocabulary_size):
-        raise PresetError(f"{counts}: they do not belong together.")
+        raise PresetError(f"{message}: they do not belong together.")
     if size <= vocabulary_size - _MAX_PADDING_ROWS:
-        warnings.warn(f"{counts}. That works, as in transformers, but they may not belong together.", stacklevel=3)
+        warnings.warn(f"{message}. That works, as in transformers, but they may not belong together.", stacklevel=3)

@@ -27,7 +27,7 @@ KERAS_HUB_IGNORED = ("name", "trainable", "dtype", "config_file", "sequence_leng
 class TokenizerFormat(ABC, Generic[T]):
     """The format of one tokenizer class in the files of transformers, Google, fairseq and KerasHub.
 
-    Parts of `tokenizer.json` that would give other ids than lmzoo's tokenizer are errors.
+    Parts of `tokenizer.json` that would result in different ids than those of lmzoo's tokenizer are errors.
 
     Attributes:
         tokenizer: Tokenizer class in lmzoo.
@@ -39,8 +39,8 @@ class TokenizerFormat(ABC, Generic[T]):
         tokens: Attribute of a transformers tokenizer -> attribute of lmzoo's.
         settings: Key of tokenizer_config.json -> the constructor argument and the default value in transformers.
         allowed: Key of tokenizer_config.json -> the supported values; the first one is written.
-        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that agree
-            with what they do. Other values give a warning.
+        without_effect: Key of tokenizer_config.json that transformers' fast tokenizers ignore -> the values that match
+            their behavior. Other values cause a warning.
         extra_settings: Additional keys to write into tokenizer_config.json, and their values.
         token_flags: Flags of special tokens that affect ids.
         keras_hub: Table of the tokenizer's configuration in KerasHub.
@@ -72,13 +72,13 @@ class TokenizerFormat(ABC, Generic[T]):
     keras_hub: ClassVar[ConfigTable]
 
     def find_files(self, directory: Path) -> list[Path]:
-        """Return the paths of the first set of `files` in a directory, or an empty list without a complete set.
+        """Return the paths of the first set of `files` in a directory, or an empty list if no set is complete.
 
         Raises:
             PresetError: If a file is a link to a file outside the directory.
         """
-        sets = (names for names in self.files if all(has_file(directory, name) for name in names))
-        return [directory / name for name in next(sets, ())]
+        complete_sets = (names for names in self.files if all(has_file(directory, name) for name in names))
+        return [directory / name for name in next(complete_sets, ())]
 
     @abstractmethod
     def vocabulary_of_files(self, files: Sequence[Path]) -> Arguments:
@@ -93,7 +93,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return True
 
     def fits_tokens(self, tokens: Sequence[str]) -> bool:
-        """Return whether a vocabulary may be of a tokenizer of this class."""
+        """Return whether a vocabulary may belong to a tokenizer of this class."""
         return True
 
     def write_vocabulary(self, tokenizer: T, directory: Path) -> None:
@@ -115,11 +115,11 @@ class TokenizerFormat(ABC, Generic[T]):
         """Return the tokenizer to write into `tokenizer.json`, or None if the file cannot express it."""
 
     def packing(self, tokenizer: T) -> Packing | None:
-        """Return how `pipeline` packs texts, or None if all classes with such a tokenizer pack them in the same way."""
+        """Return the packing in `pipeline`, or None if all classes with such a tokenizer have the same packing."""
         return None
 
     def processor(self, packing: Packing, tokenizer: T) -> PostProcessor:
-        """Return the step of `tokenizer.json` that packs texts in a way."""
+        """Return the post-processor for `tokenizer.json` that applies a packing."""
         return template_of(packing, tokenizer)
 
     def oddities(self, file: Path, vocabulary: Arguments) -> list[str]:
@@ -127,7 +127,7 @@ class TokenizerFormat(ABC, Generic[T]):
         return []
 
     def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
-        """Return the lists in a vocabulary, "tokens" and maybe "merges", for comparison with another file."""
+        """Return the "tokens" and, if there are any, the "merges" of a vocabulary, for comparison with another file."""
         lists = {"tokens": [token.rstrip() for token in vocabulary["vocabulary"]]}
         if "merges" in vocabulary:
             lists["merges"] = [merge if isinstance(merge, str) else " ".join(merge) for merge in vocabulary["merges"]]
@@ -158,7 +158,7 @@ class TokenizerFormat(ABC, Generic[T]):
             The configuration in KerasHub, and the tokenizer whose files to write.
 
         Raises:
-            PresetError: If KerasHub's class cannot give the same ids.
+            PresetError: If KerasHub's class cannot produce the same ids.
         """
         for token in tokenizer.added_tokens:
             if token != special_token(token.content):
@@ -177,7 +177,7 @@ def require(file: Path, part: str, stored: object, expected: Mapping[str, tuple[
         expected: Key -> the supported values. The first one is the default, except for "type".
 
     Raises:
-        PresetError: If a key has another value; the message names the first such key.
+        PresetError: If a key has an unsupported value; the message names the first such key.
     """
     stored = stored if isinstance(stored, dict) else {"type": stored}
     for key, allowed in expected.items():

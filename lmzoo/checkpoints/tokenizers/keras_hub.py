@@ -41,11 +41,13 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
     with add_file_to_errors(file):
         tokenizer = cls(**settings, **roles)
         unsplittable = (*(config.get("special_tokens") or ()), *(config.get("unsplittable_tokens") or ()))
-        added = [token for token in unsplittable if token not in tokenizer.special_tokens]
-        if added and not cls.takes_added_tokens:
-            raise PresetError(f"{file}: KerasHub never splits {added[0]!r}, but a {cls.__name__} would split it.")
-        if added:
-            tokenizer = cls(**settings, **roles, added_tokens=[*map(special_token, added)])
+        added_tokens = [token for token in unsplittable if token not in tokenizer.special_tokens]
+        if added_tokens and not cls.takes_added_tokens:
+            raise PresetError(
+                f"{file}: KerasHub never splits {added_tokens[0]!r}, but a {cls.__name__} would split it."
+            )
+        if added_tokens:
+            tokenizer = cls(**settings, **roles, added_tokens=[*map(special_token, added_tokens)])
     if not assets.is_dir():
         raise PresetError(f"{directory} has no {TOKENIZER_ASSETS_DIR}, where the vocabulary should be.")
     for path in assets.iterdir():
@@ -58,9 +60,9 @@ def read_keras_hub_tokenizer(directory: Path, stored: JsonObject, special: Speci
 def write_keras_hub_tokenizer(tokenizer: Tokenizer, directory: Path, name: str) -> None:
     """Write the settings and the vocabulary of a tokenizer into a KerasHub checkpoint.
 
-    KerasHub gives other ids for some texts, independent of the settings: it folds case ("ß" becomes "ss", "…" three
-    dots), measures the length of words in bytes, does not include the preceding space in `<mask>`, splits special
-    tokens in ALBERT's texts, and keeps tokens such as "9,".
+    For some texts, KerasHub returns different ids, whatever the settings: it folds case ("ß" becomes "ss", and "…"
+    becomes three dots), measures the length of words in bytes, does not include the preceding space in `<mask>`, splits
+    special tokens in ALBERT's texts, and keeps tokens such as "9," whole.
 
     Args:
         tokenizer: Tokenizer to write.

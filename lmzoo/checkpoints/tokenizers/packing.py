@@ -1,4 +1,4 @@
-"""Reading of the packing, special tokens and segments, from tokenizer files."""
+"""Reading of a tokenizer's packing, its special tokens and segments, from files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from lmzoo.text.packing import LAST_SEGMENT
 
 
 class _Item(NamedTuple):
-    """An element of a packing template: a special token or a text, "$A" or "$B", and its segment."""
+    """An element of a packing template, and its segment: a special token, or "$A" or "$B" for a text."""
 
     token: str
     segment: int
@@ -46,15 +46,15 @@ def read_packing(
     file = files.directory / PIPELINE_FILE
     settings = files.read_if_present(SETTINGS_FILE)
     _, name = stated_class(files)
-    packs = peer.packs and (name == peer.name or (name is None and peer is own))
+    has_fixed_packing = peer.packs and (name == peer.name or (name is None and peer is own))
     packing = peer.packing
     if pipeline is None:
         flags = [bool(settings.get(key)) for key in ("add_bos_token", "add_eos_token")]
-        if any(flags) and not packs:
+        if any(flags) and not has_fixed_packing:
             packing = _packing_of_flags(tokenizer, *flags)
     else:
         stored = _packing_of_processor(pipeline.get("post_processor"), tokenizer, file)
-        if not packs:
+        if not has_fixed_packing:
             packing = stored or NO_PACKING
         elif stored is not None and dataclasses.replace(stored, segments=packing.segments) != packing:
             warnings.warn(
@@ -62,21 +62,21 @@ def read_packing(
                 f"{_describe(packing)}, which lmzoo follows.",
                 stacklevel=2,
             )
-    names = settings.get("model_input_names")
-    if isinstance(names, list) and "token_type_ids" not in names:
+    input_names = settings.get("model_input_names")
+    if isinstance(input_names, list) and "token_type_ids" not in input_names:
         packing = dataclasses.replace(packing, segments=False)
     return packing
 
 
 def _packing_of_flags(tokenizer: Tokenizer, start: bool, end: bool) -> Packing:
-    """Return the packing for `add_bos_token`, as `start`, and `add_eos_token`, as `end`."""
+    """Return the packing for the flags `add_bos_token`, passed as `start`, and `add_eos_token`, passed as `end`."""
     start_token = (tokenizer.start_token or "") if start else ""
     end_token = (tokenizer.end_token or "") if end else ""
     return Packing(start_token, end_token, tuple(filter(None, (end_token, start_token))), segments=start or end)
 
 
 def _packing_of_processor(processor: Any, tokenizer: Tokenizer, file: Path) -> Packing | None:
-    """Return the packing of a `post_processor`, or None if it has no special tokens and segments."""
+    """Return the packing of a `post_processor`, or None if it adds neither special tokens nor segments."""
     if processor is None:
         return None
     kind = processor.get("type")
@@ -127,23 +127,23 @@ def _read_items(processor: JsonObject, key: str) -> list[_Item]:
 
 
 def _packing_of_template(single: Sequence[_Item], pair: Sequence[_Item]) -> Packing | None:
-    """Return the packing equivalent to a template, or None if no packing is."""
+    """Return the packing equivalent to a template, or None if there is no such packing."""
     tokens = [item.token for item in pair]
     if [token for token in tokens if token.startswith("$")] != ["$A", "$B"]:
         return None
-    first_text = tokens.index("$A")
-    second_text = tokens.index("$B")
-    end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
+    first_text_index = tokens.index("$A")
+    second_text_index = tokens.index("$B")
+    body_end = len(tokens) - (pair[-1].segment == LAST_SEGMENT)
     packing = Packing(
-        "".join(tokens[:first_text]),
-        "".join(tokens[second_text + 1 : end]),
-        tuple(tokens[first_text + 1 : second_text]),
-        segments=pair[second_text].segment != 0,
-        last="".join(tokens[end:]),
+        "".join(tokens[:first_text_index]),
+        "".join(tokens[second_text_index + 1 : body_end]),
+        tuple(tokens[first_text_index + 1 : second_text_index]),
+        segments=pair[second_text_index].segment != 0,
+        last="".join(tokens[body_end:]),
     )
     single_items, pair_items = packed_items(packing)
-    fits = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
-    return packing if fits else None
+    is_equivalent = pair_items == pair and [token for token, _ in single_items] == [item.token for item in single]
+    return packing if is_equivalent else None
 
 
 def _describe(packing: Packing) -> str:

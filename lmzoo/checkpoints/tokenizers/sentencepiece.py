@@ -76,9 +76,11 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
         proto = model_proto()()
         try:
             for id, (piece, score) in enumerate(model["vocab"]):
-                is_symbol = id in added_ids and score == 0
-                kind = self.special_type if piece in special_tokens else _USER_DEFINED if is_symbol else _NORMAL
-                proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else kind)
+                is_user_defined = id in added_ids and score == 0
+                token_type = (
+                    self.special_type if piece in special_tokens else _USER_DEFINED if is_user_defined else _NORMAL
+                )
+                proto.pieces.add(piece=piece, score=score, type=_UNKNOWN if id == model["unk_id"] else token_type)
             proto.trainer_spec.unk_id = model["unk_id"]
             charsmaps = [step["precompiled_charsmap"] for step in _steps(pipeline) if step.get("type") == "Precompiled"]
             proto.normalizer_spec.precompiled_charsmap = b"".join(map(base64.b64decode, charsmaps))
@@ -100,27 +102,27 @@ class _ModelFormat(TokenizerFormat[SentencePieceTokenizer]):
             raise PresetError(
                 f"{file}: the `pre_tokenizer` must be WhitespaceSplit and Metaspace, got {splitter!r:.200}."
             )
-        spaces = {
+        expected_metaspace = {
             "type": ("Metaspace",),
             "replacement": (SPACE,),
             "prepend_scheme": ("always",),
             "add_prefix_space": (True,),  # older name of `prepend_scheme`
         }
-        require(file, "pre_tokenizer.", metaspace, spaces)
+        require(file, "pre_tokenizer.", metaspace, expected_metaspace)
         require(file, "model.", pipeline["model"], {"byte_fallback": (False,)})
 
     def pipeline(self, tokenizer: SentencePieceTokenizer) -> tokenizers.Tokenizer:
         """Return the tokenizer to write into `tokenizer.json`.
 
-        It keeps "9," whole, and may choose another segmentation with the same score.
+        Unlike lmzoo's tokenizer, it keeps "9," whole, and it may choose another segmentation with the same score.
         """
         import tokenizers
         from tokenizers import decoders, models, normalizers, pre_tokenizers
 
         proto = read_model(tokenizer.model)
         pieces = [(piece.piece, piece.score) for piece in proto.pieces]
-        unknown = tokenizer.token_to_id(tokenizer.unk_token)
-        backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown, byte_fallback=False))
+        unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
+        backend = tokenizers.Tokenizer(models.Unigram(pieces, unknown_id, byte_fallback=False))
         steps = self.clean_up(tokenizer)
         charsmap = proto.normalizer_spec.precompiled_charsmap
         backend.normalizer = normalizers.Sequence([*steps, *([normalizers.Precompiled(charsmap)] if charsmap else [])])
@@ -168,8 +170,8 @@ class SentencePieceFormat(_ModelFormat):
         lowercase = "Lowercase" in types
         keep_accents = "StripAccents" not in types
         expected = ["Replace"] * 2 + ["NFKD", "StripAccents"] * (not keep_accents) + ["Lowercase"] * lowercase
-        quotes = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
-        is_valid = types[: len(expected)] == expected and quotes == [({"String": quote}, '"') for quote in QUOTES]
+        replacements = [(step.get("pattern"), step.get("content")) for step in steps[:2]]
+        is_valid = types[: len(expected)] == expected and replacements == [({"String": quote}, '"') for quote in QUOTES]
         # SentencePiece's own normalization follows, and in some files a step that merges spaces.
         for step in steps[len(expected) :]:
             is_valid &= step.get("type") == "Precompiled" or (step.get("type"), step.get("content")) == ("Replace", " ")
@@ -229,9 +231,9 @@ class XlmRobertaFormat(_ModelFormat):
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         for step in _steps(pipeline):
             # Other steps have no effect: the model already merges spaces.
-            squeezes = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
-            squeezes &= step.get("content") in (" ", SPACE)
-            if not (squeezes or step.get("type") in ("Precompiled", "Strip", None)):
+            squeezes_spaces = (step.get("type"), step.get("pattern")) == ("Replace", {"Regex": " {2,}"})
+            squeezes_spaces &= step.get("content") in (" ", SPACE)
+            if not (squeezes_spaces or step.get("type") in ("Precompiled", "Strip", None)):
                 raise PresetError(f"{file}: the `normalizer` must be Precompiled, got {step!r:.200}.")
         self._check_splitting(pipeline, file)
         return {}
@@ -267,7 +269,7 @@ class DebertaV3Format(_ModelFormat):
         return {"model": with_mask(files[0].read_bytes())}
 
     def vocabulary_of_pipeline(self, pipeline: JsonObject, special_tokens: Collection[str]) -> Arguments:
-        """Return the model of a pipeline, with rules for NFC if the pipeline has that, as transformers 5 writes it."""
+        """Return the model in a pipeline, with rules for NFC if the pipeline has an NFC step, as in transformers 5."""
         proto = read_model(super().vocabulary_of_pipeline(pipeline, special_tokens)["model"])
         if any(step.get("type") == "NFC" for step in _steps(pipeline)):
             proto.normalizer_spec.precompiled_charsmap = composing_rules()
@@ -279,9 +281,9 @@ class DebertaV3Format(_ModelFormat):
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
         for step in _steps(pipeline):
             pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
-            known = step.get("type") in ("NFC", "Precompiled", "Strip", None)
+            is_supported = step.get("type") in ("NFC", "Precompiled", "Strip", None)
             # White space is squeezed in any case.
-            if not (known or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
+            if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
                 raise PresetError(f"{file}: the `normalizer` must be Precompiled or NFC, got {step!r:.200}.")
         self._check_splitting(pipeline, file)
         return {}

@@ -57,7 +57,7 @@ def with_clean_up(tokenizer: SentencePieceTokenizer) -> SentencePieceTokenizer:
 
 
 def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
-    """Return the strings that only the clean-up turns into a source of the model's rules.
+    """Return the strings that match a source of the model's rules only after the clean-up.
 
     The clean-up maps their first character, such as an accented capital or a syllable, to the beginning of a source.
 
@@ -79,10 +79,10 @@ def _find_uncleaned(sources: list[str], characters: CharacterMap) -> list[str]:
 
 @functools.lru_cache(maxsize=1)
 def composing_rules() -> bytes:
-    """Return the rules that compose characters, Unicode's NFC, as the `precompiled_charsmap` of a model. Takes seconds.
+    """Return the composition rules of Unicode's NFC as the `precompiled_charsmap` of a SentencePiece model.
 
-    They compose a letter and its marks, also if some of these are composed already. They do not sort marks that are in
-    another order than Unicode's.
+    The first call takes seconds. The rules compose a letter and its marks, even if some of them are already composed.
+    They do not reorder marks that are not in Unicode's order.
 
     Example:
 
@@ -99,11 +99,11 @@ def composing_rules() -> bytes:
         if composed != character:
             rules[character] = composed
             continue
-        marks = unicodedata.normalize("NFD", character)
-        for end in range(1, len(marks)):
-            rules[unicodedata.normalize("NFC", marks[:end]) + marks[end:]] = character
-    spec = _make_normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
-    return bytes(type(read_model(b"").normalizer_spec).FromString(spec).precompiled_charsmap)
+        decomposed = unicodedata.normalize("NFD", character)
+        for end in range(1, len(decomposed)):
+            rules[unicodedata.normalize("NFC", decomposed[:end]) + decomposed[end:]] = character
+    serialized_spec = _make_normalizer(norm_map=list(rules.items())).serialized_normalizer_spec()
+    return bytes(type(read_model(b"").normalizer_spec).FromString(serialized_spec).precompiled_charsmap)
 
 
 def _make_normalizer(**source: Any) -> Any:

@@ -88,11 +88,11 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         normalizer = pipeline.get("normalizer") or {}
         require(file, "normalizer.", normalizer, {"type": ("BertNormalizer",), "clean_text": (True,)})
         require(file, "pre_tokenizer.", pipeline.get("pre_tokenizer"), {"type": ("BertPreTokenizer",)})
-        model = {
+        expected_model = {
             "continuing_subword_prefix": (WordPieceTokenizer.continuation_prefix,),
             "max_input_chars_per_word": (WordPieceTokenizer.max_characters_per_word,),
         }
-        require(file, "model.", pipeline["model"], model)
+        require(file, "model.", pipeline["model"], expected_model)
         return {
             "lowercase": normalizer.get("lowercase", True),
             "strip_accents": normalizer.get("strip_accents"),
@@ -118,9 +118,9 @@ class WordPieceFormat(TokenizerFormat[WordPieceTokenizer]):
         config["special_tokens"] = [tokenizer.unk_token, *(token.content for token in tokenizer.added_tokens)]
         if config["strip_accents"] is None:
             config["strip_accents"] = config["lowercase"]
-        if unreadable := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
+        if unreadable_token := next((token for token in tokenizer.vocabulary if token != token.rstrip()), None):
             raise PresetError(
-                f"KerasHub's {name} cannot read the token {unreadable!r}: it strips trailing white space."
+                f"KerasHub's {name} cannot read the token {unreadable_token!r}: it strips trailing white space."
             )
         if "" in tokenizer.vocabulary or tokenizer.mask_token is None:
             raise PresetError(f"KerasHub's {name} needs a token for each id, and {WordPieceTokenizer.mask_token}.")
