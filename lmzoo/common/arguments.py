@@ -12,17 +12,17 @@ from lmzoo.errors import ArgumentError
 
 
 def is_integer(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Return whether `value` is an integer, possibly of numpy, but not a bool, from `least` to `most`."""
+    """Return whether `value` is a Python or numpy integer from `least` to `most`, but not a bool."""
     return isinstance(value, numbers.Integral) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
 
 
 def is_number(value: object, least: float = -math.inf, most: float = math.inf) -> bool:
-    """Return whether `value` is a real number, but not a bool or NaN, from `least` to `most`."""
+    """Return whether `value` is a real number from `least` to `most`, but not a bool or NaN."""
     return isinstance(value, numbers.Real) and not isinstance(value, bool) and least <= value <= most  # type: ignore[operator]
 
 
 def require(condition: object, name: str, allowed: str, value: object, advice: str = "") -> None:
-    """Check an argument, with an error message that says what is allowed.
+    """Check an argument, with an error message that describes the allowed values.
 
     Args:
         condition: whether the value is allowed.
@@ -53,7 +53,7 @@ def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str],
     Args:
         call: str, name of the function or class that was called.
         names: names of the unknown arguments; may be empty.
-        advice: by the name of an argument in another library, a sentence that says what to do instead.
+        advice: for names of arguments in other libraries, sentences that say what to do instead.
         arguments: names of the supported arguments, from which a similar name is suggested.
 
     Raises:
@@ -72,7 +72,7 @@ def stop_strings(stop: Any) -> list[str]:
         stop: str, list of str, or None: the strings that end a generated text.
 
     Raises:
-        ValueError: if it is anything else, or a string is empty.
+        ValueError: if `stop` is anything else, or a string is empty.
     """
     is_list = isinstance(stop, Iterable) and not isinstance(stop, str)
     stops = [*stop] if is_list else [] if stop is None else [stop]

@@ -1,4 +1,4 @@
-"""Progress bars for operations without a progress bar of Keras."""
+"""Progress bars for operations that have no Keras progress bar."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ _Item = TypeVar("_Item")
 
 
 class Advance(Protocol):
-    """A function that advances a progress bar."""
+    """Function that advances a progress bar."""
 
     def __call__(self, count: float, note: str = "") -> None:
-        """Advance the bar by `count` units, and show `note` behind it."""
+        """Advance the bar by `count` units, and show `note` after it."""
 
 
 @contextmanager
@@ -36,7 +36,7 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
 
     Yields:
         A function to call with the number of units done since the last call, and optionally a note, such as the loss,
-        which is shown behind the bar until the next call.
+        which is shown after the bar until the next call.
 
     Example:
 
@@ -52,13 +52,13 @@ def progress_bar(description: str, total: float | None = None, unit: str = "", s
     if not (shown and console.is_terminal):
         yield lambda count, note="": None
         return
-    time = TimeElapsedColumn() if total is None else TimeRemainingColumn()
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _CountColumn(unit), time)
+    time_column = TimeElapsedColumn() if total is None else TimeRemainingColumn()
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), _CountColumn(unit), time_column)
     progress = Progress(*columns, TextColumn("{task.fields[note]}", markup=False), console=console)
-    row = progress.add_task(description, total=total, note="")
+    task_id = progress.add_task(description, total=total, note="")
 
     def advance(count: float, note: str = "") -> None:
-        progress.update(row, advance=count, note=note)
+        progress.update(task_id, advance=count, note=note)
         if not progress.live.is_started and (progress.tasks[0].elapsed or 0.0) > _DELAY_SECONDS:
             progress.start()
 
@@ -85,14 +85,14 @@ def progress_over(
 
 
 class _CountColumn(ProgressColumn):
-    """A column with units done, total and speed, such as "1,200 of 5,000 documents, 310 documents/s"."""
+    """Column with units done, total and speed, such as "1,200 of 5,000 documents, 310 documents/s"."""
 
     def __init__(self, unit: str) -> None:
         super().__init__()
         self.scale, self.digits, self.unit = (1e-6, 1, "MB") if unit == "bytes" else (1.0, 0, unit)
 
     def render(self, task: Task) -> Text:
-        """Return the text of the column for a task of the bar."""
+        """Return the text of the column for one bar."""
         done, total, speed = (
             None if number is None else f"{number * self.scale:,.{self.digits}f}"
             for number in (task.completed, task.total, task.finished_speed or task.speed)

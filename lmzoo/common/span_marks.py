@@ -14,7 +14,7 @@ _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "M": "I", "L": "E", "U": "S"}
 
 @dataclass(frozen=True)
 class _Spelling:
-    """The order of mark and type in a label, and the separator between them.
+    """Order of mark and type in a label, and the separator between them.
 
     Attributes:
         separator: str, the separator; "" for labels that are only marks.
@@ -44,7 +44,7 @@ _SPELLINGS = (_Spelling("-"), _Spelling("_"), _Spelling("-", False), _Spelling("
 
 @dataclass(frozen=True)
 class SpanScheme:
-    """A labeling scheme: the spans that a set of labels marks.
+    """Labeling scheme of a set of labels that mark spans.
 
     Attributes:
         marks: by label, its mark in IOBES and its type: "B" begins a span, "I" continues it, "E" ends it, and "S" is a
@@ -59,7 +59,7 @@ class SpanScheme:
 
     @classmethod
     def of(cls, labels: Collection[str] | None) -> Self | None:
-        """Return the scheme of a set of labels, or None if at most half of them, without "O", mark spans."""
+        """Return the scheme of a set of labels, or None if at most half of them mark spans, not counting "O"."""
         span_labels = [label for label in dict.fromkeys(labels or ()) if label != OUTSIDE]
         readings = [
             {label: parts for label in span_labels if (parts := candidate.split(label))} for candidate in _SPELLINGS
@@ -81,7 +81,7 @@ class SpanScheme:
         return (mark, type_) in self.marks.values()
 
     def find(self, type_: str, *marks: str) -> str:
-        """Return the label of a type with the first mark in `marks` that the scheme has, or else with "B"."""
+        """Return the label of a type, with the first of `marks` that the scheme has for it, or else with "B"."""
         labels = (label for mark in marks for label, parts in self.marks.items() if parts == (mark, type_))
         return next(labels, self.spelling.join("B", type_))
 
@@ -92,7 +92,7 @@ def marks_spans(labels: Collection[str] | None) -> bool:
 
 
 def with_marks(labels: Collection[str]) -> set[str]:
-    """Return the labels with all combinations of marks and types: for "B-LOC" and "I-PER" also "I-LOC" and "B-PER"."""
+    """Return the labels and all combinations of their marks and types: "B-LOC", "I-PER" also give "I-LOC", "B-PER"."""
     scheme = SpanScheme.of(labels)
     if scheme is None:
         return set(labels)

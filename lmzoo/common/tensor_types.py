@@ -7,7 +7,7 @@ from typing import Any, Protocol, TypeAlias
 
 
 class Tensor(Protocol):
-    """A tensor of the backend, a numpy array that Keras converts, or a symbolic `keras.KerasTensor`."""
+    """Tensor of the backend, a numpy array that Keras converts, or a symbolic `keras.KerasTensor`."""
 
     @property
     def shape(self) -> Any:
@@ -46,7 +46,7 @@ class Tensor(Protocol):
 # Sizes of the axes; None for sizes that are unknown before the model is called.
 Shape: TypeAlias = tuple[int | None, ...]
 # A tree of tensors in tuples, lists and dicts, whose structure the function's docstring describes. Its type is not
-# checked, like in JAX and TensorFlow: code that unpacks a tree would have to narrow every level.
+# checked, as in JAX and TensorFlow: code that unpacks a tree would have to narrow every level.
 Tensors: TypeAlias = Any
 # A model's inputs or outputs by name.
 Features: TypeAlias = dict[str, Tensors]

@@ -1,4 +1,4 @@
-"""The setting of oneDNN's kernels, which TensorFlow leaves off on x86 processors without AVX-512 VNNI.
+"""Setting for oneDNN's kernels, which TensorFlow leaves off on x86 processors without AVX-512 VNNI.
 
 With these kernels, models also train faster on processors with AVX2 only; `benchmarks/README.md` has figures.
 TensorFlow reads TF_ENABLE_ONEDNN_OPTS when it is imported: 1 turns the kernels on, 0 off.

@@ -13,7 +13,7 @@ _JAX_LOCK = threading.RLock()
 
 
 def one_thread() -> contextlib.AbstractContextManager[Any]:
-    """Return a lock on JAX, where threads must not use the same weights; elsewhere a context without effect."""
+    """Return a lock on JAX, where only one thread at a time may use weights; elsewhere a context without effect."""
     return _JAX_LOCK if keras.backend.backend() == "jax" else contextlib.nullcontext()
 
 
@@ -33,10 +33,10 @@ def kept_weights(model: keras.Model) -> Iterator[None]:
     try:
         yield
     except BaseException:
-        lost = [pair for pair in zip(variables, values, strict=True) if _is_lost(pair[0])]
-        if any(value.is_deleted() for _, value in lost):  # a step has consumed them and returned new ones
+        lost_pairs = [pair for pair in zip(variables, values, strict=True) if _is_lost(pair[0])]
+        if any(value.is_deleted() for _, value in lost_pairs):  # a step has consumed the values and returned new ones
             model.jax_state_sync()
-        for variable, value in lost:
+        for variable, value in lost_pairs:
             if _is_lost(variable) and not value.is_deleted():
                 variable.assign(value)
         model.reset_metrics()

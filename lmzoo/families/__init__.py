@@ -1,6 +1,6 @@
-"""Model families, one folder each, and their shared base classes.
+"""Model families, one package each, and their shared base classes.
 
-A family is registered by a line here; `make registry` then writes the public names and the tables of the pages.
+To register a family, import it here; `make registry` then writes its public names and the tables in the docs.
 """
 
 from lmzoo.families.albert import AlbertBackbone as AlbertBackbone

@@ -41,9 +41,9 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model; by default its class name in snake case, numbered to be unique.
         trainable: whether the weights are trained.
-        remat: whether training stores only the inputs of each block and recomputes the rest in the backward pass: about
-            a third more computation for a fraction of the memory.
-        fine_tuning: recommended settings for fine-tuning, a dict from kinds of heads (`head_kind` of a task) to
+        remat: whether training stores only the inputs of each block and recomputes the rest in the backward pass. It
+            takes about a third more computation, but a fraction of the memory.
+        fine_tuning: recommended settings for fine-tuning, a dict from the kind of a head (a task's `head_kind`) to its
             `lmzoo.training.FineTuningRecipe`. They are saved in presets, and tasks take their defaults from them.
         **config: fields of `config_class`.
 
@@ -73,9 +73,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         super().__init_subclass__(**kwargs)
         if "config_class" in cls.__dict__:
             # `help()` and notebooks show the dataclass's fields, then the arguments of all backbones.
-            fields = inspect.signature(cls.config_class).parameters.values()
-            common = [p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY]
-            cls.__signature__ = inspect.Signature([*fields, *common])
+            config_parameters = inspect.signature(cls.config_class).parameters.values()
+            common_parameters = [
+                p for p in inspect.signature(Backbone.__init__).parameters.values() if p.kind == p.KEYWORD_ONLY
+            ]
+            cls.__signature__ = inspect.Signature([*config_parameters, *common_parameters])
 
     def __init__(
         self,
@@ -88,7 +90,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         **config: Any,
     ) -> None:
         try:
-            parsed = self.config_class(**config)
+            configuration = self.config_class(**config)
         except TypeError as error:
             raise TypeError(f"{type(self).__name__}: {str(error).split('__init__() ')[-1]}") from None
         policy = keras.dtype_policies.get(dtype)
@@ -96,15 +98,15 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         if isinstance(policy, keras.dtype_policies.DTypePolicyMap):
             layer_policies = dict(policy)
             policy = policy.default_policy
-        layers, inputs, outputs = self.assemble(parsed, policy)
+        layers, inputs, outputs = self.assemble(configuration, policy)
         super().__init__(inputs=inputs, outputs=outputs, name=name)
         self.default_name = self.name if name is None else None
-        self.config = parsed
+        self.config = configuration
         self.dtype_policy = policy
         for attribute, layer in layers.items():
             setattr(self, attribute, layer)
         self.trainable = trainable  # after the layers are attributes, so that Keras passes it on to them
-        # A layer that has the map itself as its policy could be loaded, but not saved again.
+        # Each layer gets a single policy: a layer with the whole map as its policy could not be saved again.
         with np.errstate(all="ignore"):  # layers round their weights to int8, which may be uninitialized memory
             for layer in sublayers(self):
                 if layer.path in layer_policies:
@@ -139,7 +141,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return super().__call__(self.check_inputs(inputs), *args, **kwargs)
 
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
-        """Compute the outputs batch by batch, after checking a dict of arrays; see `keras.Model.predict`."""
+        """Compute the outputs batch by batch; a dict of arrays is checked first. See `keras.Model.predict`."""
         if not isinstance(x, dict):
             return super().predict(x, *args, **kwargs)
         x = self.check_inputs(x)
@@ -149,21 +151,21 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
         return {}
 
     def check_inputs(self, inputs: Features) -> Features:
-        """Check the names and values of inputs, and return the inputs of the model.
+        """Check the names and values of inputs, and return the model's own inputs.
 
         While a graph is built, only the names are checked.
 
         Args:
-            inputs: a dict of arrays or tensors. Inputs of other models are left out.
+            inputs: a dict of arrays or tensors. Inputs of other models are ignored.
 
         Raises:
             TypeError: If an input is neither an array nor a tensor.
-            ValueError: If an input is missing or unknown, or an id is out of range; the message names the input, and
-                the id's position.
+            ValueError: If an input is missing or unknown, or an id is out of range; the message names the input
+                and the position of the id.
         """
         inputs = self.select_inputs(inputs)
         for name, count in self.id_counts.items():
@@ -188,7 +190,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         vectors: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Any:
-        """Compute the outputs, or vectors or logits for the graphs of tasks.
+        """Compute the model's outputs or, in the graphs of tasks, vectors at chosen positions or token logits.
 
         With `positions` and `outputs`, the model's outputs for `inputs`, it computes `vectors_at`; with `vectors`, it
         computes `token_logits`. Tasks call the model for both, since Keras would duplicate a layer that is used both
@@ -210,7 +212,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         vectors: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Any:
-        """Return the shapes and dtypes of the results of `call`."""
+        """Return the shapes and dtypes of what `call` returns for the same arguments."""
         if vectors is not None:
             return keras.KerasTensor((*vectors.shape[:-1], self.config.vocabulary_size), "float32")
         if positions is None or outputs is None:
@@ -231,11 +233,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return self(inputs, positions=positions, outputs=self(inputs) if outputs is None else outputs)
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        """Select vectors at `positions`, int (B, M), from the model's outputs: float (B, M, H)."""
+        """Return the vectors at `positions`, int (B, M), selected from the model's outputs: float (B, M, H)."""
         return at_positions(outputs["sequence_output"], positions)
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
-        """Return a masked-LM head, which transforms vectors of the backbone for `token_logits`.
+        """Return a masked-LM head, which transforms the backbone's vectors for `token_logits`.
 
         Args:
             activation: str, activation of the head.
@@ -257,7 +259,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         return tied_logits(self.embeddings.token_embedding, vectors, bias)
 
     def set_compiled_by_xla(self, compiled: bool) -> None:
-        """Let character encoders skip repeated words if XLA does not compile the model."""
+        """Set character encoders to encode each distinct word once, or every word if XLA compiles the model."""
         for layer in sublayers(self):
             if hasattr(layer, "dedupe"):
                 layer.dedupe = not compiled
@@ -286,11 +288,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         ```
         """
         require(is_integer(size, 1), "size", "a positive integer", size)
-        kind = type(self).__name__
+        class_name = type(self).__name__
         if getattr(self.config, "vocabulary_size", None) is None:
-            raise ValueError(f"This {kind} reads the characters of words: it has no table of tokens to resize.")
+            raise ValueError(f"This {class_name} reads the characters of words: it has no table of tokens to resize.")
         if self.lora_rank or any(layer.quantization_mode for layer in sublayers(self)):
-            raise ValueError(f"This {kind} is quantized or has LoRA. Resize the embeddings first.")
+            raise ValueError(f"This {class_name} is quantized or has LoRA. Resize the embeddings first.")
         resized = type(self).from_config({**self.get_config(), "vocabulary_size": size})
         copy_weights(self, resized, seed)
         return resized
@@ -298,9 +300,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, the dtype policies of quantized layers, and the paths of frozen layers."""
         dtype = self.dtype_policy
-        quantized = {layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None}
-        if quantized:
-            dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized)
+        quantized_policies = {
+            layer.path: layer.dtype_policy for layer in sublayers(self) if layer.quantization_mode is not None
+        }
+        if quantized_policies:
+            dtype = keras.dtype_policies.DTypePolicyMap(default_policy=dtype.name, policy_map=quantized_policies)
         config = {
             **dataclasses.asdict(self.config),
             "dtype": keras.dtype_policies.serialize(dtype),
@@ -313,21 +317,21 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             config["lora"] = {"rank": self.lora_rank, "layers": adapted}
         # With LoRA, all weights except the updates are frozen.
         if self.trainable and not self.lora_rank:
-            frozen = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
-            config |= {"frozen": frozen} if frozen else {}
+            frozen_paths = [layer.path for layer in sublayers(self) if layer.weights and not layer.trainable]
+            config |= {"frozen": frozen_paths} if frozen_paths else {}
         return config
 
     @classmethod
     def from_config(cls, config: dict[str, Any], custom_objects: dict[str, object] | None = None) -> Self:
         """Build a backbone from the output of `get_config`."""
         config = dict(config)
-        frozen = set(config.pop("frozen", ()))
+        frozen_paths = set(config.pop("frozen", ()))
         lora = config.pop("lora", None)
         backbone = cls(**config)
         if lora:
             backbone._adapt([layer for layer in sublayers(backbone) if layer.path in lora["layers"]], lora["rank"])
-        for layer in sublayers(backbone) if frozen else ():
-            if layer.path in frozen:
+        for layer in sublayers(backbone) if frozen_paths else ():
+            if layer.path in frozen_paths:
                 layer.trainable = False
         return backbone
 
@@ -385,8 +389,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             ImportError: If a package that writes the format is not installed.
             NotFiniteError: If weights are NaN or infinite.
             RuntimeError: If the child process fails.
-            ValueError: If the path holds versions of a model or does not fit the format, or the format has no op for a
-                part of the model, such as LiteRT for recurrent layers.
+            ValueError: If the path is a directory of model versions or does not fit the format, or if the format has no
+                op for a part of the model, such as LiteRT for recurrent layers.
         """
         path_format = file_format(filepath) or "tf_saved_model"
         require(format in (None, path_format), "format", f"{path_format!r} for the path {str(filepath)!r}", format)

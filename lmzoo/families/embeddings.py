@@ -8,7 +8,7 @@ import keras
 
 from lmzoo.layers import TransformerEmbedding
 
-# Arguments for token embeddings without segments and LayerNorm.
+# Arguments for token embeddings without segments or LayerNorm.
 PLAIN = {"num_segments": 0, "normalize": False}
 
 
@@ -19,7 +19,7 @@ def build_embeddings(config: Any, dtype: keras.DTypePolicy, **arguments: Any) ->
         config: configuration with `vocabulary_size`, `hidden_dim`, `max_sequence_length`, `dropout` and
             `initializer_range`.
         dtype: dtype policy.
-        **arguments: other arguments of `TransformerEmbedding`, or replacements of the sizes.
+        **arguments: other arguments of `TransformerEmbedding`, or values that replace sizes of the configuration.
     """
     sizes = {
         "hidden_dim": config.hidden_dim,

@@ -39,7 +39,7 @@ class EncoderConfig:
 
     @property
     def block_arguments(self) -> tuple[int, int, int, str, float, float, float]:
-        """Positional arguments of `lmzoo.layers.TransformerBlock` from the configuration."""
+        """Positional arguments for `lmzoo.layers.TransformerBlock`, taken from the configuration."""
         sizes = self.num_heads, self.hidden_dim, self.intermediate_dim
         return *sizes, self.activation, self.dropout, self.layer_norm_epsilon, self.initializer_range
 
@@ -50,11 +50,11 @@ class EncoderConfig:
             ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         # With postponed annotations, types are strings.
-        integers = [field.name for field in fields(self) if field.type in (int, "int")]
-        require_positive(self, *(name for name in integers if name != "num_segments"))
+        integer_names = [field.name for field in fields(self) if field.type in (int, "int")]
+        require_positive(self, *(name for name in integer_names if name != "num_segments"))
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
-        allowed = self.has_segments or self.num_segments == 0
-        require(allowed, "num_segments", "0, since the family has no segments", self.num_segments)
+        is_allowed = self.has_segments or self.num_segments == 0
+        require(is_allowed, "num_segments", "0, since the family has no segments", self.num_segments)
         require_multiple(self, "hidden_dim", "num_heads")
         check_rates(self)
         epsilon = self.layer_norm_epsilon
@@ -64,7 +64,7 @@ class EncoderConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class FairseqEncoderConfig(EncoderConfig):
-    """Configuration with the defaults of fairseq's encoders: no segments, and positions from 2."""
+    """Configuration with the defaults of fairseq's encoders: no segments, and positions that start at 2."""
 
     num_segments: int = 0
     layer_norm_epsilon: float = 1e-5
@@ -92,7 +92,7 @@ class DecoderConfig(EncoderConfig):
 
 
 def require_positive(config: object, *names: str) -> None:
-    """Check that the fields `names` are positive integers, and numbers of layers at most `MOST_LAYERS`."""
+    """Check that the named fields are positive integers, and that numbers of layers are at most `MOST_LAYERS`."""
     for name in names:
         value = getattr(config, name)
         require(is_integer(value, 1), name, "a positive integer", value)

@@ -60,10 +60,10 @@ def check_like(name: str, value: Tensors, spec: Tensors) -> None:
     try:
         keras.tree.assert_same_structure(keras.tree.lists_to_tuples(value), spec)
         pairs = zip(keras.tree.flatten(_shapes(value)), keras.tree.flatten(_shapes(spec)), strict=True)
-        same = all(None in pair or pair[0] == pair[1] for pair in pairs)
+        matches = all(None in pair or pair[0] == pair[1] for pair in pairs)
     except (TypeError, ValueError):
-        same = False
-    if not same:
+        matches = False
+    if not matches:
         raise ValueError(f"`{name}` must have the shapes {_shapes(spec)}, got {_shapes(value)}.")
 
 

@@ -1,4 +1,4 @@
-"""KerasHub's attribute names of backbones, and error messages for parts that a model lacks."""
+"""KerasHub's attribute names for parts of a backbone, and error messages for parts that a model lacks."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MISSING_IN_SEQ2SEQ = {
 
 
 class KerasHubBackboneNames:
-    """Mixin with KerasHub's names of a backbone's parts; a missing part raises an AttributeError."""
+    """Mixin that provides a backbone's parts under KerasHub's names; a missing part raises an AttributeError."""
 
     reads_source: ClassVar[bool]
 
@@ -41,7 +41,7 @@ class KerasHubBackboneNames:
         return self.blocks
 
     def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError that explains the missing part."""
+        """Raise an AttributeError that says why the part is missing."""
         if name not in _MISSING and hasattr(super(), "__getattr__"):  # torch looks up layers there
             return super().__getattr__(name)  # type: ignore[misc]
         reasons = {**_MISSING, **_MISSING_IN_SEQ2SEQ} if self.reads_source else _MISSING

@@ -48,7 +48,7 @@ class LeftToRightBackbone(Backbone):
     """Base class of left-to-right language models: embeddings without positions, then the family's layers.
 
     A family defines its layers in `make_layers` and applies them in `hidden_layers`. `sequence_output` is the last
-    hidden state after dropout, and `pooled_output` the last real token's vector in it.
+    hidden state after dropout, and `pooled_output` is its vector at the last real token.
     """
 
     causal = True
@@ -57,7 +57,7 @@ class LeftToRightBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
         return {"token_ids": self.config.vocabulary_size, "padding_mask": 2}
 
     @classmethod

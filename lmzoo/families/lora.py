@@ -34,8 +34,8 @@ class LoraModel(NamedInputsModel):
     def enable_lora(self, rank: int, target_layer_names: tuple[str, ...] = ("query", "value")) -> None:
         """Freeze the model and add trainable low-rank updates to Dense layers (Hu et al., 2021).
 
-        Saved files hold the weights with the updates added: a loaded model computes the same without LoRA. The updates
-        of int8 weights are saved separately, and the loaded model has LoRA.
+        Saving a model adds the updates to its weights: the loaded model computes the same outputs without LoRA. Updates
+        of int8 weights are saved separately, so the loaded model still has LoRA.
 
         Args:
             rank: int, rank of the updates.
@@ -48,10 +48,10 @@ class LoraModel(NamedInputsModel):
         adaptable = [layer for layer in sublayers(self) if hasattr(layer, "enable_lora")]
         targets = [layer for layer in adaptable if layer.name in target_layer_names]
         if not targets:
-            possible = ", ".join(sorted({layer.name for layer in adaptable})) or "none of its layers"
+            adaptable_names = ", ".join(sorted({layer.name for layer in adaptable})) or "none of its layers"
             raise ValueError(
                 f"No layer of this {type(self).__name__} is called {' or '.join(map(repr, target_layer_names))}. LoRA "
-                f"can adapt {possible}: see `target_layer_names`."
+                f"can adapt {adaptable_names}: see `target_layer_names`."
             )
         self._adapt(targets, rank)
 
@@ -91,17 +91,17 @@ class LoraModel(NamedInputsModel):
     def load_lora_weights(self, filepath: str | Path) -> None:
         """Load low-rank updates from a file written by `save_lora_weights`.
 
-        A model without LoRA is first adapted like by `enable_lora`, with the rank and layers of the file. Afterwards,
-        `compile` a task on the model again, as after `enable_lora`.
+        A model without LoRA is first adapted as by `enable_lora`, with the rank and layers in the file. If the model
+        belongs to a task, `compile` the task again afterwards.
 
         Args:
-            filepath: path that ends in `.lora.h5`. Load the updates into a model with the weights that they were
-                trained for, such as the same preset.
+            filepath: path that ends in `.lora.h5`. The model must have the weights that the updates were trained with,
+                such as those loaded from the same preset.
 
         Raises:
             PresetError: If the file is missing or damaged, or holds no updates or updates that do not fit the model's
                 layers. The model is left unchanged.
-            ValueError: If the path has another suffix, or the model has LoRA of another rank or in other layers.
+            ValueError: If the path has another suffix, or the model has LoRA with another rank or in other layers.
         """
         path = _lora_path(filepath)
         rank, updates = _read_updates(path)
@@ -120,10 +120,10 @@ class LoraModel(NamedInputsModel):
                 f"{path} holds updates of rank {rank}, but the LoRA of this {type(self).__name__} has rank "
                 f"{self.lora_rank}. Load them into a model without LoRA."
             )
-        elif different := sorted(_lora_layers(self).keys() ^ updates.keys()):
+        elif unmatched_paths := sorted(_lora_layers(self).keys() ^ updates.keys()):
             raise ValueError(
                 f"{path} holds updates of other layers than the LoRA of this {type(self).__name__}: only one of them "
-                f"has {different[0]!r}. Load them into a model without LoRA."
+                f"has {unmatched_paths[0]!r}. Load them into a model without LoRA."
             )
         for layer_path, arrays in updates.items():
             for update in updates_of(layers[layer_path]):
@@ -136,11 +136,11 @@ class LoraModel(NamedInputsModel):
         self.lora_rank = rank
         freeze_others(self, targets)
         for layer in targets:
-            frozen = layer.trainable_weights
+            base_weights = layer.trainable_weights
             layer.enable_lora(rank)
             if isinstance(layer, AdaptedLayer):
                 layer.keeps_updates = True
-            for weight in frozen:
+            for weight in base_weights:
                 weight.trainable = False
 
 
@@ -201,19 +201,19 @@ def _read_updates(path: Path) -> tuple[int, dict[str, dict[str, np.ndarray]]]:
 
 
 def _check_shapes(path: Path, rank: int, layer: keras.layers.Layer, arrays: Mapping[str, np.ndarray]) -> None:
-    """Check that updates have the shapes that a layer's weights need.
+    """Check that the shapes of low-rank updates fit the weights of a layer.
 
     Raises:
         PresetError: If the shapes differ.
     """
     weight = next(weight for weight in layer.weights if weight.name in ("kernel", "embeddings"))
-    shapes = {
+    expected_shapes = {
         f"lora_{weight.name}_a": (*weight.shape[:-1], rank),
         f"lora_{weight.name}_b": (rank, weight.shape[-1]),
     }
     stored_shapes = {name: array.shape for name, array in arrays.items()}
-    if stored_shapes != shapes:
+    if stored_shapes != expected_shapes:
         raise PresetError(
-            f"{path} does not fit this model: the updates of {layer.path!r} must have the shapes {shapes}, got "
-            f"{stored_shapes}."
+            f"{path} does not fit this model: the updates of {layer.path!r} must have the shapes {expected_shapes}, "
+            f"got {stored_shapes}."
         )

@@ -21,7 +21,7 @@ OTHER_MODELS_INPUTS = frozenset({
 class NamedInputsModel(SeveralDevicesModel):
     """Functional model that selects its inputs by name from a dict, which may hold inputs of other models.
 
-    Keras 3.15 flattens a dict in the order of its names: with an extra name, inputs would get each other's values.
+    Keras 3.15 flattens a dict in the order of its names: with an extra name, inputs would receive the wrong values.
     """
 
     def __call__(self, inputs: Features, *args: Any, **kwargs: Any) -> Any:
@@ -39,7 +39,7 @@ class NamedInputsModel(SeveralDevicesModel):
             inputs: a dict of arrays or tensors.
 
         Raises:
-            ValueError: If `inputs` is not a dict, or an input is missing or known to no model; the message names it.
+            ValueError: If `inputs` is not a dict, or an input is missing or belongs to no model; the message names it.
         """
         if not isinstance(inputs, Mapping) or not self.input.keys() <= inputs.keys():
             received = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__

@@ -1,4 +1,4 @@
-"""Transformers, both encoders and decoders: what the families other than ELMo share."""
+"""Base class of Transformer families, both encoders and decoders."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ from lmzoo.layers.rows import at_positions
 
 
 class TransformerBackbone(Backbone):
-    """Embeddings, blocks and optionally a pooler (Vaswani et al., 2017; Devlin et al., 2019).
+    """Base class of Transformers: embeddings, blocks, optional pooler (Vaswani et al., 2017; Devlin et al., 2019).
 
-    A family sets `config_class`, and class attributes where it differs from BERT:
+    A family sets `config_class` and overrides these class attributes where it differs from BERT:
 
-    * `causal`: whether each position sees only itself and earlier ones. The `pooled_output` of a causal model is the
-      vector of the last token, the only one that sees the whole text.
-    * `norm`: `"post"` or `"pre"`, the place of LayerNorm in the blocks, see `lmzoo.layers.TransformerBlock`. With
-      `"pre"` one more LayerNorm follows the last block; its result is the last hidden state.
+    * `causal`: whether each position sees only itself and earlier positions. The `pooled_output` of a causal model is
+      the vector of the last token, the only token that sees the whole text.
+    * `norm`: `"post"` or `"pre"`, the place of LayerNorm in the blocks; see `lmzoo.layers.TransformerBlock`. With
+      `"pre"`, one more LayerNorm follows the last block; its output is the last hidden state.
     * `embedding_norm`: whether the embeddings have a LayerNorm.
     * `has_pooler`: whether a dense layer computes `pooled_output`. Causal models have none.
     * `use_bias`: whether dense layers and LayerNorms have biases.
-    * `position_table`: whether there is a table of learned positions, next to other tables of embeddings.
-    * `scales_outputs`: whether the kernels whose outputs are added to the residual stream are small at first: their
-      deviation is divided by the square root of their number (Radford et al., 2019, section 2.3).
+    * `position_table`: whether learned position embeddings are added to the token embeddings.
+    * `scales_outputs`: whether kernels whose outputs are added to the residual stream start with smaller values: their
+      standard deviation is divided by the square root of their number (Radford et al., 2019, section 2.3).
 
-    The result of a layer `position_bias`, such as `lmzoo.layers.RelativePositionBias`, which a family adds in
-    `make_layers`, is added to the attention scores of all blocks.
+    A family with relative positions adds a layer `position_bias` in `make_layers`, such as
+    `lmzoo.layers.RelativePositionBias`. Its output is added to the attention scores of all blocks.
     """
 
     norm: ClassVar[str] = "post"
@@ -50,15 +50,15 @@ class TransformerBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number of ids that each input may have, by the input's name."""
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
         counts = {"token_ids": self.config.vocabulary_size, "padding_mask": 2, "segment_ids": self.config.num_segments}
         return {name: counts[name] for name in self.input}
 
     @classmethod
     def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph in named steps, which a family may override.
+        """Build the graph in steps that a family may override.
 
-        They are `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
+        The steps are `make_layers`, `compute_embeddings`, `compute_states` and `compute_pooled`.
         """
         layers = cls.make_layers(config, dtype)
         inputs = inputs_of(config)
@@ -70,7 +70,7 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_hidden_states(cls, layers: dict[str, Any], inputs: Features, mask: Tensor) -> list[Tensor]:
-        """Return all hidden states, (B, T, H): the embeddings and what follows each block."""
+        """Return all hidden states, (B, T, H): the embeddings and the output of each block."""
         embedded = cls.compute_embeddings(layers, inputs)
         states = [embedded, *cls.compute_states(layers, embedded, mask)]
         if "final_norm" in layers:
@@ -81,11 +81,11 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
-        """Return the layers by the names of the backbone's attributes."""
+        """Return the layers by attribute name."""
         layers: dict[str, Any] = {"embeddings": cls.make_embeddings(config, dtype)}
-        numbers = range(config.num_layers)
+        indices = range(config.num_layers)
         layers["blocks"] = [
-            cls.make_block(config, dtype, f"block_{i}", **cls.block_options(config, i)) for i in numbers
+            cls.make_block(config, dtype, f"block_{i}", **cls.block_options(config, i)) for i in indices
         ]
         if cls.norm == "pre":
             epsilon = config.layer_norm_epsilon
@@ -96,13 +96,13 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_embeddings(cls, layers: dict[str, Any], inputs: Features) -> Tensor:
-        """Return the first hidden states: embeddings and, where they are narrower, their projection to H."""
+        """Return the first hidden states, (B, T, H): the embeddings, projected to H if they are narrower."""
         x = layers["embeddings"](**inputs)  # (B, T, E)
         return layers["embedding_projection"](x) if "embedding_projection" in layers else x  # (B, T, H)
 
     @classmethod
     def compute_states(cls, layers: dict[str, Any], x: Tensor, mask: Tensor) -> list[Tensor]:
-        """Return the hidden states after each block, (B, T, H), of the first ones and a mask of real tokens."""
+        """Apply the blocks to the first hidden states, (B, T, H), and return the hidden states after each block."""
         bias = position_bias(layers.get("position_bias"), x)
         states = []
         for block in layers["blocks"]:
@@ -112,12 +112,13 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def compute_pooled(cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor) -> Tensor:
-        """Return a vector for each text, (B, H), of all hidden states and a mask of real tokens."""
+        """Return a vector for each text, (B, H), given all hidden states and a mask of real tokens."""
         if cls.causal:
             last = ops.maximum(ops.sum(ops.cast(mask, "int32"), axis=1, keepdims=True) - 1, 0)  # (B, 1)
             gather = GatherPositions(dtype=layers["embeddings"].dtype_policy, name="last_token")
             return gather(states[-1], last)[:, 0]
-        # For the first position only. Compiled code leaves out the outputs that a task does not use.
+        # The last block is applied again, only to the first position: compiled code leaves out the outputs that a task
+        # does not use, such as the last block's output at all positions.
         bias = position_bias(layers.get("position_bias"), states[-2])
         bias = None if bias is None else bias[:, :, :1]  # (1, N, 1, T)
         pooled = layers["blocks"][-1](states[-2], mask, states[-2][:, :1], bias=bias)  # (B, 1, H)
@@ -143,12 +144,12 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def make_embedding_projection(cls, config: EncoderConfig, dtype: keras.DTypePolicy) -> Dense:
-        """Return the layer from narrow embeddings to H."""
+        """Return the layer that projects narrower embeddings to H."""
         return normal_dense(config.hidden_dim, config.initializer_range, dtype=dtype, name="embedding_projection")
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> TransformerBlock:
-        """Return a block, with the options that `block_options` returned for it."""
+        """Return a Transformer block; `options` are the arguments returned by `block_options`."""
         block = TransformerBlock(
             *config.block_arguments,
             mask="causal" if cls.causal else "padding",
@@ -166,24 +167,24 @@ class TransformerBackbone(Backbone):
 
     @classmethod
     def block_options(cls, config: Any, index: int) -> dict[str, Any]:
-        """Return arguments of the block with a number, from 0, that not all blocks have in common."""
+        """Return the arguments that differ between blocks, for the block at `index`, counted from 0."""
         return {}
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
         return super().make_masked_lm_head(activation, layer_norm_epsilon, **{"use_bias": self.use_bias, **settings})
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the attention probabilities of every block, outside of training.
+        """Return the attention probabilities of every block, without dropout.
 
         Args:
             inputs: the backbone's inputs, a dict of (B, T) tensors.
 
         Returns:
-            A list with one float tensor (B, heads, T, T) per block. The probabilities of each token sum to 1 over the
-            real tokens; in causal models over itself and earlier ones.
+            A list with one float tensor (B, heads, T, T) per block. For each token, the probabilities sum to 1
+            over the real tokens or, in causal models, over itself and earlier tokens.
 
         Raises:
-            ValueError: as for a call of the backbone.
+            ValueError: For inputs that a call of the backbone does not accept.
 
         Example:
 
@@ -204,32 +205,33 @@ class TransformerBackbone(Backbone):
         ]
 
     def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """Return a cache for `call_with_cache`: keys and values of each block for `batch` sequences of `length`."""
+        """Return an empty cache for `call_with_cache`: keys and values of each block for `length` positions."""
         return [block.attention.empty_cache(batch, length) for block in self.blocks]
 
     def call_with_cache(self, token_ids: Tensor, cache: list[Cache], index: int | Tensor) -> tuple[Tensor, list[Cache]]:
-        """Return the last hidden states of new tokens of a causal model, which see what the cache holds before them.
+        """Read new tokens after the tokens in the cache, and return their last hidden states and the new cache.
 
         Args:
             token_ids: int (B, S), the new tokens.
-            cache: see `empty_cache`; tensors have the batch as their first axis.
-            index: int or int tensor (), the position of the first new token.
+            cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
+                axis.
+            index: int or int tensor (), position of the first new token.
 
         Returns:
-            Float (B, S, H), the `sequence_output` at the new tokens, and the cache with them.
+            The `sequence_output` at the new tokens, float (B, S, H), and the cache with the new tokens.
 
         Raises:
-            ValueError: if the model is not causal.
+            ValueError: If the model is not causal.
         """
         if not self.causal:
             raise ValueError(f"A {type(self).__name__} is not causal: what a token means depends on later ones.")
         x = self.embeddings(token_ids, index=index)  # (B, S, H)
-        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, T): causality hides what is not there yet
-        after = []
-        for block, before in zip(self.blocks, cache, strict=True):
-            x, held = block(x, mask, cache=before, index=index)  # (B, S, H)
-            after.append(held)
-        return self.final_norm(x) if self.norm == "pre" else x, after
+        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, T); the causal mask hides empty positions
+        new_cache = []
+        for block, block_cache in zip(self.blocks, cache, strict=True):
+            x, new_block_cache = block(x, mask, cache=block_cache, index=index)  # (B, S, H)
+            new_cache.append(new_block_cache)
+        return self.final_norm(x) if self.norm == "pre" else x, new_cache
 
     def vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
         """Return the last hidden states at chosen positions; see `Backbone.vectors_at`.
@@ -237,7 +239,7 @@ class TransformerBackbone(Backbone):
         Compiled code computes the last block only for these positions.
 
         Raises:
-            ValueError: if the model is causal.
+            ValueError: If the model is causal.
         """
         if self.causal:
             raise ValueError(
@@ -247,18 +249,18 @@ class TransformerBackbone(Backbone):
         return super().vectors_at(inputs, positions, outputs)
 
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
-        before = outputs["hidden_states"][-2]  # (B, T, H)
+        block_inputs = outputs["hidden_states"][-2]  # (B, T, H)
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        bias = position_bias(self.position_bias, before, positions)
-        queries = at_positions(before, positions)  # (B, M, H)
-        vectors = self.blocks[-1](before, mask, queries, positions=positions, bias=bias)  # (B, M, H)
+        bias = position_bias(self.position_bias, block_inputs, positions)
+        queries = at_positions(block_inputs, positions)  # (B, M, H)
+        vectors = self.blocks[-1](block_inputs, mask, queries, positions=positions, bias=bias)  # (B, M, H)
         return self.final_norm(vectors) if self.norm == "pre" else vectors
 
 
 def position_bias(layer: keras.layers.Layer | None, x: Tensor, positions: Tensor | None = None) -> Tensor | None:
-    """Return what a family adds to the attention scores of vectors `x`, (B, T, H), or None if it adds nothing.
+    """Return the position bias for the attention scores of `x`, (B, T, H), or None without a `layer`.
 
-    It is float (1, N, T, T) or, for queries at chosen `positions`, int (B, M), float (B, N, M, T).
+    The bias is float (1, N, T, T) or, for queries at chosen `positions`, int (B, M), float (B, N, M, T).
     """
     return None if layer is None else layer(x, positions)
 

@@ -38,7 +38,7 @@ class JoinedKernels:
     """Kernels and biases that were joined for an export; see `joined_projections`.
 
     Attributes:
-        by_layers: the joined kernel, and the joined bias if there is one, of projections that are computed together.
+        by_layers: by layers that are computed together, their joined kernel and, if they have biases, joined bias.
     """
 
     by_layers: dict[tuple[keras.layers.Dense, ...], list[Tensor]]
@@ -54,9 +54,9 @@ def _is_fused(query: Tensor, key: Tensor) -> bool:
 
 
 def _has_kernel(query: Tensor, key: Tensor) -> bool:
-    """Return whether cuDNN has kernels, in training too, for queries (B, N, S, D) and keys (B, N, T, D)."""
-    (queries, width), keys = query.shape[2:], key.shape[2]
-    return width % 8 == 0 and width <= 128 and queries % 2 == 0 and keys % 2 == 0
+    """Return whether cuDNN has kernels, including gradients, for queries (B, N, S, D) and keys (B, N, T, D)."""
+    (num_queries, width), num_keys = query.shape[2:], key.shape[2]
+    return width % 8 == 0 and width <= 128 and num_queries % 2 == 0 and num_keys % 2 == 0
 
 
 def attention_by_length(
@@ -67,11 +67,11 @@ def attention_by_length(
     causal: bool = False,
     implementation: str | None = None,
 ) -> Tensor:
-    """`jax.nn.dot_product_attention` by sequence lengths, which needs no bias tensor (JAX backend only).
+    """Compute `jax.nn.dot_product_attention` from sequence lengths, without a bias tensor (JAX backend only).
 
-    Lengths describe a mask only if all padding is on the right. Any other mask is recognized at run time, and handled
-    by the ordinary form, so the result is right for every mask. Arguments are as for `attention_probabilities`, and the
-    values float (B, N, T, D); S is at most T, exactly T if `causal`. The result is float (B, N, S, D).
+    Lengths describe a mask only if all padding is on the right. Other masks are detected at run time and handled by
+    `attention_probabilities`, so the result is correct for every mask. Arguments are as for `attention_probabilities`,
+    and `value` is float (B, N, T, D); S is at most T, or exactly T if `causal`. Returns float (B, N, S, D).
     """
     import jax
     import jax.numpy as jnp
@@ -90,7 +90,7 @@ def attention_by_length(
     def by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None) @ v
 
-    # A branch that is not taken still fills what it would leave for the gradient: its probabilities are computed again.
+    # Even the branch that is not taken allocates what its gradient needs, so the probabilities are recomputed instead.
     return jax.lax.cond(right_padded, by_length, jax.checkpoint(by_mask), query, key, value, padding_mask)
 
 
@@ -102,21 +102,22 @@ def attention_probabilities(
     reach: int | None = None,
     bias: Tensor | None = None,
 ) -> Tensor:
-    """softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
+    """Return softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
     Args:
         query: float tensor (B, N, S, D).
         key: float tensor (B, N, T, D).
         padding_mask: bool tensor (B, T), True at real tokens.
-        positions: int tensor (S,), for causal or local attention: the position of each query among the T, or (B, S) if
-            they differ. In causal attention, a query does not see later ones. None for attention to all keys.
-        reach: for local attention: how far from its position a query sees, in both directions. None for causal
-            attention, if there are `positions`.
+        positions: int tensor (S,), the position of each query among the T keys, or (B, S) if the sequences differ.
+            Required for causal attention, where a query does not see later keys, and for local attention. None for
+            attention to all keys.
+        reach: for local attention, how far from its position a query sees in both directions. If it is None, attention
+            with `positions` is causal.
         bias: float tensor (B, N, S, T) or (1, N, S, T), added to the scores Q·Kᵀ/√D, or None.
 
     Returns:
-        Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias and what is out of sight as an
-        (S, T) bias, so no tensor of shape (B, S, T) is made, unless the positions differ.
+        Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias, and hidden positions as an
+        (S, T) bias, so no tensor of shape (B, S, T) is created unless `positions` differ between sequences.
     """
     query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
@@ -128,13 +129,13 @@ def attention_probabilities(
         keys = ops.arange(ops.shape(key)[2])  # (T,)
         queries = ops.expand_dims(positions, -1)  # (S, 1) or (B, S, 1)
         is_hidden = keys > queries if reach is None else ops.abs(keys - queries) > reach  # (S, T) or (B, S, T)
-        hiding = ops.cast(ops.where(is_hidden, OUT_OF_SIGHT, 0.0), "float32")
-        scores = scores + (hiding if len(hiding.shape) == 2 else ops.expand_dims(hiding, 1))
+        visibility_bias = ops.cast(ops.where(is_hidden, OUT_OF_SIGHT, 0.0), "float32")
+        scores = scores + (visibility_bias if len(visibility_bias.shape) == 2 else ops.expand_dims(visibility_bias, 1))
     return ops.cast(softmax_over_keys(scores), query.dtype)
 
 
 def softmax_over_keys(scores: Tensor) -> Tensor:
-    """Return the softmax of scores over their last axis, which may have one entry: then Keras' own would warn."""
+    """Return the softmax of scores over their last axis, without Keras' warning if it has only one entry."""
     return ops.softmax(scores) if scores.shape[-1] != 1 else ops.exp(ops.log_softmax(scores))
 
 
@@ -147,27 +148,28 @@ class SelfAttention(ConfiguredLayer):
         hidden_dim: int, H; a multiple of `num_heads`.
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initializer.
-        mask: what is hidden from a position. `"padding"`: only padding, as in an encoder. `"causal"`: padding and all
+        mask: `"padding"` to hide only padding from each position, as in an encoder; `"causal"` to hide padding and all
             later positions, as in a decoder (Radford et al., 2018).
         use_bias: bool, whether the projections have biases.
-        rotary_wavelength: float, the longest wavelength of rotary positions, see `lmzoo.layers.rotary`; None for none.
-        window: int, for local attention: a position sees half of this number of positions on each side, and itself.
-            Time and memory grow with the length of the sequences, not with its square. None to see all.
+        rotary_wavelength: float, longest wavelength of rotary positions; None for no rotary positions. See
+            `lmzoo.layers.rotary`.
+        window: int, for local attention: each position sees itself and half of this number of positions on either side.
+            Time and memory then grow linearly with the sequence length, not quadratically. None to see all positions.
 
     Call arguments:
         inputs: float (B, T, H).
         padding_mask: bool (B, T), True at real tokens.
-        queries: optional float (B, S, H), the vectors of `inputs` whose results are wanted; not in causal attention.
-        positions: int (B, S), the positions of the queries, by default the first ones. They matter with rotary
-            positions and in local attention.
-        cache, index: in causal attention, keys and values of T positions, see `empty_cache`, and an int or int
-            tensor (), the position of the first of `inputs`. Then `inputs` is float (B, S, H) with S new positions.
-            Their keys and values are put into the cache, and they see what it holds before them.
-        bias: optional float (B, N, S, T) or (1, N, S, T), added to the scores before the softmax: see
-            `RelativePositionBias`. In local attention, it takes time and memory for all pairs of positions.
+        queries: optional float (B, S, H), the vectors to attend from, by default `inputs`; not in causal attention.
+        positions: int (B, S), positions of the queries, by default the first S positions. Only rotary positions and
+            local attention depend on them.
+        cache, index: in causal attention, keys and values for T positions (see `empty_cache`), and the position of the
+            first of `inputs`, an int or int tensor (). Then `inputs` is float (B, S, H), with S new positions. Their
+            keys and values are written into the cache, and they also attend to earlier positions in it.
+        bias: optional float (B, N, S, T) or (1, N, S, T), added to the scores before the softmax; see
+            `RelativePositionBias`. Local attention with a bias takes time and memory for all pairs of positions.
 
-    With `queries` from another sequence it is the attention of a decoder to its source. `keys_and_values` and `attend`
-    are its two halves, for a source that is read once and attended to many times.
+    With `queries` from another sequence, the layer computes a decoder's attention to its source. For a source that is
+    read once and attended to many times, call `keys_and_values` once and `attend` each time.
 
     Returns float (B, T, H), or (B, S, H) with `queries`; with `cache`, float (B, S, H) and the new cache.
 
@@ -229,19 +231,19 @@ class SelfAttention(ConfiguredLayer):
     def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
 
-        `join` copies the kernels into one. For one token at a time that takes longer than the products.
+        With `join`, the kernels are copied into one. For one token at a time, copying takes longer than the products.
         """
         rows = as_rows(x)  # (B·T, H)
-        heads = self.num_heads, self.hidden_dim // self.num_heads
-        joined = self.joined_kernels.by_layers.get(layers) if self.joined_kernels else None
-        if joined:
-            projected = matmul(rows, joined[0])  # (B·T, layers·H)
-            projected = projected + joined[1] if self.use_bias else projected
+        head_shape = self.num_heads, self.hidden_dim // self.num_heads
+        joined_weights = self.joined_kernels.by_layers.get(layers) if self.joined_kernels else None
+        if joined_weights:
+            projected = matmul(rows, joined_weights[0])  # (B·T, layers·H)
+            projected = projected + joined_weights[1] if self.use_bias else projected
         elif not join or self.hidden_dim > WIDEST_JOINED or not all(map(is_plain, layers)):
-            shape = (*ops.shape(x)[:2], *heads)
+            shape = (*ops.shape(x)[:2], *head_shape)
             return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
-            # Devices that split the last axis would send each other their parts if it was joined.
+            # Devices split the last axis of kernels. If kernels were joined along it, they would exchange their parts.
             kernel = ops.stack([layer.kernel for layer in layers], axis=1)  # (H, layers, H)
             projected = ops.tensordot(rows, kernel, 1)  # (B·T, layers, H)
             projected = projected + ops.stack([layer.bias for layer in layers]) if self.use_bias else projected
@@ -251,9 +253,9 @@ class SelfAttention(ConfiguredLayer):
             projected = matmul(rows, kernel)
             if self.use_bias:
                 projected = projected + ops.concatenate([layer.bias for layer in layers], axis=0)
-        shape = (*ops.shape(x)[:2], len(layers), *heads)
-        split = self._transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
-        return ops.unstack(split, len(layers), axis=0)
+        shape = (*ops.shape(x)[:2], len(layers), *head_shape)
+        outputs = self._transpose(ops.reshape(projected, shape), (2, 0, 3, 1, 4))  # (layers, B, N, T, D)
+        return ops.unstack(outputs, len(layers), axis=0)
 
     def _transpose(self, x: Tensor, axes: tuple[int, ...]) -> Tensor:
         """Transpose `x`; in exported graphs as integers, since oneDNN takes 0.1 ms for the smallest float array."""
@@ -274,10 +276,10 @@ class SelfAttention(ConfiguredLayer):
         bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Attend from every position, or from `queries`, to what it may see.
+        """Return the attention output at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: for `queries` in causal attention; for a `cache` in attention that is not causal, without
+            ValueError: For `queries` in causal attention, or a `cache` in attention that is not causal, without
                 `index`, or with too little room for the new positions. (If `index` is a tensor, only the shapes are
                 checked.)
         """
@@ -292,13 +294,13 @@ class SelfAttention(ConfiguredLayer):
             key = with_positions(cache[0], key, index, axis=2)  # (B, N, T, D)
             value = with_positions(cache[1], value, index, axis=2)  # (B, N, T, D)
             cache = key, value
-        drops = bool(training and self.dropout.rate)
-        reach = self.reach if queries is None and bias is None else None  # in blocks
-        if reach is not None and prefers_blocks(ops.shape(inputs)[1], reach):
+        has_dropout = bool(training and self.dropout.rate)
+        block_reach = self.reach if queries is None and bias is None else None
+        if block_reach is not None and prefers_blocks(ops.shape(inputs)[1], block_reach):
             context = attention_in_blocks(
-                query, key, value, padding_mask, reach, lambda x: self.dropout(x, training=training)
+                query, key, value, padding_mask, block_reach, lambda x: self.dropout(x, training=training)
             )
-        elif cache is None and self.reach is None and bias is None and not drops and _is_fused(query, key):
+        elif cache is None and self.reach is None and bias is None and not has_dropout and _is_fused(query, key):
             context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn")
         else:
             probabilities = self._visible_probabilities(query, key, padding_mask, positions, bias)  # (B, N, S, T)
@@ -308,7 +310,7 @@ class SelfAttention(ConfiguredLayer):
         return output if cache is None else (output, cache)
 
     def _positions_of(self, queries: Tensor, positions: Tensor | None, index: int | Tensor | None) -> Tensor | None:
-        """Return the positions of the queries, int (S,) or (B, S), or None if they do not matter."""
+        """Return the positions of the queries, int (S,) or (B, S), or None if attention does not depend on them."""
         if self.mask != "causal" and self.rotary_wavelength is None and self.reach is None:
             return None
         if positions is not None:
@@ -319,7 +321,7 @@ class SelfAttention(ConfiguredLayer):
     def _project(
         self, inputs: Tensor, queries: Tensor | None, positions: Tensor | None, join: bool = True
     ) -> list[Tensor]:
-        """Return queries (B, N, S, D), keys and values (B, N, T, D), the first two with rotary positions."""
+        """Return queries (B, N, S, D), keys and values (B, N, T, D), with rotary positions in queries and keys."""
         if queries is None:
             query, key, value = self._heads(inputs, self.query, self.key, self.value, join=join)
         else:
@@ -328,35 +330,35 @@ class SelfAttention(ConfiguredLayer):
         return [*self._rotate(query, key, positions, queries is None), value]
 
     def _rotate(self, query: Tensor, key: Tensor, positions: Tensor | None, same: bool) -> tuple[Tensor, Tensor]:
-        """Give queries and keys their rotary positions, if the layer has them; with `same` both are at `positions`."""
+        """Apply rotary positions, if the layer has them; with `same`, queries and keys are both at `positions`."""
         if self.rotary_wavelength is None or positions is None:
             return query, key
-        of_keys = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
-        return rotate(query, positions, self.rotary_wavelength), rotate(key, of_keys, self.rotary_wavelength)
+        key_positions = positions if same else ops.arange(ops.shape(key)[2])  # (T,)
+        return rotate(query, positions, self.rotary_wavelength), rotate(key, key_positions, self.rotary_wavelength)
 
     def _visible_probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, positions: Tensor | None, bias: Tensor | None
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, S, T), of queries at `positions` for the keys that they see."""
-        hides = self.mask == "causal" or self.reach is not None
-        return attention_probabilities(query, key, padding_mask, positions if hides else None, self.reach, bias)
+        """Return the attention probabilities, (B, N, S, T), of queries at `positions` over the keys they see."""
+        hides_keys = self.mask == "causal" or self.reach is not None
+        return attention_probabilities(query, key, padding_mask, positions if hides_keys else None, self.reach, bias)
 
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
-        """Return the output of a certain shape, (B, S, H), from what each head returns, (B, N, S, D)."""
+        """Project the joined outputs of the heads, (B, N, S, D), and return them with `shape`, (B, S, H)."""
         context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
-        """Return what `attend` needs to know of `inputs`, float (B, T, H): keys and values, float (B, N, T, D)."""
+        """Return the keys and values of `inputs`, float (B, T, H), for `attend`: two float (B, N, T, D)."""
         key, value = self._heads(inputs, self.key, self.value)
         return key, value
 
     def attend(self, queries: Tensor, held: Cache, padding_mask: Tensor) -> Tensor:
-        """Return what `call` returns for `queries`, float (B, S, H), of inputs that were read before, without dropout.
+        """Return the output of `call` for `queries` without dropout, (B, S, H), given keys and values of the inputs.
 
         Args:
             queries: float (B, S, H).
-            held: the inputs' `keys_and_values`.
+            held: keys and values of the inputs, returned by `keys_and_values`.
             padding_mask: bool (B, T), True at the inputs' real tokens.
         """
         (query,) = self._heads(queries, self.query)  # (B, N, S, D)
@@ -366,13 +368,13 @@ class SelfAttention(ConfiguredLayer):
     def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
         if self.mask != "causal" or index is None:
             raise ValueError("`cache` is for causal attention, and needs `index`, the position of the first input.")
-        new, room = inputs.shape[1], cache[0].shape[2]
+        num_new, room = inputs.shape[1], cache[0].shape[2]
         first = index if isinstance(index, int) else 0
-        if None not in (new, room) and not 0 <= first <= room - new:
-            raise ValueError(f"{new} positions from {first} on do not fit into a cache of {room}.")
+        if None not in (num_new, room) and not 0 <= first <= room - num_new:
+            raise ValueError(f"{num_new} positions from {first} on do not fit into a cache of {room}.")
 
     def empty_cache(self, batch: int, length: int) -> Cache:
-        """Return a cache for `call`: keys and values, float (B, N, T, D), zeros, for T = `length` positions."""
+        """Return an empty cache for `call`: keys and values, two float (B, N, T, D) of zeros, for T = `length`."""
         shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
@@ -384,7 +386,7 @@ class SelfAttention(ConfiguredLayer):
         positions: Tensor | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, T, T) or (B, N, S, T), that `call` uses outside of training."""
+        """Return the attention probabilities of `call` without dropout, (B, N, T, T) or with `queries` (B, N, S, T)."""
         if queries is None:
             query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
         else:
@@ -396,7 +398,7 @@ class SelfAttention(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, padding_mask: Tensor, queries: Any = None, cache: Any = None, *_: Any, **__: Any
     ) -> Any:
-        """Return the shape of the queries, and that of the cache if there is one."""
+        """Return the spec of the output, which is shaped like the queries, and of the cache if there is one."""
 
         def spec(x: Tensor) -> keras.KerasTensor:
             return keras.KerasTensor(x.shape, self.compute_dtype)
@@ -412,11 +414,11 @@ def joined_projections(layers: Iterable[SelfAttention]) -> Iterator[list[Tensor]
     These functions read copies of the current weights. Quantized layers are not joined.
 
     Yields:
-        The copies, `tf.Variable`s, which must be kept as long as the functions.
+        The copies, `tf.Variable`s, which must live as long as the functions.
     """
-    joined = [(layer, "joined_kernels", _join_kernels(layer)) for layer in layers]
-    with temporary_attributes(joined):
-        yield [copy for _, _, kernels in joined for pair in kernels.by_layers.values() for copy in pair]
+    attributes = [(layer, "joined_kernels", _join_kernels(layer)) for layer in layers]
+    with temporary_attributes(attributes):
+        yield [copy for _, _, kernels in attributes for pair in kernels.by_layers.values() for copy in pair]
 
 
 def _join_kernels(layer: SelfAttention) -> JoinedKernels:

@@ -1,4 +1,4 @@
-"""Bidirectional LSTM encoder on top of a backbone, for tasks on ELMo."""
+"""Bidirectional LSTM encoder on top of a backbone, for tasks with ELMo."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ class CarriesState(ConfiguredLayer):
 
     @abstractmethod
     def state_spec(self, batch: int) -> Tensors:
-        """Return the shapes and dtypes of the state of `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences."""
 
     @property
     def variables(self) -> list[keras.Variable]:
@@ -99,7 +99,7 @@ class StreamedBackbone(CarriesState):
         self.built = True
 
     def state_spec(self, batch: int) -> Tensors:
-        """Return the shapes and dtypes of the state of `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences."""
         return self.backbone.state_spec(batch)
 
     def call(
@@ -115,8 +115,8 @@ class StreamedBackbone(CarriesState):
             return self.backbone.token_logits(vectors)
         inputs: Features = {"token_ids": token_ids, "padding_mask": padding_mask}
         initial_state = self.state_before(goes_on, training)
-        outputs, after = self.backbone.call_with_state(inputs, initial_state, training=training)
-        self.keep_state(after, ops.shape(token_ids)[0], training)
+        outputs, final_state = self.backbone.call_with_state(inputs, initial_state, training=training)
+        self.keep_state(final_state, ops.shape(token_ids)[0], training)
         return outputs["sequence_output"]
 
     def compute_output_spec(
@@ -130,7 +130,7 @@ class StreamedBackbone(CarriesState):
 
 
 class _Memory:
-    """Variables with the state of all sequences; Keras would save them as attributes of the layer itself."""
+    """Variables that hold the state of all sequences; as attributes of the layer itself, Keras would save them."""
 
     count = 0
     state: Tensors = None

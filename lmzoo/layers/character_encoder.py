@@ -1,6 +1,7 @@
-"""Encoder of words by their characters.
+"""Encoder that computes word vectors from characters.
 
-Letters in shape comments: N words, W characters of a word, E width of a character, F filters, P width of a word.
+Letters in shape comments: N words, W characters per word, E width of a character embedding, F filters, P width of a
+word vector.
 """
 
 from __future__ import annotations
@@ -150,9 +151,9 @@ class CharacterEncoder(ConfiguredLayer):
 
         if not (self.dedupe or tf.executing_eagerly()):
             return self._encode(words)
-        used = tf.reduce_any((words != self.padding) & (words != 0), axis=0)  # (W,)
-        longest = tf.reduce_max(tf.where(used, tf.range(1, tf.size(used) + 1), 0))
-        words, index = tf.raw_ops.UniqueV2(x=words[:, : longest + widest], axis=[0])
+        is_used = tf.reduce_any((words != self.padding) & (words != 0), axis=0)  # (W,)
+        used_length = tf.reduce_max(tf.where(is_used, tf.range(1, tf.size(is_used) + 1), 0))
+        words, index = tf.raw_ops.UniqueV2(x=words[:, : used_length + widest], axis=[0])
         return tf.gather(self._encode(words), index)  # (N, P)
 
     def _encode(self, words: Tensor) -> Tensor:

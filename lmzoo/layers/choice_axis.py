@@ -36,7 +36,7 @@ class MergeChoices(ConfiguredLayer):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SplitChoices(ConfiguredLayer):
-    """Layer that arranges the scores of sequences by example and choice; a choice of only padding gets -30,000.
+    """Layer that arranges the scores of sequences by example and choice; a choice that is only padding gets -30,000.
 
     Call arguments: `scores` float (B·C, 1), `padding_mask` int or bool (B, C, T). Returns float32 (B, C).
     """

@@ -25,7 +25,7 @@ class ConfiguredLayer(keras.layers.Layer):
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
-        """Build the layer from the output of `get_config`, creating anew the layers among its arguments."""
+        """Build the layer from the output of `get_config`, including any layers among its arguments."""
         return super().from_config({name: _deserialize(value) for name, value in config.items()})
 
 
@@ -54,8 +54,8 @@ def constructor_arguments(cls: type) -> list[str]:
             break
         if "__init__" in vars(base):
             kinds = {p.name: p.kind for p in inspect.signature(base).parameters.values()}
-            variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-            names += [name for name, kind in kinds.items() if kind not in variable]
+            variadic_kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+            names += [name for name, kind in kinds.items() if kind not in variadic_kinds]
             if inspect.Parameter.VAR_KEYWORD not in kinds.values():
                 break
     return list(dict.fromkeys(names))

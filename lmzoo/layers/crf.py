@@ -46,8 +46,8 @@ class TransitionScores(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Create the transition scores."""
-        states = self.num_classes + 1
-        self.transitions = self.add_weight(shape=(states, states), initializer="zeros", name="transitions")
+        num_states = self.num_classes + 1
+        self.transitions = self.add_weight(shape=(num_states, num_states), initializer="zeros", name="transitions")
 
     def call(self, logits: Tensor) -> Tensor:
         """Add the transition scores to the logits."""
@@ -58,16 +58,16 @@ class TransitionScores(ConfiguredLayer):
         return padded[:, :, None, :] + transitions
 
     def compute_output_spec(self, logits: Tensor) -> keras.KerasTensor:
-        """Return the output spec, which is float32 in every dtype policy."""
-        states = self.num_classes + 1
-        return keras.KerasTensor((*logits.shape[:2], states, states), "float32")
+        """Return the output spec, which is float32 under every dtype policy."""
+        num_states = self.num_classes + 1
+        return keras.KerasTensor((*logits.shape[:2], num_states, num_states), "float32")
 
 
 def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Tensor:
     """Return the negative log-likelihood of each text's labels, float32 (B,).
 
-    Forbidden transitions in `labels`, such as in truncated texts, are scored as if they were allowed, and only then can
-    the result be below 0. It is 0 for a text without words.
+    Forbidden transitions in `labels`, such as in truncated texts, are scored as if they were allowed; only then can the
+    result be negative. It is 0 for a text without words.
 
     Args:
         scores: float (B, T, S, S), computed by `TransitionScores`.
@@ -75,33 +75,33 @@ def negative_log_likelihood(scores: Tensor, labels: Tensor, words: Tensor) -> Te
         words: bool (B, T), True at the first token of each word.
     """
     positions = ops.arange(ops.shape(words)[1], dtype="int32")  # (T,)
-    earlier = ops.expand_dims(words, 1) & (ops.expand_dims(positions, 1) > positions)  # (B, T, T)
-    previous = ops.max(ops.where(earlier, positions, -1), axis=2)  # (B, T), position of the previous word
+    is_earlier_word = ops.expand_dims(words, 1) & (ops.expand_dims(positions, 1) > positions)  # (B, T, T)
+    previous_word = ops.max(ops.where(is_earlier_word, positions, -1), axis=2)  # (B, T), position of the previous word
     no_word = scores.shape[-1] - 1
     labels = ops.where(words, ops.cast(labels, "int32"), 0)  # (B, T)
-    previous_labels = ops.take_along_axis(labels, ops.maximum(previous, 0), axis=1)  # (B, T)
-    previous_labels = ops.where(previous < 0, no_word, previous_labels)
-    steps = _take(_take(scores, previous_labels), labels)  # (B, T)
+    previous_labels = ops.take_along_axis(labels, ops.maximum(previous_word, 0), axis=1)  # (B, T)
+    previous_labels = ops.where(previous_word < 0, no_word, previous_labels)
+    step_scores = _take(_take(scores, previous_labels), labels)  # (B, T)
     last = ops.max(ops.where(words, positions, -1), axis=1, keepdims=True)  # (B, 1), position of the last word
     last_label = ops.where(last < 0, no_word, ops.take_along_axis(labels, ops.maximum(last, 0), axis=1))  # (B, 1)
-    ending = ops.take_along_axis(_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
-    label_scores = ops.sum(ops.where(words, _unmask(steps), 0.0), axis=1) + _unmask(ending)  # (B,)
+    end_score = ops.take_along_axis(_end_scores(scores), last_label, axis=1)[:, 0]  # (B,)
+    label_scores = ops.sum(ops.where(words, _unmask(step_scores), 0.0), axis=1) + _unmask(end_score)  # (B,)
     last_alpha, _ = _forward(scores, words)
     return ops.logsumexp(last_alpha + _end_scores(scores), axis=1) - label_scores
 
 
 def label_probabilities(scores: Tensor, words: Tensor) -> Tensor:
     """Return the marginal probability of each word's labels, float32 (B, T, C), 0 at tokens that are not words."""
-    last, alphas = _forward(scores, words)  # (B, S), (T, B, S)
-    steps, flags = _time_major(scores, words)
+    last_alpha, alphas = _forward(scores, words)  # (B, S), (T, B, S)
+    steps, is_word = _time_major(scores, words)
 
     def step(beta: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
         return ops.where(word, ops.logsumexp(scores + beta[:, None, :], axis=2), beta), beta
 
-    betas = scan(step, _end_scores(scores), (steps, flags), reverse=True)[1]  # (T, B, S)
-    total = ops.logsumexp(last + _end_scores(scores), axis=1)[:, None]  # (B, 1)
-    probabilities = ops.exp(ops.minimum(alphas + betas - total, 0.0))[:, :, :-1]  # (T, B, C)
+    betas = scan(step, _end_scores(scores), (steps, is_word), reverse=True)[1]  # (T, B, S)
+    log_partition = ops.logsumexp(last_alpha + _end_scores(scores), axis=1)[:, None]  # (B, 1)
+    probabilities = ops.exp(ops.minimum(alphas + betas - log_partition, 0.0))[:, :, :-1]  # (T, B, C)
     return ops.where(words[:, :, None], ops.transpose(probabilities, (1, 0, 2)), 0.0)
 
 
@@ -111,13 +111,13 @@ def best_labels(scores: Tensor, words: Tensor) -> Tensor:
 
     def step(best: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         scores, word = x  # (B, S, S), (B, 1)
-        paths = best[:, :, None] + scores  # (B, S, S)
-        origin = ops.cast(ops.argmax(paths, axis=1), "int32")  # (B, S)
-        return ops.where(word, ops.max(paths, axis=1), best), origin
+        path_scores = best[:, :, None] + scores  # (B, S, S)
+        origin = ops.cast(ops.argmax(path_scores, axis=1), "int32")  # (B, S)
+        return ops.where(word, ops.max(path_scores, axis=1), best), origin
 
-    steps, flags = _time_major(scores, words)
-    best, origins = scan(step, _start_scores(scores), (steps, flags))  # (B, S), (T, B, S)
-    end = ops.cast(ops.argmax(best + _end_scores(scores), axis=1), "int32")  # (B,)
+    steps, is_word = _time_major(scores, words)
+    best, origins = scan(step, _start_scores(scores), (steps, is_word))  # (B, S), (T, B, S)
+    last_label = ops.cast(ops.argmax(best + _end_scores(scores), axis=1), "int32")  # (B,)
 
     def back(label: Tensor, x: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
         origin, word = x  # (B, S), (B, 1)
@@ -125,16 +125,16 @@ def best_labels(scores: Tensor, words: Tensor) -> Tensor:
         previous_label = ops.take_along_axis(origin, label[:, None], axis=1)[:, 0]  # (B,)
         return ops.where(word, previous_label, label), ops.where(word, label, no_word)
 
-    return ops.transpose(scan(back, end, (origins, flags), reverse=True)[1])
+    return ops.transpose(scan(back, last_label, (origins, is_word), reverse=True)[1])
 
 
 def decode(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Return each text's most probable labels, int32 (B, T), and their marginal probabilities, float32 (B, T)."""
     scores = ops.convert_to_tensor(scores)
     words = ops.convert_to_tensor(words)
-    best = best_labels(scores, words)  # (B, T)
+    labels = best_labels(scores, words)  # (B, T)
     probabilities = ops.pad(label_probabilities(scores, words), ((0, 0), (0, 0), (0, 1)))  # (B, T, S)
-    return best, ops.take_along_axis(probabilities, best[:, :, None], axis=2)[:, :, 0]
+    return labels, ops.take_along_axis(probabilities, labels[:, :, None], axis=2)[:, :, 0]
 
 
 def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
@@ -150,15 +150,15 @@ def _forward(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
 
 def _time_major(scores: Tensor, words: Tensor) -> tuple[Tensor, Tensor]:
     """Return `scores` (T, B, S, S) and `words` (T, B, 1), time first, with the state "no word" forbidden."""
-    states = scores.shape[-1]
-    steps = ops.where(np.arange(states) == states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
+    num_states = scores.shape[-1]
+    steps = ops.where(np.arange(num_states) == num_states - 1, _FORBIDDEN, scores)  # (B, T, S, S)
     return ops.transpose(steps, (1, 0, 2, 3)), ops.transpose(words)[:, :, None]
 
 
 def _start_scores(scores: Tensor) -> Tensor:
     """Return the initial state scores, float32 (B, S): 0 for "no word", and all labels forbidden."""
-    states = scores.shape[-1]
-    return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(states) == states - 1, 0, _FORBIDDEN).astype("float32")
+    count = scores.shape[-1]
+    return ops.zeros_like(scores[:, 0, 0]) + np.where(np.arange(count) == count - 1, 0, _FORBIDDEN).astype("float32")
 
 
 def _end_scores(scores: Tensor) -> Tensor:

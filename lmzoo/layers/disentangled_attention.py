@@ -1,4 +1,4 @@
-"""Disentangled attention, and the embedding of distances that it reads.
+"""Disentangled attention, and the distance embeddings that it uses.
 
 He et al., 2020 (https://arxiv.org/abs/2006.03654).
 
@@ -23,22 +23,22 @@ from lmzoo.layers.mask_values import MASKED
 from lmzoo.layers.normalization import LayerNorm
 from lmzoo.layers.relative_attention import at_keys
 
-_TERMS = 3  # of a score, whose sum is scaled as a whole
-_MAX_DISTANCE = 1 << 16  # no sequence is longer, so that an odd configuration makes no huge table
+_TERMS = 3  # number of terms in a score
+_MAX_DISTANCE = 1 << 16  # no sequence is longer; keeps the array small for odd configurations
 
 
 def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
-    """Return the row of a table of 2·`bucket_size` vectors for each distance between a query and a key.
+    """Return the table row for each distance between a query and a key, in a table of 2·`bucket_size` rows.
 
-    Distances of less than half of `bucket_size` have a row of their own. Longer ones share rows on a logarithmic scale,
-    which ends at `max_distance`. They are computed in float32, as the published models were trained.
+    Distances of less than half of `bucket_size` have rows of their own. Longer distances share rows on a logarithmic
+    scale that ends at `max_distance`. The scale is computed in float32, as in the training of the published models.
 
     Args:
-        bucket_size: int, at least 2, rows for distances in each direction.
+        bucket_size: int, at least 2, number of rows for distances in each direction.
         max_distance: int, at least 2, one more than the longest distance on the scale.
 
     Returns:
-        int32 (2L + 1,), the rows of the distances from -L to L. All longer distances have the first or last row.
+        int32 (2L + 1,), the rows for distances from -L to L. Longer distances also have the first or last row.
 
     Example:
 
@@ -55,14 +55,14 @@ def bucket_of_distances(bucket_size: int, max_distance: int) -> np.ndarray:
     longest = _saturation_distance(bucket_size, middle, max_distance)
     distances = np.arange(longest + 1)
     buckets = distances.copy()
-    far = distances > middle
+    is_far = distances > middle
     if scale > 0:
-        ratios = distances[far].astype("float32") / np.float32(middle)
-        buckets[far] = np.ceil(np.log(ratios) / scale * np.float32(middle - 1)).astype("int64") + middle
-    else:  # no distance that the model was made for is so long
-        buckets[far] = bucket_size
-    both = np.concatenate([-buckets[:0:-1], buckets])
-    return np.clip(both + bucket_size, 0, 2 * bucket_size - 1).astype("int32")
+        ratios = distances[is_far].astype("float32") / np.float32(middle)
+        buckets[is_far] = np.ceil(np.log(ratios) / scale * np.float32(middle - 1)).astype("int64") + middle
+    else:  # the logarithmic scale is empty
+        buckets[is_far] = bucket_size
+    signed_buckets = np.concatenate([-buckets[:0:-1], buckets])
+    return np.clip(signed_buckets + bucket_size, 0, 2 * bucket_size - 1).astype("int32")
 
 
 def _saturation_distance(bucket_size: int, middle: int, max_distance: int) -> int:
@@ -76,16 +76,16 @@ def _saturation_distance(bucket_size: int, middle: int, max_distance: int) -> in
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DistanceEmbedding(ConfiguredLayer):
-    """Normalized vectors of the distances between queries and keys, from a table that all blocks share.
+    """Normalized vectors for the distances between queries and keys, from a table shared by all blocks.
 
     Args:
-        bucket_size: int, rows for distances in each direction; see `bucket_of_distances`.
+        bucket_size: int, number of rows for distances in each direction; see `bucket_of_distances`.
         max_distance: int, one more than the longest distance on the scale.
         layer_norm_epsilon: float.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
-    Call argument: `inputs` float (B, T, H), of which only the shape matters. Returns float (R, H): row r is for keys at
-    the distance T - r before the query, from T down to -T.
+    Call argument: `inputs` float (B, T, H), of which only the shape matters. Returns float (R, H): row r is for keys
+    T - r positions before the query, from T down to -T.
 
     Example:
 
@@ -121,7 +121,7 @@ class DistanceEmbedding(ConfiguredLayer):
         self.layer_norm.build(shape)
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Return the vectors of all distances in sequences as long as the inputs."""
+        """Return a vector for each distance in sequences of the inputs' length."""
         length = ops.shape(inputs)[1]  # T
         longest = len(self._rows) // 2
         distances = length - ops.arange(2 * length + 1, dtype="int32")  # (R,)
@@ -131,7 +131,7 @@ class DistanceEmbedding(ConfiguredLayer):
         return ops.take(table, rows, axis=0)  # (R, H)
 
     def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
-        """Return a vector for each distance."""
+        """Return the spec of the vectors, one for each distance."""
         length = inputs.shape[1]
         return keras.KerasTensor((None if length is None else 2 * length + 1, inputs.shape[-1]), self.compute_dtype)
 
@@ -140,21 +140,21 @@ class DistanceEmbedding(ConfiguredLayer):
 class DisentangledAttention(SelfAttention):
     """Multi-head attention whose scores depend on contents and on distances (He et al., 2020, section 3.1).
 
-    The score of a query q for a key k at the distance d before it is (q·k + q·K(r_d) + Q(r_d)·k) / √(3D), where r_d is
-    the vector of the distance, projected as the contents are to keys and queries.
+    For a query q and a key k at distance d before it, the score is (q·k + q·K(r_d) + Q(r_d)·k) / √(3D), where r_d is
+    the vector of the distance, and K and Q are the projections that also map contents to keys and queries.
 
     Args:
         num_heads: int, N.
         hidden_dim: int, H; a multiple of `num_heads`.
-        dropout: float, rate for the attention probabilities and the vectors of distances in training.
+        dropout: float, rate for the attention probabilities and the distance vectors in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initializer.
 
     Call arguments:
         inputs: float (B, T, H).
         padding_mask: bool (B, T), True at real tokens.
-        distances: float (R, H), see `DistanceEmbedding`.
-        queries: optional float (B, S, H), the vectors of `inputs` whose results are wanted.
-        positions: with `queries`, int (B, S), where they stand among the inputs.
+        distances: float (R, H), vectors of distances; see `DistanceEmbedding`.
+        queries: optional float (B, S, H), the vectors to attend from, by default `inputs`.
+        positions: with `queries`, int (B, S), their positions among the inputs.
 
     Returns float (B, T, H), or (B, S, H) with `queries`.
 
@@ -178,7 +178,7 @@ class DisentangledAttention(SelfAttention):
         initializer_range: float = 0.02,
         **kwargs: Any,
     ) -> None:
-        # Of `mask` there is only one kind.
+        # Without `mask`, since only padding is ever hidden.
         super().__init__(num_heads, hidden_dim, dropout, initializer_range, **kwargs)
 
     def call(  # type: ignore[override]
@@ -190,10 +190,10 @@ class DisentangledAttention(SelfAttention):
         positions: Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Attend from every position, or from `queries`, to the real tokens.
+        """Return the attention output at every position, or for `queries`.
 
         Raises:
-            ValueError: for `queries` without `positions`.
+            ValueError: For `queries` without `positions`.
         """
         if queries is not None and positions is None:
             raise ValueError("`queries` need `positions`, where they stand among the inputs.")
@@ -210,40 +210,40 @@ class DisentangledAttention(SelfAttention):
     def _probabilities(
         self, query: Tensor, key: Tensor, padding_mask: Tensor, distances: Tensor, positions: Tensor | None
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, S, T), of queries (B, N, S, D) for keys (B, N, T, D)."""
+        """Return the attention probabilities, (B, N, S, T), of queries (B, N, S, D) over keys (B, N, T, D)."""
         scale = (_TERMS * query.shape[-1]) ** -0.5
         query = query * ops.cast(scale, query.dtype)
-        of_queries = self._project_distances(distances, self.query, key)  # (B, N, D, R)
-        of_keys = self._project_distances(distances, self.key, key)  # (B, N, D, R)
-        by_content = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)
-        from_queries = ops.matmul(query, of_keys)  # (B, N, S, R)
-        # Seen from a key, distances to later queries come last.
-        from_keys = ops.matmul(key * ops.cast(scale, key.dtype), ops.flip(of_queries, axis=3))  # (B, N, T, R)
+        distance_queries = self._project_distances(distances, self.query, key)  # (B, N, D, R)
+        distance_keys = self._project_distances(distances, self.key, key)  # (B, N, D, R)
+        content_scores = ops.matmul(query, ops.swapaxes(key, 2, 3))  # (B, N, S, T)
+        query_scores = ops.matmul(query, distance_keys)  # (B, N, S, R)
+        # From a key's point of view, distances to later queries come last.
+        key_scores = ops.matmul(key * ops.cast(scale, key.dtype), ops.flip(distance_queries, axis=3))  # (B, N, T, R)
         length = ops.shape(key)[2]
         if positions is None:
-            from_queries = at_keys(from_queries, length)  # (B, N, T, T)
-            from_keys = at_keys(from_keys, length)  # (B, N, T, T)
+            query_scores = at_keys(query_scores, length)  # (B, N, T, T)
+            key_scores = at_keys(key_scores, length)  # (B, N, T, T)
         else:
-            before = positions[..., None] - ops.arange(length, dtype=positions.dtype)  # (B, S, T)
-            from_queries = ops.take_along_axis(from_queries, (length - before)[:, None], axis=3)  # (B, N, S, T)
-            before = ops.swapaxes(before, 1, 2)  # (B, T, S)
-            from_keys = ops.take_along_axis(from_keys, (length + before)[:, None], axis=3)  # (B, N, T, S)
-        terms = by_content, from_queries, ops.swapaxes(from_keys, 2, 3)
+            offsets = positions[..., None] - ops.arange(length, dtype=positions.dtype)  # (B, S, T)
+            query_scores = ops.take_along_axis(query_scores, (length - offsets)[:, None], axis=3)  # (B, N, S, T)
+            offsets = ops.swapaxes(offsets, 1, 2)  # (B, T, S)
+            key_scores = ops.take_along_axis(key_scores, (length + offsets)[:, None], axis=3)  # (B, N, T, S)
+        terms = content_scores, query_scores, ops.swapaxes(key_scores, 2, 3)
         scores = sum(ops.cast(term, "float32") for term in terms)  # (B, N, S, T)
         scores = scores + ops.cast(ops.expand_dims(ops.where(padding_mask, 0.0, MASKED), (1, 2)), "float32")
         return ops.cast(softmax_over_keys(scores), query.dtype)
 
     def _project_distances(self, distances: Tensor, layer: keras.layers.Dense, key: Tensor) -> Tensor:
-        """Project the distances by a layer, and return the heads for each sequence, (B, N, D, R)."""
-        (heads,) = self._heads(distances[None], layer, join=False)  # (1, N, R, D)
-        heads = ops.swapaxes(heads, 2, 3)  # (1, N, D, R)
-        # TensorFlow's gradient of a product that repeats it itself may crash.
-        return ops.broadcast_to(heads, (ops.shape(key)[0], *ops.shape(heads)[1:]))
+        """Project the distance vectors with `layer`, and return them split into heads, (B, N, D, R)."""
+        (projected,) = self._heads(distances[None], layer, join=False)  # (1, N, R, D)
+        projected = ops.swapaxes(projected, 2, 3)  # (1, N, D, R)
+        # Repeated explicitly, since the gradient of TensorFlow's broadcasting product may crash.
+        return ops.broadcast_to(projected, (ops.shape(key)[0], *ops.shape(projected)[1:]))
 
     def scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities of `call` without dropout, (B, N, T, T)."""
         query, key = self._heads(inputs, self.query, self.key)  # (B, N, T, D)
         return self._probabilities(query, key, padding_mask, distances, None)
 
@@ -256,5 +256,5 @@ class DisentangledAttention(SelfAttention):
         positions: Tensor | None = None,
         training: bool = False,
     ) -> keras.KerasTensor:
-        """Return the shape of the queries."""
+        """Return the spec of the output, which is shaped like the queries."""
         return keras.KerasTensor((inputs if queries is None else queries).shape, self.compute_dtype)

@@ -1,4 +1,4 @@
-"""The Transformer block with disentangled attention."""
+"""Transformer block with disentangled attention."""
 
 from __future__ import annotations
 
@@ -12,15 +12,16 @@ from lmzoo.layers.transformer_block import TransformerBlock
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DisentangledBlock(TransformerBlock):
-    """Disentangled attention and a feed-forward network, each with a residual sum and LayerNorm (He et al., 2020).
+    """Transformer block with disentangled attention (He et al., 2020).
 
-    It is a `TransformerBlock` with `norm="post"` and another attention, whose call arguments and results it has.
+    It is a `TransformerBlock` with `norm="post"` and `DisentangledAttention`, and has the call arguments and results of
+    `DisentangledAttention`.
 
     Example: see `DisentangledAttention`.
     """
 
     def make_attention(self, dropout: float) -> DisentangledAttention:
-        """Return the attention layer."""
+        """Return the block's attention layer."""
         sizes = self.num_heads, self.hidden_dim
         return DisentangledAttention(*sizes, dropout, self.initializer_range, dtype=self.dtype_policy, name="attention")
 
@@ -33,7 +34,7 @@ class DisentangledBlock(TransformerBlock):
         positions: Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
-        """Apply the block."""
+        """Return the hidden states at every position, or for `queries`."""
         streams = (inputs, distances) if queries is None else (inputs, distances, queries)
 
         def apply(inputs: Tensor, distances: Tensor, queries: Tensor | None = None) -> Tensor:
@@ -45,5 +46,5 @@ class DisentangledBlock(TransformerBlock):
     def attention_scores(  # type: ignore[override]
         self, inputs: Tensor, padding_mask: Tensor, distances: Tensor
     ) -> Tensor:
-        """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities of `call` without dropout, (B, heads, T, T)."""
         return self.attention.scores(inputs, padding_mask, distances)

@@ -15,7 +15,7 @@ _LEVELS = 1 << 16  # values of 16 random bits
 
 
 def _random_bits(shape: Shape | Tensor, seed: Tensor) -> Tensor | None:
-    """Return uniform uint16 values, two from each random 32-bit word, or None on backends without a cheap way."""
+    """Return uniform uint16 values, two from each random 32-bit word, or None on backends that cannot do so cheaply."""
     backend = keras.backend.backend()
     if backend == "tensorflow":
         import tensorflow as tf

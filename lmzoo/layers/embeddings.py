@@ -33,8 +33,8 @@ class TransformerEmbedding(ConfiguredLayer):
     Args:
         vocabulary_size: int, V.
         hidden_dim: int, H.
-        max_sequence_length: int, longest sequence in tokens; None for a model without positions and without such a
-            limit.
+        max_sequence_length: int, longest sequence in tokens; None for a model without positions, which has no
+            such limit.
         num_segments: int, rows of the segment table; with 1 every token gets that row, with 0 there is no table.
         dropout: float, dropout rate after the normalization.
         layer_norm_epsilon: float, added to the variance in LayerNorm.
@@ -43,13 +43,13 @@ class TransformerEmbedding(ConfiguredLayer):
             it and only real tokens are counted (RoBERTa: 2, since fairseq numbers positions from its padding id).
         normalize: bool, whether LayerNorm is applied to the sum (not in GPT: Radford et al., 2018).
         sinusoidal: bool, whether positions have fixed sinusoidal vectors instead of a learned table; see `sinusoids`.
-        scale: float, factor of the token embeddings.
+        scale: float, factor by which token embeddings are multiplied.
         position_table: bool, whether there is a learned position table (not in models with rotary positions).
         use_bias: bool, whether LayerNorm has a bias.
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
     (B, T) if `first_position` is not 0; optionally `index`, an int or int tensor (), the position of the first token
-    in sequences that continue earlier calls, all tokens real. Returns float (B, T, H).
+    in sequences that continue earlier calls and have no padding. Returns float (B, T, H).
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class TransformerEmbedding(ConfiguredLayer):
         """
         length = ops.shape(token_ids)[1]
         # JAX would return NaN for positions beyond the table. Torch's symbolic shapes are arbitrary integers.
-        is_known = isinstance(length, int) and keras.backend.backend() != "torch"
-        if is_known and self.max_sequence_length and length > self.max_sequence_length:
+        has_known_length = isinstance(length, int) and keras.backend.backend() != "torch"
+        if has_known_length and self.max_sequence_length and length > self.max_sequence_length:
             raise ValueError(
                 f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )

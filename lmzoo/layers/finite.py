@@ -32,7 +32,7 @@ def warn_of_not_finite(place: object, problem: str | None) -> None:
 class ReportsNotFinite(keras.Model):
     """Base class of models that warn when Keras saves or loads NaN or infinite weights, in any file format.
 
-    A layer that is itself such a model reports its own weights.
+    A nested model of this class reports its own weights.
     """
 
     _loading = False

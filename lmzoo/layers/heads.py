@@ -19,7 +19,7 @@ from lmzoo.layers.rows import as_rows, width_of
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class OutputBias(ConfiguredLayer):
-    """Bias of token logits, float (..., V), computed in the dtype of the logits.
+    """Layer that adds a bias to token logits, float (..., V), in the dtype of the logits.
 
     Args:
         vocabulary_size: int, V.
@@ -43,13 +43,13 @@ class OutputBias(ConfiguredLayer):
 
 
 class TransformingHead(ConfiguredLayer):
-    """The base of heads that may transform vectors before their linear layer: dense (H, H), activation, LayerNorm.
+    """Base class of heads that may transform vectors by dense (H, H), activation and LayerNorm before a linear layer.
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
-        activation: str, see `lmzoo.layers.get_activation`; None to take the vectors as they are.
+        activation: str, activation of the dense layer; see `lmzoo.layers.get_activation`. None for no transform.
         use_bias: bool, whether the dense layer and the LayerNorm have biases.
-        layer_norm_epsilon: float, of the LayerNorm after the activation; None for no LayerNorm.
+        layer_norm_epsilon: float, added to the variance in the LayerNorm; None for no LayerNorm.
     """
 
     def __init__(
@@ -97,7 +97,7 @@ class ClassificationHead(TransformingHead):
         num_classes: int, C.
         dropout: float, dropout rate before each dense layer in training.
         initializer_range: float, standard deviation of the truncated normal initializer.
-        activation: str, activation of the dense layer, see `lmzoo.layers.get_activation`; None for no dense layer.
+        activation: str, activation of the dense layer; see `lmzoo.layers.get_activation`. None for no dense layer.
         input_dropout: bool, whether dropout is also applied to the pooled vector (not in DistilBERT).
         use_bias: bool, whether the dense layer and LayerNorm have biases.
         layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
@@ -135,7 +135,7 @@ class ClassificationHead(TransformingHead):
         return ops.cast(self.logits(x), "float32")
 
     def compute_output_spec(self, pooled: Tensor, training: bool = False) -> keras.KerasTensor:
-        """Return the output spec, which is float32 in every dtype policy."""
+        """Return the output spec, which is float32 under every dtype policy."""
         return keras.KerasTensor((*pooled.shape[:-1], self.num_classes), "float32")
 
 
@@ -199,7 +199,7 @@ class MaskedLMHead(ConfiguredLayer):
         self.output_bias = self.add_weight(shape=(count,), initializer="zeros", autocast=False, name="output_bias")
 
     def call(self, vectors: Tensor) -> Tensor | tuple[Tensor, Tensor]:
-        """Compute the logits, or without a token embedding the arguments of `tied_logits`."""
+        """Return the logits or, without `token_embedding`, the arguments of `tied_logits`."""
         x = vectors
         if self.transform:
             x = as_rows(x)  # (B·M, H)
@@ -209,7 +209,7 @@ class MaskedLMHead(ConfiguredLayer):
         return (x, bias) if self.token_embedding is None else tied_logits(self.token_embedding, x, bias)
 
     def compute_output_spec(self, vectors: Tensor) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the spec of float32 logits, or of vectors and bias without a token embedding."""
+        """Return the spec of float32 logits or, without `token_embedding`, the specs of vectors and bias."""
         count, width = self.table_shape
         if self.token_embedding is not None:
             return keras.KerasTensor((*vectors.shape[:-1], count), "float32")
@@ -263,7 +263,7 @@ class ReplacedTokenHead(ConfiguredLayer):
         return ops.reshape(ops.cast(self.logits(x), "float32"), ops.shape(sequence)[:2])
 
     def compute_output_spec(self, sequence: Tensor) -> keras.KerasTensor:
-        """Return the output spec, which is float32 in every dtype policy."""
+        """Return the output spec, which is float32 under every dtype policy."""
         return keras.KerasTensor(sequence.shape[:-1], "float32")
 
 
@@ -273,9 +273,9 @@ class SpanHead(TransformingHead):
 
     Args:
         initializer_range: float, standard deviation of the truncated normal initializer.
-        activation: str, of a dense layer before the linear one, see `ClassificationHead`; None for no such layer.
-        use_bias: bool, whether that layer and the LayerNorm have biases.
-        layer_norm_epsilon: float, of a LayerNorm after the activation; None for no such layer.
+        activation: str, activation of a dense layer before the linear layer; None for no dense layer.
+        use_bias: bool, whether the dense layer and LayerNorm have biases.
+        layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float32 logits (B, T, 2)
     of the answer's start and end. They are -1e9 at padding, so that a softmax over the positions does not depend on the
@@ -294,7 +294,7 @@ class SpanHead(TransformingHead):
         self.logits = normal_dense(2, initializer_range, dtype=self.dtype_policy, name="logits")
 
     def build(self, sequence_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
-        """Create the layers."""
+        """Create the weights of the dense layers and LayerNorm."""
         self.build_transform((None, sequence_shape[-1]))
         self.logits.build((None, sequence_shape[-1]))
 
@@ -305,5 +305,5 @@ class SpanHead(TransformingHead):
         return ops.where(ops.expand_dims(ops.cast(padding_mask, "bool"), -1), logits, -1e9)
 
     def compute_output_spec(self, sequence: Tensor, padding_mask: Tensor) -> keras.KerasTensor:
-        """Return the output spec, which is float32 in every dtype policy."""
+        """Return the output spec, which is float32 under every dtype policy."""
         return keras.KerasTensor((*sequence.shape[:-1], 2), "float32")

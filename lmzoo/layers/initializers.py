@@ -31,7 +31,7 @@ def skip_initial_values() -> Iterator[None]:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TruncatedNormal(keras.initializers.TruncatedNormal):
-    """Truncated normal initializer, cut off at two standard deviations, that `skip_initial_values` skips.
+    """Initializer from a normal distribution truncated at two standard deviations; see `skip_initial_values`.
 
     On JAX the values are drawn by NumPy, since JAX would compile a program for each shape.
 
@@ -46,18 +46,18 @@ class TruncatedNormal(keras.initializers.TruncatedNormal):
             return super().__call__(shape, dtype)
         rng = np.random.default_rng(self.seed)
         values = rng.standard_normal(math.prod(cast("tuple[int, ...]", shape)), "float32")
-        outside = np.flatnonzero(np.abs(values) > 2)
-        while len(outside):
-            values[outside] = rng.standard_normal(len(outside), "float32")
-            outside = outside[np.abs(values[outside]) > 2]
+        outliers = np.flatnonzero(np.abs(values) > 2)
+        while len(outliers):
+            values[outliers] = rng.standard_normal(len(outliers), "float32")
+            outliers = outliers[np.abs(values[outliers]) > 2]
         return keras.ops.convert_to_tensor((self.mean + self.stddev * values).reshape(shape), dtype)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Orthogonal(keras.initializers.Orthogonal):
-    """Orthogonal matrix initializer for any float dtype, which `skip_initial_values` skips.
+    """Orthogonal matrix initializer for any float dtype; see `skip_initial_values`.
 
-    Dtypes of 16 bits are drawn in float32, since no backend has the decomposition for them.
+    Values of 16-bit dtypes are drawn in float32, since no backend implements the decomposition for 16 bits.
 
     Call arguments: `shape`, `dtype`. Returns a tensor.
     """
@@ -67,8 +67,8 @@ class Orthogonal(keras.initializers.Orthogonal):
         if _skipped.get():
             return _uninitialized(shape, dtype)
         dtype = keras.backend.standardize_dtype(dtype)
-        wide = "float32" if dtype in ("float16", "bfloat16") else dtype
-        return keras.ops.cast(super().__call__(shape, wide), dtype)
+        wide_dtype = "float32" if dtype in ("float16", "bfloat16") else dtype
+        return keras.ops.cast(super().__call__(shape, wide_dtype), dtype)
 
 
 def _uninitialized(shape: Shape, dtype: str | None) -> Tensor:

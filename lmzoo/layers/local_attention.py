@@ -1,8 +1,8 @@
 """Local attention, whose time and memory grow linearly with the length of the sequences.
 
-The idea is that of Longformer (Beltagy et al., 2020, https://arxiv.org/abs/2004.05150): a block of queries is compared
-with the keys of its own block and of the two beside it. Letters in shape comments are those of `attention.py`; C is
-the length of a block, and K the number of blocks.
+As in Longformer (Beltagy et al., 2020, https://arxiv.org/abs/2004.05150), each block of queries is compared with the
+keys of its own block and of the two neighboring blocks. Letters in shape comments are as in `attention.py`; C is the
+length of a block, and K the number of blocks.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from lmzoo.layers.mask_values import MASKED, OUT_OF_SIGHT
 def prefers_blocks(length: int | Tensor, reach: int) -> bool:
     """Return whether `attention_in_blocks` is expected to be faster than masking all pairs of positions.
 
-    Up to three blocks, most pairs are in sight. Graphs of TensorFlow in which the length is a tensor are for any
-    length: blocks are never longer than the sequence, so that short ones take three times the scores at most.
+    With up to three blocks, most pairs are in sight. TensorFlow graphs in which the length is a tensor use blocks at
+    any length. Blocks are never longer than the sequence, so short sequences take at most three times the scores.
     """
     return not isinstance(length, int) or length > 3 * reach
 
@@ -39,22 +39,22 @@ def attention_in_blocks(
         key: float (B, N, T, D).
         value: float (B, N, T, D).
         padding_mask: bool (B, T), True at real tokens.
-        reach: how far from its position a query sees, in both directions.
+        reach: how far from its position a query sees in both directions.
         dropout: applied to the probabilities, (B, N, K, C, 3C).
 
     Returns:
-        Float (B, N, T, D). The numbers are those of `attention_probabilities` with the same `reach`.
+        Float (B, N, T, D), the same values as with `attention_probabilities` and this `reach`.
     """
     length = ops.shape(query)[2]
     size = min(length, reach) if isinstance(length, int) else ops.minimum(length, reach)
     count = (length + size - 1) // size
-    end = count * size - length  # positions that fill the last block
-    blocks = _split_blocks(_pad(query, 0, end), count, size)  # (B, N, K, C, D)
-    blocks = blocks * ops.cast(query.shape[-1] ** -0.5, query.dtype)
-    keys = _join_neighbors(_split_blocks(_pad(key, size, size + end), count + 2, size))  # (B, N, K, 3C, D)
-    values = _join_neighbors(_split_blocks(_pad(value, size, size + end), count + 2, size))  # (B, N, K, 3C, D)
-    scores = ops.cast(ops.matmul(blocks, ops.swapaxes(keys, 3, 4)), "float32")  # (B, N, K, C, 3C)
-    probabilities = ops.softmax(scores + _mask_bias(padding_mask, count, size, end, reach))
+    num_extra = count * size - length  # positions that fill the last block
+    queries = _split_blocks(_pad(query, 0, num_extra), count, size)  # (B, N, K, C, D)
+    queries = queries * ops.cast(query.shape[-1] ** -0.5, query.dtype)
+    keys = _join_neighbors(_split_blocks(_pad(key, size, size + num_extra), count + 2, size))  # (B, N, K, 3C, D)
+    values = _join_neighbors(_split_blocks(_pad(value, size, size + num_extra), count + 2, size))  # (B, N, K, 3C, D)
+    scores = ops.cast(ops.matmul(queries, ops.swapaxes(keys, 3, 4)), "float32")  # (B, N, K, C, 3C)
+    probabilities = ops.softmax(scores + _mask_bias(padding_mask, count, size, num_extra, reach))
     context = ops.matmul(dropout(ops.cast(probabilities, query.dtype)), values)  # (B, N, K, C, D)
     shape = ops.shape(query)
     context = ops.reshape(context, (*shape[:2], count * size, shape[3]))
@@ -92,7 +92,7 @@ def _join_neighbors(blocks: Tensor, axis: int = 2) -> Tensor:
 
 
 def _mask_bias(mask: Tensor, count: int | Tensor, size: int | Tensor, end: int | Tensor, reach: int) -> Tensor:
-    """Return the mask added to the scores, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller masks."""
+    """Return the bias that hides keys, float32 (B, 1, K, C, 3C), the broadcast sum of two smaller biases."""
     batch = ops.shape(mask)[0]
     key_bias = ops.cast(ops.where(mask, 0.0, MASKED), "float32")  # (B, T)
     outside = [ops.full((batch, width), OUT_OF_SIGHT, "float32") for width in (size, size + end)]

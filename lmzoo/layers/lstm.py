@@ -30,8 +30,8 @@ class BidirectionalLSTM(ConfiguredLayer):
     Args:
         memory_dim: int, D.
         output_dim: int, P, also the width of the inputs. If it equals D, the output is neither projected nor clipped.
-        cell_clip: float, bound of the memory's absolute values, or None.
-        projection_clip: float, bound of the projected output's absolute values, or None.
+        cell_clip: float, bound on the memory's absolute values, or None for no bound.
+        projection_clip: float, bound on the projected output's absolute values, or None for no bound.
 
     Call arguments: `forward` and `backward`, float (T, B, P), time first, each in its reading order; `state`, the
     initial memory (B, D) and output (B, P) of each direction. Returns two pairs, forward and backward: the outputs,
@@ -114,20 +114,20 @@ def lstm_recurrence(
 
     Args:
         count: int, number of LSTMs.
-        cell_clip: float, bound of the memory's absolute values, or None.
-        projection_clip: float, bound of the projected output's absolute values, or None.
+        cell_clip: float, bound on the memory's absolute values, or None for no bound.
+        projection_clip: float, bound on the projected output's absolute values, or None for no bound.
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
         size = len(arguments) // count
         streams = tuple(arguments[k * size : (k + 1) * size] for k in range(count))
         steps = arguments[0].shape[0]
-        products = [[product_with(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
+        product_functions = [[product_with(kernel, steps) for kernel in (stream[1], *stream[4:])] for stream in streams]
 
         def step(carry: Tensors, gates: Tensors) -> tuple[Tensors, Tensors]:
             new_carry = []
             results = []
-            for (memory, output), z, (to_gates, *projection) in zip(carry, gates, products, strict=True):
+            for (memory, output), z, (to_gates, *projection) in zip(carry, gates, product_functions, strict=True):
                 z = ops.cast(z + to_gates(output), memory.dtype)  # (B, 4D)
                 i, j, f, o = ops.split(z, 4, axis=1)
                 i, j, f, o = ops.sigmoid(i), ops.tanh(j), ops.sigmoid(f), ops.sigmoid(o)
@@ -170,22 +170,24 @@ def _recurrence_gradient(
     hidden = []
     xs = []
     # Factors that do not depend on later steps are computed for all steps at once, which is faster.
-    for (outputs, memories, (i, j, f, o)), d_outputs, (earlier, _) in zip(results, upstream, previous, strict=True):
-        squashed = ops.tanh(memories)
-        hidden.append(o * squashed)  # (T, B, D)
-        slopes = (j * i * (1 - i), i * (1 - j * j), earlier * f * (1 - f), squashed * o * (1 - o))
+    for (outputs, memories, (i, j, f, o)), d_outputs, (previous_memories, _) in zip(
+        results, upstream, previous, strict=True
+    ):
+        tanh_memories = ops.tanh(memories)
+        hidden.append(o * tanh_memories)  # (T, B, D)
+        slopes = (j * i * (1 - i), i * (1 - j * j), previous_memories * f * (1 - f), tanh_memories * o * (1 - o))
         slopes = ops.concatenate(slopes, axis=2)  # (T, B, 4D), of the memory by i, j and f, and of the output by o
-        xs.append((outputs, memories, f, o * (1 - squashed * squashed), slopes, d_outputs))
+        xs.append((outputs, memories, f, o * (1 - tanh_memories * tanh_memories), slopes, d_outputs))
     start = tuple((ops.zeros_like(stream[2]), ops.zeros_like(stream[3])) for stream in streams)
     steps = streams[0][0].shape[0]
-    products = [
+    product_functions = [
         [product_with(ops.transpose(kernel), steps) for kernel in (stream[1], *stream[4:])] for stream in streams
     ]
 
     def step(carry: Tensors, xs: Tensors) -> tuple[Tensors, Tensors]:
         new_carry = []
         results = []
-        for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, products, strict=True):
+        for (d_memory, d_output), x, (from_gates, *projection) in zip(carry, xs, product_functions, strict=True):
             output, memory, f, slope, slopes, d_above = x
             d_output = d_output + d_above  # (B, P)
             d_hidden = d_output  # (B, D)
@@ -220,5 +222,5 @@ def _unclip(gradient: Tensor, clipped: Tensor, limit: float | None) -> Tensor:
 
 
 def _outer(a: Tensor, b: Tensor) -> Tensor:
-    """Return the sum over T and B of the outer products of `a` (T, B, m) and `b` (T, B, n), (m, n)."""
+    """Return the sum over T and B of the outer products of `a` (T, B, m) and `b` (T, B, n), a matrix (m, n)."""
     return matmul_transposed(as_rows(a), as_rows(b))

@@ -1,4 +1,4 @@
-"""LayerNorm, with a gradient of its own on TensorFlow, and vectors of length 1."""
+"""LayerNorm with a custom gradient on TensorFlow, and scaling of vectors to length 1."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ _LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LayerNorm(keras.layers.LayerNormalization):
-    """`keras.layers.LayerNormalization` (Ba et al., 2016), computed in float32 at least.
+    """`keras.layers.LayerNormalization` (Ba et al., 2016), computed in at least float32.
 
-    The arguments and values are Keras'. On TensorFlow, which does not fuse the gradient it derives, forward and
-    backward pass take three quarters of the time if the last axis is normalized, with a scale. With `center=False`
-    there is no bias, `beta`.
+    Arguments and results are the same as Keras'. On TensorFlow, which does not fuse the gradients that it derives, a
+    custom gradient shortens forward and backward passes to three quarters of the time, if only the last axis is
+    normalized and there is a scale. With `center=False`, there is no bias `beta`.
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
 
     def call(self, inputs: Tensor) -> Tensor:
-        """Normalize `inputs`."""
-        last = self.axis in ([-1], [len(inputs.shape) - 1])
-        plain = last and self.scale and not self.rms_scaling
-        if keras.backend.backend() != "tensorflow" or not plain:
+        """Return the normalized `inputs`."""
+        is_last_axis = self.axis in ([-1], [len(inputs.shape) - 1])
+        has_custom_gradient = is_last_axis and self.scale and not self.rms_scaling
+        if keras.backend.backend() != "tensorflow" or not has_custom_gradient:
             return super().call(inputs)
         import tensorflow as tf
 
         weights = [self.gamma, self.beta] if self.center else [self.gamma]
         x, *weights = (tf.convert_to_tensor(t) for t in (inputs, *weights))
-        wide = tf.float64 if x.dtype == tf.float64 else tf.float32
-        y = tf.custom_gradient(self._normalize)(*(tf.cast(t, wide) for t in (x, *weights)))
+        wide_dtype = tf.float64 if x.dtype == tf.float64 else tf.float32
+        y = tf.custom_gradient(self._normalize)(*(tf.cast(t, wide_dtype) for t in (x, *weights)))
         return tf.cast(y, self.compute_dtype)
 
     def _normalize(
@@ -46,25 +46,25 @@ class LayerNorm(keras.layers.LayerNormalization):
             return tf.reduce_mean(values, axis=-1, keepdims=True)  # (..., 1)
 
         centered = x - mean(x)  # (..., H)
-        inverse = tf.math.rsqrt(mean(tf.square(centered)) + tf.cast(self.epsilon, x.dtype))  # (..., 1)
-        normal = centered * inverse  # (..., H)
+        inverse_deviation = tf.math.rsqrt(mean(tf.square(centered)) + tf.cast(self.epsilon, x.dtype))  # (..., 1)
+        normalized = centered * inverse_deviation  # (..., H)
 
         def gradient(upstream: Tensor) -> tuple[Tensor, ...]:
             scaled = upstream * gamma  # (..., H)
-            dx = inverse * (scaled - mean(scaled) - normal * mean(scaled * normal))
+            dx = inverse_deviation * (scaled - mean(scaled) - normalized * mean(scaled * normalized))
             axes = list(range(x.shape.rank - 1))
-            dgamma = tf.reduce_sum(upstream * normal, axes)  # (H,)
+            dgamma = tf.reduce_sum(upstream * normalized, axes)  # (H,)
             return (dx, dgamma) if beta is None else (dx, dgamma, tf.reduce_sum(upstream, axes))
 
-        scaled = normal * gamma  # (..., H)
+        scaled = normalized * gamma  # (..., H)
         return scaled if beta is None else scaled + beta, gradient
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """Return vectors (..., H) divided by their lengths, as float32; a vector of zeros stays zero.
+    """Return vectors (..., H) divided by their lengths, in float32; a vector of zeros stays zero.
 
     The gradients of `keras.ops.normalize` are NaN where a vector is zero.
     """
     x = ops.cast(x, "float32")
-    squares = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
-    return x * ops.rsqrt(ops.maximum(squares, _LEAST_LENGTH**2))
+    squared_lengths = ops.sum(ops.square(x), axis=-1, keepdims=True)  # (..., 1)
+    return x * ops.rsqrt(ops.maximum(squared_lengths, _LEAST_LENGTH**2))

@@ -78,9 +78,9 @@ class SquareRootMeanPooler(MeanPooler):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WeightedMeanPooler(MeanPooler):
-    """Mean of the real tokens' vectors, weighted by position from 1 on (Muennighoff, 2022).
+    """Mean of the real tokens' vectors, weighted by position, counted from 1 (Muennighoff, 2022).
 
-    It is zeros for a sequence without real tokens.
+    A sequence without real tokens gets zeros.
 
     Call arguments: `sequence` float (B, T, H), `padding_mask` int or bool (B, T). Returns float (B, H).
     """
@@ -103,8 +103,8 @@ class LastTokenPooler(MeanPooler):
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
         """Return the last real token's vector of each sequence."""
         real = ops.cast(padding_mask, "int32")  # (B, T)
-        last = ops.equal(ops.cumsum(real, axis=1), ops.sum(real, axis=1, keepdims=True))
-        return super().call(sequence, ops.cast(last, "int32") * real)
+        is_last = ops.equal(ops.cumsum(real, axis=1), ops.sum(real, axis=1, keepdims=True))
+        return super().call(sequence, ops.cast(is_last, "int32") * real)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -115,7 +115,7 @@ class MaxPooler(MeanPooler):
     """
 
     def call(self, sequence: Tensor, padding_mask: Tensor) -> Tensor:
-        """Return the vector of maxima of each sequence."""
+        """Return the maximum of each feature over each sequence's real tokens."""
         real = ops.expand_dims(ops.cast(padding_mask, "bool"), -1)  # (B, T, 1)
         lowest = ops.full_like(sequence, -np.inf)
         # Without an initial value, Keras raises an error for a batch without sequences.
@@ -125,7 +125,7 @@ class MaxPooler(MeanPooler):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class GatherPositions(ConfiguredLayer):
-    """Vectors at chosen positions of each sequence.
+    """Layer that selects vectors at chosen positions of each sequence.
 
     Call arguments: `sequence` float (B, T, H), `positions` int (B, M). Returns float (B, M, H).
     """

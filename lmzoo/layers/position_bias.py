@@ -1,4 +1,4 @@
-"""Bias of attention scores by the distance between query and key.
+"""Bias on attention scores that depends on the distance between query and key.
 
 Raffel et al., 2020 (https://arxiv.org/abs/1910.10683), section 2.1.
 
@@ -20,11 +20,11 @@ from lmzoo.layers.initializers import TruncatedNormal
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RelativePositionBias(ConfiguredLayer):
-    """Learned bias of attention scores, one number per head and bucket of distances.
+    """Learned bias on attention scores, one number for each head and bucket of distances.
 
-    Half of the buckets are for keys before their query and the query itself, half for keys after it. Half of either
-    hold one distance each, the others ranges that grow logarithmically up to `max_distance`. All longer distances share
-    the last bucket.
+    Half of the buckets are for keys up to the query's position, the other half for later keys. In each half, the first
+    half of the buckets hold one distance each, and the rest hold ranges that grow logarithmically up to `max_distance`.
+    All longer distances share the last bucket.
 
     Args:
         num_heads: int, N.
@@ -32,9 +32,9 @@ class RelativePositionBias(ConfiguredLayer):
         max_distance: int, more than `num_buckets` / 4.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
-    Call arguments: `inputs` float (B, T, H), of which only the length matters; `positions` optional int (B, M), the
-    queries whose rows are wanted. Returns float (1, N, T, T), or (B, N, M, T) with `positions`: the `bias` of
-    `SelfAttention`, for every query and key.
+    Call arguments: `inputs` float (B, T, H), of which only the length matters; `positions` optional int (B, M),
+    positions of the queries, by default all. Returns float (1, N, T, T), or (B, N, M, T) with `positions`: the argument
+    `bias` of `SelfAttention`.
 
     Raises:
         ValueError: For sizes out of range.
@@ -62,8 +62,8 @@ class RelativePositionBias(ConfiguredLayer):
         super().__init__(**kwargs)
         valid = is_integer(num_buckets, 4) and num_buckets % 2 == 0
         require(valid, "num_buckets", "an even integer of at least 4", num_buckets)
-        least = num_buckets // 4 + 1
-        require(is_integer(max_distance, least), "max_distance", f"an integer of at least {least}", max_distance)
+        minimum = num_buckets // 4 + 1
+        require(is_integer(max_distance, minimum), "max_distance", f"an integer of at least {minimum}", max_distance)
         self.num_heads = num_heads
         self.num_buckets = num_buckets
         self.max_distance = max_distance
@@ -76,11 +76,12 @@ class RelativePositionBias(ConfiguredLayer):
         self.embeddings = self.add_weight(shape=shape, initializer=initializer, name="embeddings")
 
     def call(self, inputs: Tensor, positions: Tensor | None = None) -> Tensor:
-        """Look up the bias of every query and key."""
+        """Return the bias for every pair of query and key."""
         length = ops.shape(inputs)[1]
         by_distance = ops.transpose(ops.take(self.embeddings, self._buckets(length), axis=0))  # (N, 2T)
-        # Row q of the result begins q places to the left in what repeats every 2T numbers: one row after another that
-        # is shorter by one. The gradient of this is a sum, while that of a lookup for each pair would be a scatter.
+        # `by_distance` has a period of 2T numbers, and row q of the bias starts q numbers further left. Cutting the
+        # repeated numbers into rows of 2T - 1 gives these shifts. The gradient of this is a sum; the gradient of a
+        # lookup for each pair would be a scatter.
         rows = ops.broadcast_to(by_distance[:, None], (self.num_heads, length, 2 * length))  # (N, T, 2T)
         rows = ops.reshape(rows, (self.num_heads, 2 * length * length))
         rows = ops.slice(rows, (0, 0), (self.num_heads, length * (2 * length - 1)))
@@ -88,35 +89,35 @@ class RelativePositionBias(ConfiguredLayer):
         bias = ops.slice(rows, (0, 0, 0), (self.num_heads, length, length))  # (N, T, T)
         if positions is None:
             return ops.expand_dims(bias, 0)  # (1, N, T, T)
-        chosen = ops.take(ops.transpose(bias, (1, 0, 2)), positions, axis=0)  # (B, M, N, T)
-        return ops.transpose(chosen, (0, 2, 1, 3))  # (B, N, M, T)
+        chosen_bias = ops.take(ops.transpose(bias, (1, 0, 2)), positions, axis=0)  # (B, M, N, T)
+        return ops.transpose(chosen_bias, (0, 2, 1, 3))  # (B, N, M, T)
 
     def _buckets(self, length: int | Tensor) -> Tensor:
         """Return the buckets of the distances 0, 1, ..., T - 1, T, 1 - T, ..., -1 from a query to a key: int (2T,)."""
         distances = ops.arange(2 * length, dtype="int32")  # (2T,)
-        after = ops.logical_and(distances > 0, distances < length)  # (2T,)
+        is_after = ops.logical_and(distances > 0, distances < length)  # (2T,)
         distances = ops.minimum(distances, 2 * length - distances)  # (2T,)
-        reached = distances[:, None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (2T, num_buckets / 2 - 1)
-        buckets = ops.sum(ops.cast(reached, "int32"), axis=1)  # (2T,)
-        return ops.where(after, buckets + self.num_buckets // 2, buckets)
+        is_reached = distances[:, None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (2T, num_buckets / 2 - 1)
+        buckets = ops.sum(ops.cast(is_reached, "int32"), axis=1)  # (2T,)
+        return ops.where(is_after, buckets + self.num_buckets // 2, buckets)
 
     def _bounds(self) -> list[int]:
-        """Return the smallest distance in each bucket of one side, except the first."""
+        """Return the smallest distance in each bucket of one direction, except the first bucket."""
         buckets = self.num_buckets // 2
-        exact = buckets // 2  # buckets of one distance each
-        ranges = buckets - exact
-        bounds = list(range(1, exact + 1))
-        distance = exact
-        for number in range(1, ranges):
-            # In integers, since it must not depend on rounding: distance / exact reaches the power number / ranges of
-            # max_distance / exact.
-            while distance**ranges * exact**number < self.max_distance**number * exact**ranges:
+        num_exact = buckets // 2  # buckets of one distance each
+        num_ranges = buckets - num_exact
+        bounds = list(range(1, num_exact + 1))
+        distance = num_exact
+        for number in range(1, num_ranges):
+            # distance / num_exact must reach (max_distance / num_exact) ** (number / num_ranges). Integers avoid
+            # rounding, on which the result must not depend.
+            while distance**num_ranges * num_exact**number < self.max_distance**number * num_exact**num_ranges:
                 distance += 1
             bounds.append(distance)
         return bounds
 
     def compute_output_spec(self, inputs: Tensor, positions: Tensor | None = None) -> keras.KerasTensor:
-        """Return the shape of the biases of all queries, or of the chosen ones."""
+        """Return the spec of the bias for all queries, or for the queries at `positions`."""
         length = inputs.shape[1]
         batch, queries = (1, length) if positions is None else positions.shape
         return keras.KerasTensor((batch, self.num_heads, queries, length), self.compute_dtype)

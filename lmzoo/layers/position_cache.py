@@ -1,4 +1,4 @@
-"""Reads and writes of caches that hold one tensor per position, for step-by-step generation."""
+"""Reading and writing caches that hold one tensor per position, for step-by-step generation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def with_positions(cache: Tensor, new: Tensor, index: int | Tensor, axis: int = 
     new = ops.cast(new, cache.dtype)
     if keras.backend.backend() != "tensorflow":
         return ops.slice_update(cache, [0] * axis + [index] + [0] * (len(cache.shape) - axis - 1), new)
-    # On TensorFlow, `slice_update` is an op of XLA, which compiles it for each shape and which servers lack.
+    # On TensorFlow, `slice_update` is an XLA op, which is compiled for each shape and is missing in servers.
     shape = ops.shape(cache)
     count = ops.shape(new)[axis]
     trailing = shape[axis + 1 :]

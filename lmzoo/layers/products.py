@@ -14,7 +14,7 @@ from lmzoo.common.tensor_types import Tensor
 
 _ALIASED_COLUMNS = 512  # 2 kB of float32
 _PADDING = 16  # rows or columns of zeros
-_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}  # of /proc/cpuinfo
+_BFLOAT16_FLAGS = {"avx512_bf16", "amx_bf16"}  # in /proc/cpuinfo
 
 
 def matmul(a: Tensor, b: Tensor) -> Tensor:
@@ -35,10 +35,10 @@ def matmul_transposed(a: Tensor, b: Tensor) -> Tensor:
 
 
 def apply_dense(layer: keras.layers.Dense, x: Tensor) -> Tensor:
-    """Return `layer(x)` for a matrix `x` (n, k), by the faster form of its product."""
-    if (longer := getattr(layer, "longer_kernel", None)) is not None:
+    """Return `layer(x)` for a matrix `x` (n, k), with the product in a form that is fast on CPUs."""
+    if (longer_kernel := getattr(layer, "longer_kernel", None)) is not None:
         # The slice comes last, since TensorFlow fuses a product with the addition of a bias.
-        x = ops.add(ops.matmul(x, longer), ops.pad(layer.bias, ((0, _PADDING),)))
+        x = ops.add(ops.matmul(x, longer_kernel), ops.pad(layer.bias, ((0, _PADDING),)))
         return layer.activation(x[:, : layer.units])
     if not is_plain(layer) or not _is_faster_in_bfloat16(x, layer.compute_dtype):
         return layer(x)
@@ -77,12 +77,12 @@ def product_with(kernel: Tensor, uses: int | None = None) -> Callable[[Tensor], 
     """
     if uses == 1 or not is_aliased(kernel):
         return lambda x: matmul(x, kernel)
-    longer = with_longer_rows(kernel)
-    return lambda x: matmul(x, longer)[:, : kernel.shape[1]]
+    longer_kernel = with_longer_rows(kernel)
+    return lambda x: matmul(x, longer_kernel)[:, : kernel.shape[1]]
 
 
 def _is_faster_in_bfloat16(a: Tensor, dtype: Any) -> bool:
-    """Return whether a product of `a` and a matrix of `dtype` is faster by `_in_bfloat16` (not for a single row)."""
+    """Return whether `_in_bfloat16` is faster for products of `a` and a matrix of `dtype` (not for a single row)."""
     if keras.backend.backend() != "jax" or a.shape[0] == 1 or not (str(a.dtype) == str(dtype) == "bfloat16"):
         return False
     import jax

@@ -32,14 +32,14 @@ class RecurrentLayer(ConfiguredLayer):
     * `"gru"` (Cho et al., 2014), with the reset gate applied to the product, as in cuDNN and torch: with the gates
       r, u = σ(W x + U h + b), the candidate n = tanh(W x + b + r ⊙ (U h + c)), and h' = (1 - u) ⊙ n + u ⊙ h.
     * `"lstm"` (Hochreiter & Schmidhuber, 1997; Gers et al., 2000): with i, f, o = σ(W x + U h + b) and
-      j = tanh(W x + U h + b), the memory is m' = f ⊙ m + i ⊙ j, and h' = o ⊙ tanh(m'). The bias of f starts from 1.
+      j = tanh(W x + U h + b), the memory is m' = f ⊙ m + i ⊙ j, and h' = o ⊙ tanh(m'). The bias of f starts at 1.
 
     Args:
         cell: `"rnn"`, `"gru"` or `"lstm"`.
         hidden_dim: int, H.
 
     Call arguments: `inputs` float (B, T, D); `state`, a tuple of (B, H), or None for zeros. Returns the state after
-    every step, a tuple of float (B, T, H): the outputs, and for an LSTM before them the memories, through which no
+    every step, a tuple of float (B, T, H): the outputs, preceded in an LSTM by the memories, through which no
     gradient flows.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Attention by relative positions and segments, in one stream or in two, with a memory.
+"""Attention with relative positions and segments, in one or two streams, with a memory.
 
 Dai et al., 2019 (https://arxiv.org/abs/1901.02860), and Yang et al., 2019 (https://arxiv.org/abs/1906.08237).
 
@@ -24,13 +24,13 @@ from lmzoo.layers.mask_values import MASKED
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RelativeEncoding(ConfiguredLayer):
-    """Sinusoids of all distances between a query and a key (Dai et al., 2019, section 3.3).
+    """Sinusoidal encodings of all distances between queries and keys (Dai et al., 2019, section 3.3).
 
     Args:
         dropout: float, rate on the encodings in training.
 
-    Call arguments: `inputs` float (B, T, H), H even; `memory` optional float (B, P, H), what precedes them. Returns
-    float (R, H): row r is for the distance P + T - r of a key before its query, from P + T down to 1 - T.
+    Call arguments: `inputs` float (B, T, H), H even; `memory` optional float (B, P, H), vectors that precede the
+    inputs. Returns float (R, H): row r is for keys P + T - r positions before the query, from P + T down to 1 - T.
     """
 
     def __init__(self, dropout: float = 0.0, **kwargs: Any) -> None:
@@ -39,7 +39,7 @@ class RelativeEncoding(ConfiguredLayer):
         self.built = True
 
     def call(self, inputs: Tensor, memory: Tensor | None = None, training: bool = False) -> Tensor:
-        """Compute them."""
+        """Return the encodings."""
         length, width = ops.shape(inputs)[1], inputs.shape[-1]
         keys = length if memory is None else length + ops.shape(memory)[1]  # K
         distances = ops.cast(keys - ops.arange(keys + length), "float32")  # (R,)
@@ -51,7 +51,7 @@ class RelativeEncoding(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, memory: Tensor | None = None, training: bool = False
     ) -> keras.KerasTensor:
-        """Their number is that of the keys and queries."""
+        """Return the spec of the encodings, one for each distance."""
         lengths = [inputs.shape[1], inputs.shape[1], 0 if memory is None else memory.shape[1]]
         return keras.KerasTensor((None if None in lengths else sum(lengths), inputs.shape[-1]), self.compute_dtype)
 
@@ -60,13 +60,13 @@ class RelativeEncoding(ConfiguredLayer):
 class RelativeAttention(ConfiguredLayer):
     """Multi-head attention whose scores depend on contents, distances, and whether two tokens share a segment.
 
-    The score of a query q for a key k at a distance d is ((q + u)·k + (q + v)·r_d + (q + w)·s) / √D, where r_d is a
-    projection of the encoding of the distance, s one of two vectors, and u, v and w are learned biases of each head
-    (Dai et al., 2019, section 3.3; Yang et al., 2019, section 2.5).
+    For a query q and a key k at distance d, the score is ((q + u)·k + (q + v)·r_d + (q + w)·s) / √D. Here r_d is a
+    projection of the distance's encoding, s is one of two vectors, for the same or another segment, and u, v and w are
+    learned biases of each head (Dai et al., 2019, section 3.3; Yang et al., 2019, section 2.5).
 
-    With `queries` there are two streams with the same weights: that of the `inputs`, the contents, and that of the
-    queries, which stand at chosen positions and see contents, but do not know the token at their own position unless
-    their mask shows it. A query that sees no key at all gets a vector of zeros from the values.
+    With `queries`, there are two streams with the same weights: a content stream, from `inputs`, and a query stream.
+    Queries are at chosen positions and attend to contents, but do not see the token at their own position unless their
+    mask shows it. The result for a query that sees no key is zeros.
 
     Args:
         num_heads: int, N.
@@ -76,14 +76,14 @@ class RelativeAttention(ConfiguredLayer):
 
     Call arguments:
         inputs: float (B, T, H).
-        encodings: float (R, H), see `RelativeEncoding`.
-        mask: bool (B, T or 1, K), which keys each of the inputs sees.
-        apart: bool (B, T, K), which keys are in another segment.
-        queries: optional float (B, M, H).
-        positions: with `queries`, int (B, M), where they stand among the inputs.
-        query_mask: with `queries`, bool (B, M, K).
-        query_apart: with `queries`, bool (B, M, K).
-        memory: optional float (B, P, H), vectors that precede the inputs, as keys.
+        encodings: float (R, H), encodings of distances; see `RelativeEncoding`.
+        mask: bool (B, T or 1, K), whether each input sees each key.
+        apart: bool (B, T, K), whether each key is in another segment than the input.
+        queries: optional float (B, M, H), vectors of the query stream.
+        positions: with `queries`, int (B, M), their positions among the inputs.
+        query_mask: with `queries`, bool (B, M, K), whether each query sees each key.
+        query_apart: with `queries`, bool (B, M, K), whether each key is in another segment than the query.
+        memory: optional float (B, P, H), vectors that precede the inputs, used only as keys and values.
 
     Returns float (B, T, H); with `queries` also float (B, M, H).
 
@@ -110,11 +110,11 @@ class RelativeAttention(ConfiguredLayer):
         if hidden_dim % num_heads:
             raise ValueError(f"`hidden_dim` ({hidden_dim}) must be a multiple of `num_heads` ({num_heads}).")
         self.num_heads, self.hidden_dim, self.initializer_range = num_heads, hidden_dim, initializer_range
-        heads = num_heads, hidden_dim // num_heads
+        head_shape = num_heads, hidden_dim // num_heads
         self.query, self.key, self.value = (
-            self._dense("bth,hnd->btnd", (None, *heads), name) for name in ("query", "key", "value")
+            self._dense("bth,hnd->btnd", (None, *head_shape), name) for name in ("query", "key", "value")
         )
-        self.distance = self._dense("rh,hnd->rnd", heads, "distance")
+        self.distance = self._dense("rh,hnd->rnd", head_shape, "distance")
         self.output_dense = self._dense("btnd,hnd->bth", (None, hidden_dim), "output_dense")
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
@@ -123,16 +123,16 @@ class RelativeAttention(ConfiguredLayer):
         return EinsumDense(equation, shape, kernel_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(self, input_shape: Shape) -> None:
-        """Create the projections, the biases and the vectors of the segments."""
-        heads = self.num_heads, self.hidden_dim // self.num_heads
+        """Create the projections, the biases and the segment vectors."""
+        head_shape = self.num_heads, self.hidden_dim // self.num_heads
         for dense in (self.query, self.key, self.value):
             dense.build((None, None, self.hidden_dim))
         self.distance.build((None, self.hidden_dim))
-        self.output_dense.build((None, None, *heads))
-        self.content_bias = self._weight("content_bias", heads)
-        self.distance_bias = self._weight("distance_bias", heads)
-        self.segment_bias = self._weight("segment_bias", heads)
-        self.segments = self._weight("segments", (2, *heads))
+        self.output_dense.build((None, None, *head_shape))
+        self.content_bias = self._weight("content_bias", head_shape)
+        self.distance_bias = self._weight("distance_bias", head_shape)
+        self.segment_bias = self._weight("segment_bias", head_shape)
+        self.segments = self._weight("segments", (2, *head_shape))
 
     def _weight(self, name: str, shape: tuple[int, ...]) -> keras.Variable:
         return self.add_weight(shape=shape, initializer=TruncatedNormal(stddev=self.initializer_range), name=name)
@@ -150,22 +150,22 @@ class RelativeAttention(ConfiguredLayer):
         memory: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Tensor]:
-        """Attend from the inputs and, if there are any, from the queries.
+        """Return the attention output for the inputs and, if there are `queries`, for the queries.
 
         Raises:
-            ValueError: for queries without `query_mask` and `query_apart`.
+            ValueError: For queries without `query_mask` and `query_apart`.
         """
-        seen = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
-        keys = ops.transpose(self.key(seen), (0, 2, 3, 1))  # (B, N, D, K)
-        values = ops.transpose(self.value(seen), (0, 2, 1, 3))  # (B, N, K, D)
+        key_inputs = inputs if memory is None else ops.concatenate([ops.cast(memory, inputs.dtype), inputs], axis=1)
+        keys = ops.transpose(self.key(key_inputs), (0, 2, 3, 1))  # (B, N, D, K)
+        values = ops.transpose(self.value(key_inputs), (0, 2, 1, 3))  # (B, N, K, D)
         distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
 
         def attend(x: Tensor, mask: Tensor, apart: Tensor, positions: Tensor | None) -> Tensor:
             probabilities = self._probabilities(x, keys, distances, mask, apart, positions)  # (B, N, S, K)
-            found = ops.matmul(self.dropout(probabilities, training=training), values)  # (B, N, S, D)
-            some = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1), whether there is a key to see
-            found = ops.where(some, found, ops.zeros_like(found))
-            return self.output_dense(ops.transpose(found, (0, 2, 1, 3)))  # (B, S, H)
+            context = ops.matmul(self.dropout(probabilities, training=training), values)  # (B, N, S, D)
+            sees_any = ops.any(mask, axis=-1, keepdims=True)[:, None]  # (B, 1, S, 1)
+            context = ops.where(sees_any, context, ops.zeros_like(context))
+            return self.output_dense(ops.transpose(context, (0, 2, 1, 3)))  # (B, S, H)
 
         contents = attend(inputs, mask, apart, None)
         if queries is None:
@@ -183,7 +183,7 @@ class RelativeAttention(ConfiguredLayer):
         apart: Tensor,
         positions: Tensor | None = None,
     ) -> Tensor:
-        """Return the attention probabilities, (B, N, S, K), of queries from x, (B, S, H)."""
+        """Return the attention probabilities, (B, N, S, K), of queries computed from `x`, (B, S, H)."""
         scale = (self.hidden_dim // self.num_heads) ** -0.5
         query = self.query(x) * ops.cast(scale, x.dtype)  # (B, S, N, D)
 
@@ -191,7 +191,7 @@ class RelativeAttention(ConfiguredLayer):
             return ops.transpose(query + bias * ops.cast(scale, bias.dtype), (0, 2, 1, 3))  # (B, N, S, D)
 
         def for_all(x: Tensor) -> Tensor:
-            # (N, D, n) -> (B, N, D, n). TensorFlow's gradient of a product that repeats it itself may crash.
+            # (N, D, n) -> (B, N, D, n), since the gradient of TensorFlow's broadcasting product may crash.
             return ops.broadcast_to(x, (ops.shape(keys)[0], *ops.shape(x)))
 
         by_content = ops.matmul(biased(self.content_bias), keys)  # (B, N, S, K)
@@ -205,7 +205,7 @@ class RelativeAttention(ConfiguredLayer):
         return ops.cast(softmax_over_keys(scores), x.dtype)
 
     def scores(self, inputs: Tensor, encodings: Tensor, mask: Tensor, apart: Tensor) -> Tensor:
-        """Return the attention probabilities of the inputs, (B, N, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities of the inputs in `call` without dropout, (B, N, T, T)."""
         keys = ops.transpose(self.key(inputs), (0, 2, 3, 1))  # (B, N, D, T)
         distances = ops.transpose(self.distance(encodings), (1, 2, 0))  # (N, D, R)
         return self._probabilities(inputs, keys, distances, mask, apart)
@@ -213,24 +213,24 @@ class RelativeAttention(ConfiguredLayer):
     def compute_output_spec(
         self, inputs: Tensor, *args: Any, queries: Tensor | None = None, **kwargs: Any
     ) -> keras.KerasTensor | tuple[keras.KerasTensor, keras.KerasTensor]:
-        """Return the shapes of the inputs and the queries."""
+        """Return the specs of the outputs for the inputs and, if there are `queries`, for the queries."""
         queries = args[3] if len(args) > 3 else queries
-        found = tuple(keras.KerasTensor(x.shape, self.compute_dtype) for x in (inputs, queries) if x is not None)
-        return found if len(found) == 2 else found[0]
+        specs = tuple(keras.KerasTensor(x.shape, self.compute_dtype) for x in (inputs, queries) if x is not None)
+        return specs if len(specs) == 2 else specs[0]
 
 
 def at_keys(by_distance: Tensor, keys: int | Tensor, positions: Tensor | None = None) -> Tensor:
-    """Return the scores of all keys, (B, N, S, K), from the scores of all distances, (B, N, S, R).
+    """Return the scores of all keys, (B, N, S, K), given the scores of all distances, (B, N, S, R).
 
-    The queries are those of all positions, or stand at `positions`, (B, S).
+    The queries are at all positions, or at `positions`, int (B, S).
     """
     batch, heads, queries, count = ops.shape(by_distance)
     if positions is not None:
         length = count - keys  # T
-        places = ops.arange(keys, dtype=positions.dtype) + (length - positions)[..., None]  # (B, S, K)
-        return ops.take_along_axis(by_distance, places[:, None], axis=3)
-    # Each row shifted by one more than the row before it: Dai et al., 2019, appendix B. On TensorFlow, the gradient of
-    # `x[:, :, 1:]` takes eight times as long as that of `ops.slice`.
+        distance_indices = ops.arange(keys, dtype=positions.dtype) + (length - positions)[..., None]  # (B, S, K)
+        return ops.take_along_axis(by_distance, distance_indices[:, None], axis=3)
+    # Shift each row by one more than the row before it (Dai et al., 2019, appendix B). On TensorFlow, the gradient of
+    # `x[:, :, 1:]` takes eight times as long as the gradient of `ops.slice`.
     x = ops.reshape(by_distance, (batch, heads, count, queries))
     x = ops.slice(x, (0, 0, 1, 0), (batch, heads, count - 1, queries))
     x = ops.reshape(x, (batch, heads, queries, count - 1))

@@ -39,13 +39,13 @@ def recomputed(layer: keras.layers.Layer, function: Callable[..., Tensors], *inp
         # On JAX only results may leave this function; on TensorFlow results without a gradient break loops.
         return (result,) if keras.backend.backend() == "tensorflow" else (result, *new_seeds)
 
-    result, *returned = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)
-    for variable, value in zip(seeds, returned or new_seeds, strict=True):
+    result, *returned_seeds = keras.remat(run)(*(ops.copy(v.value) for v in weights), *inputs)
+    for variable, value in zip(seeds, returned_seeds or new_seeds, strict=True):
         variable.assign(value)
     return result
 
 
 def seeds_of(layer: keras.layers.Layer) -> list[keras.Variable]:
     """Return a layer's variables that are not weights, which are the seeds of its dropout."""
-    weights = {id(v) for v in layer.weights}
-    return [v for v in layer.variables if id(v) not in weights]
+    weight_ids = {id(v) for v in layer.weights}
+    return [v for v in layer.variables if id(v) not in weight_ids]

@@ -15,7 +15,7 @@ def rotation_rates(width: int, wavelength: float) -> np.ndarray:
     """Return the angle between adjacent positions for each pair of entries, float32 (width / 2,).
 
     Exponents, powers and quotients are each rounded to float32, as in PyTorch. At position 8,000 the last bit of a rate
-    moves an angle by up to 1e-3, so that only the same rounding gives the numbers that models were trained with.
+    moves an angle by up to 1e-3, so only the same rounding reproduces the angles that models were trained with.
     """
     exponents = (np.arange(0, width, 2) / width).astype("float32")  # (D/2,)
     powers = np.power(float(wavelength), exponents.astype("float64")).astype("float32")  # (D/2,)
@@ -23,7 +23,7 @@ def rotation_rates(width: int, wavelength: float) -> np.ndarray:
 
 
 def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
-    """Rotate the vectors of heads by their positions, entry i together with entry i + D / 2.
+    """Rotate head vectors by angles that depend on their positions, pairing entry i with entry i + D / 2.
 
     Args:
         x: float (B, N, T, D), with an even D.
@@ -31,16 +31,16 @@ def rotate(x: Tensor, positions: Tensor, wavelength: float) -> Tensor:
         wavelength: base of the geometric series of wavelengths, of which D / 2 are used.
 
     Returns:
-        A tensor like `x`; the rotation is computed in float32 at least.
+        A tensor like `x`; the rotation is computed in at least float32.
     """
     width = x.shape[-1]
-    wide = "float64" if x.dtype == "float64" else "float32"
-    rates = ops.cast(rotation_rates(width, wavelength), wide)  # (D/2,)
-    angles = ops.expand_dims(ops.cast(positions, wide), -1) * rates  # (T, D/2) or (B, T, D/2)
+    wide_dtype = "float64" if x.dtype == "float64" else "float32"
+    rates = ops.cast(rotation_rates(width, wavelength), wide_dtype)  # (D/2,)
+    angles = ops.expand_dims(ops.cast(positions, wide_dtype), -1) * rates  # (T, D/2) or (B, T, D/2)
     if len(angles.shape) == 3:
         angles = ops.expand_dims(angles, 1)  # (B, 1, T, D/2)
     cosines = ops.cos(angles)
     sines = ops.sin(angles)
-    first, second = ops.split(ops.cast(x, wide), 2, axis=-1)  # (B, N, T, D/2)
+    first, second = ops.split(ops.cast(x, wide_dtype), 2, axis=-1)  # (B, N, T, D/2)
     rotated = ops.concatenate([first * cosines - second * sines, second * cosines + first * sines], axis=-1)
     return ops.cast(rotated, x.dtype)

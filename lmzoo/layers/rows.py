@@ -19,8 +19,8 @@ def as_rows(x: Tensor) -> Tensor:
 def at_positions(x: Tensor, positions: Tensor) -> Tensor:
     """Return the entries (B, M, ...) of `x` (B, T, ...) at `positions`, int (B, M), at least 0.
 
-    On TensorFlow, `keras.ops.take_along_axis` copies each number by an index of its own. This function copies whole
-    rows: beam search, which reorders its caches in each step, takes a quarter of the time.
+    On TensorFlow, `keras.ops.take_along_axis` uses a separate index for each number. This function copies whole rows,
+    so that beam search, which reorders its caches in every step, takes a quarter of the time.
     """
     if keras.backend.backend() == "jax":
         # With several devices, each takes entries from its own part of the batch.

@@ -1,6 +1,6 @@
 """Sampled softmax, for training language models with a large vocabulary.
 
-Letters in shape comments: V words of the vocabulary, S words of the sample, P width of a vector, N vectors.
+Letters in shape comments: V words in the vocabulary, S words in the sample, P width of a vector, N vectors.
 """
 
 from __future__ import annotations
@@ -70,8 +70,8 @@ def log_expected_counts(ranks: Tensor, vocabulary_size: int, time: Tensor) -> Te
 class SampledSoftmax(ConfiguredLayer):
     """Layer for the log-probabilities of target words under a softmax, sampled in training.
 
-    The whole batch shares a sample. The logarithms of the words' probabilities to be in the sample are subtracted from
-    the logits, and a sampled word does not compete with itself where it is the target (Jean et al., 2015,
+    The whole batch shares a sample. The log-probability that a word is in the sample is subtracted from its logit, and
+    a sampled word does not compete with itself where it is the target (Jean et al., 2015,
     https://arxiv.org/abs/1412.2007). Word ids must be ranks by frequency, 0 for the most frequent word.
 
     Args:
@@ -151,5 +151,5 @@ class SampledSoftmax(ConfiguredLayer):
         return ops.cast(logits, "float32") + ops.cast(bias, "float32")
 
     def compute_output_spec(self, vectors: Tensor, targets: Tensor, training: bool = False) -> keras.KerasTensor:
-        """Return the output spec, which is float32 in every dtype policy."""
+        """Return the output spec, which is float32 under every dtype policy."""
         return keras.KerasTensor(targets.shape, "float32")

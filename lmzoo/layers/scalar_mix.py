@@ -21,10 +21,10 @@ class ScalarMix(ConfiguredLayer):
 
     https://arxiv.org/abs/1802.05365
 
-    With `layer_norm`, each layer is first normalized by one mean and one variance over all features of all real
-    positions of the batch, so a sequence's result depends on the rest of its batch. The original implementation leaves
-    the sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13. Padding is
-    mixed like other positions: mask the result.
+    With `layer_norm`, each layer is first normalized by a single mean and variance, computed over all features and all
+    real positions in the batch, so a sequence's result depends on the rest of its batch. The original implementation
+    leaves the sentence markers out of the mask and adds 1e-12 to the variance; AllenNLP keeps them and adds 1e-13.
+    Padding is mixed like other positions: mask the result.
 
     Args:
         layer_norm: None for no normalization, `"bilm_tf"` or `"allennlp"`.

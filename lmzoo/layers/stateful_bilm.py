@@ -1,6 +1,6 @@
 """Bidirectional language model that carries its state from batch to batch.
 
-Letters in shape comments: B sequences, T steps, W characters of a word, P width of a word.
+Letters in shape comments: B sequences, T steps, W characters per word, P width of a word vector.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class LanguageModel(Protocol):
         """Run the LSTMs of both directions, and return each layer's outputs and the final state."""
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of the state of `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences."""
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -51,7 +51,7 @@ class StreamedBiLM(CarriesState):
         self.built = True
 
     def state_spec(self, batch: int) -> Tensors:
-        """Return the shapes and dtypes of the state of `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences."""
         return self.bilm.state_spec(batch)
 
     def call(self, ids: Tensor, goes_on: Tensor, training: bool = False) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,7 @@ def sublayers(layer: keras.layers.Layer) -> Iterator[keras.layers.Layer]:
 
 
 def merged_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
-    """Return the paths and values of a model's weights as stored in files: LoRA updates are added, except to int8."""
+    """Return paths and values of a model's weights as files store them: with LoRA updates, except in int8 weights."""
     adapted = [layer for layer in sublayers(model) if getattr(layer, "lora_enabled", False)]
     merged: dict[int, Tensor | None] = {}
     for layer in adapted:

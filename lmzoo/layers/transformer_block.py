@@ -1,4 +1,4 @@
-"""The Transformer block, with LayerNorm after the residual sums or before the sublayers."""
+"""Transformer block, with LayerNorm after the residual sums or before the sublayers."""
 
 from __future__ import annotations
 
@@ -29,8 +29,9 @@ class TransformerBlock(ConfiguredLayer):
     With `norm="pre"` (Radford et al., 2019, section 2.3): `a = x + dropout(attention(LN₁(x)))`, and the block returns
     `a + dropout(W₂·act(W₁·LN₂(a)))`. A model then needs one more LayerNorm after its last block.
 
-    LN₁ is `attention_layer_norm`, LN₂ `output_layer_norm`. A block that `reads_source`, of a decoder, attends to the
-    source between the two: `a` becomes `LN(a + dropout(source_attention(a)))`, with `source_layer_norm`.
+    LN₁ is `attention_layer_norm`, and LN₂ is `output_layer_norm`. A decoder's block that `reads_source` also attends to
+    the source, before the feed-forward network: `a` becomes `LN(a + dropout(source_attention(a)))`, where LN is
+    `source_layer_norm`.
 
     Args:
         num_heads: int.
@@ -42,27 +43,27 @@ class TransformerBlock(ConfiguredLayer):
         initializer_range: float, standard deviation of the truncated normal initializer.
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
         norm: `"post"` or `"pre"`, the place of LayerNorm.
-        attention_dropout: float, rate for the attention probabilities if it is another one.
+        attention_dropout: float, rate for the attention probabilities; by default `dropout`.
         reads_source: whether the block also attends to a source; only with `norm="post"`.
         use_bias: bool, whether dense layers and LayerNorms have biases.
         gated: bool, whether the feed-forward network is W₂·(act(W₁·a) * V·a), a gated linear unit (Shazeer, 2020,
             https://arxiv.org/abs/2002.05202); V is `gate_dense`.
-        attention_norm: bool, whether there is LN₁. With `norm="pre"`, the first block of a model whose embeddings are
-            normalized may do without.
+        attention_norm: bool, whether there is LN₁. It may be left out only with `norm="pre"`, in the first block of a
+            model whose embeddings are normalized.
         rotary_wavelength: float, see `SelfAttention`.
         window: int, see `SelfAttention`.
 
-    Call arguments and shapes of the results are those of `SelfAttention`. With `queries`, the last block of an encoder
-    computes only the vectors that are wanted. A block that `reads_source` also takes `source_mask`, bool (B, U), and
-    `source`: float (B, U, H), the encoder's vectors, or what `source_attention.keys_and_values` returns for them. Then
-    the batch of `inputs` may be K times that of the source, for K continuations of each.
+    Call arguments and the shapes of results are the same as for `SelfAttention`. With `queries`, the last block of an
+    encoder computes only the vectors for them. A block that `reads_source` also takes `source_mask`, bool (B, U), and
+    `source`: the encoder's vectors, float (B, U, H), or their keys and values from `source_attention.keys_and_values`.
+    With keys and values, the batch of `inputs` may be K times the batch of the source, for K continuations of each.
 
-    With `block.remat = True`, training keeps only a block's inputs and outputs, and computes the rest again in the
-    backward pass: see `lmzoo.models.Backbone`.
+    With `block.remat = True`, training stores only a block's inputs and outputs, and recomputes the rest in the
+    backward pass; see `lmzoo.models.Backbone`.
     """
 
     remat = False
-    activation_dropout = False  # whether there is dropout after the activation, too
+    activation_dropout = False  # whether there is also dropout after the activation
 
     def __init__(
         self,
@@ -120,7 +121,7 @@ class TransformerBlock(ConfiguredLayer):
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
 
     def make_attention(self, dropout: float) -> keras.layers.Layer:
-        """Return the attention layer."""
+        """Return the block's attention layer."""
         return self._self_attention(dropout, self.mask, "attention")
 
     def _self_attention(self, dropout: float, mask: str, name: str) -> SelfAttention:
@@ -139,9 +140,9 @@ class TransformerBlock(ConfiguredLayer):
 
     def build(self, input_shape: Shape) -> None:
         """Create the sublayers' weights."""
-        source = [self.source_attention, self.source_layer_norm] if self.reads_source else []
-        first = [self.attention, self.attention_layer_norm, *source]
-        for layer in (*first, self.intermediate_dense, self.gate_dense, self.output_layer_norm):
+        source_layers = [self.source_attention, self.source_layer_norm] if self.reads_source else []
+        attention_layers = [self.attention, self.attention_layer_norm, *source_layers]
+        for layer in (*attention_layers, self.intermediate_dense, self.gate_dense, self.output_layer_norm):
             if layer is not None:
                 layer.build(input_shape)
         self.output_dense.build((*input_shape[:-1], self.intermediate_dim))
@@ -159,19 +160,19 @@ class TransformerBlock(ConfiguredLayer):
         bias: Tensor | None = None,
         training: bool = False,
     ) -> Tensor | tuple[Tensor, Cache]:
-        """Apply the block.
+        """Return the hidden states at every position, or for `queries`; with `cache`, also the new cache.
 
         Raises:
-            ValueError: as in `SelfAttention.call`; for a source without its mask, or none in a block that reads one.
+            ValueError: As in `SelfAttention.call`, or if a block that reads a source gets no source or no mask of it.
         """
-        # What `recomputed` differentiates by is passed on, not captured.
-        candidates = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
-        given = {name: vectors for name, vectors in candidates.items() if vectors is not None}
+        # Tensors that need gradients are arguments of `apply`, since `recomputed` gives captured tensors none.
+        optional_tensors = {"queries": queries, "source": None if isinstance(source, tuple) else source, "bias": bias}
+        extra_tensors = {name: vectors for name, vectors in optional_tensors.items() if vectors is not None}
 
         def apply(inputs: Tensor, *others: Tensor) -> Tensors:
-            now: dict[str, Any] = {"queries": None, "source": source, "bias": None}
-            now |= zip(given, others, strict=True)
-            queries = now["queries"]
+            arguments: dict[str, Any] = {"queries": None, "source": source, "bias": None}
+            arguments |= zip(extra_tensors, others, strict=True)
+            queries = arguments["queries"]
             residual = inputs if queries is None else queries
             if self.norm == "pre" and self.attention_layer_norm is not None:
                 inputs = self.attention_layer_norm(inputs)  # (B, T, H)
@@ -183,16 +184,16 @@ class TransformerBlock(ConfiguredLayer):
                 cache=cache,
                 index=index,
                 positions=positions,
-                bias=now["bias"],
+                bias=arguments["bias"],
                 training=training,
             )  # (B, S, H)
-            x, after = (x, None) if cache is None else x
-            x = self.add_feed_forward(residual, x, training, now["source"], source_mask)  # (B, S, H)
-            return x if cache is None else (x, after)
+            x, new_cache = (x, None) if cache is None else x
+            x = self.add_feed_forward(residual, x, training, arguments["source"], source_mask)  # (B, S, H)
+            return x if cache is None else (x, new_cache)
 
         if self.remat and training:
-            return recomputed(self, apply, inputs, *given.values())
-        return apply(inputs, *given.values())
+            return recomputed(self, apply, inputs, *extra_tensors.values())
+        return apply(inputs, *extra_tensors.values())
 
     def add_feed_forward(
         self,
@@ -202,7 +203,7 @@ class TransformerBlock(ConfiguredLayer):
         source: Tensor | Cache | None = None,
         source_mask: Tensor | None = None,
     ) -> Tensor:
-        """Return the block's result, (B, S, H), from its input and what the attention found, before dropout."""
+        """Return the block's output, (B, S, H), given its input and the output of its attention before dropout."""
         x = residual + self.dropout(attended, training=training)
         if self.norm == "post" and self.attention_layer_norm is not None:
             x = self.attention_layer_norm(x)
@@ -222,7 +223,7 @@ class TransformerBlock(ConfiguredLayer):
         return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)
 
     def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
-        """Return what the block attends to its source with, float (B, T, H), outside of training."""
+        """Return the vectors from which the block attends to its source, without dropout, float (B, T, H)."""
         assert self.attention_layer_norm is not None
         return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
 
@@ -234,16 +235,16 @@ class TransformerBlock(ConfiguredLayer):
             raise ValueError("A block that reads a source needs `source` and `source_mask`.")
         if not isinstance(source, tuple):
             return self.source_attention(source, mask, x, training=training)  # (B, S, H)
-        # Sequences that continue the same source come one after another: they are read as queries of one sequence.
+        # Sequences that continue the same source are adjacent, so they can be read as the queries of one sequence.
         grouped = ops.reshape(x, (ops.shape(source[0])[0], -1, self.hidden_dim))  # (B, K·S, H)
         return ops.reshape(self.source_attention.attend(grouped, source, mask), ops.shape(x))
 
     def attention_scores(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Return the attention probabilities, (B, heads, T, T), that `call` uses outside of training."""
+        """Return the attention probabilities of `call` without dropout, (B, heads, T, T)."""
         if self.norm == "pre" and self.attention_layer_norm is not None:
             inputs = self.attention_layer_norm(inputs)  # (B, T, H)
         return self.attention.scores(inputs, padding_mask, bias=bias)
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Return what the attention returns for the same arguments."""
+        """Return the output spec, which is the same as the attention layer's."""
         return self.attention.compute_output_spec(*args, **kwargs)

@@ -36,7 +36,7 @@ def initialize(
     dead process within a minute, and compares the versions of lmzoo, Keras, JAX and numpy.
 
     Arguments that are None are read from the environment variables `KERAS_DISTRIBUTION_JOB_ADDRESSES`,
-    `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`, like in Keras; if a variable is not set, JAX
+    `KERAS_DISTRIBUTION_NUM_PROCESSES` and `KERAS_DISTRIBUTION_PROCESS_ID`, as in Keras; if a variable is not set, JAX
     asks Slurm, Open MPI or the TPU.
 
     Args:
@@ -70,9 +70,9 @@ def initialize(
     address = addresses and addresses.split(",")[0]
     count = _read_environment("NUM_PROCESSES") if num_processes is None else num_processes
     index = _read_environment("PROCESS_ID") if process_id is None else process_id
-    last = math.inf if count is None else count - 1
+    max_index = math.inf if count is None else count - 1
     require(count is None or is_integer(count, 1), "num_processes", "an integer of at least 1", count)
-    require(index is None or is_integer(index, 0, last), "process_id", f"an integer from 0 to {last}", index)
+    require(index is None or is_integer(index, 0, max_index), "process_id", f"an integer from 0 to {max_index}", index)
     require(is_number(timeout) and timeout > 0, "timeout", "a number of seconds above 0", timeout)
     _end_at_once_after_errors()
     failures: list[Exception] = []
@@ -86,10 +86,10 @@ def initialize(
             failures.append(error)
 
     # In a thread with its own timeout: at JAX's timeout, the process would crash in C++ without a Python error.
-    starting = threading.Thread(target=start, daemon=True)
-    starting.start()
-    starting.join(timeout)
-    if starting.is_alive():
+    thread = threading.Thread(target=start, daemon=True)
+    thread.start()
+    thread.join(timeout)
+    if thread.is_alive():
         raise ProcessesError(
             f"Process {index} has waited {timeout:g} seconds for {count} processes to meet at {address}. Start all of "
             "them, check that this is the address of process 0 and that it can be reached from here, or pass a longer "

@@ -46,13 +46,13 @@ def layout_map(
         keras.distribution.set_distribution(parallel)  # before the model to train is built
     ```
     """
-    sizes = dict(zip(device_mesh.axis_names, device_mesh.shape, strict=True))
-    if axis not in sizes:
-        raise ValueError(f"The mesh has the axes {', '.join(sizes)}: pass one of them as `axis`, not {axis!r}.")
+    axis_sizes = dict(zip(device_mesh.axis_names, device_mesh.shape, strict=True))
+    if axis not in axis_sizes:
+        raise ValueError(f"The mesh has the axes {', '.join(axis_sizes)}: pass one of them as `axis`, not {axis!r}.")
     layouts = keras.distribution.LayoutMap(device_mesh)
     for pattern, axes in getattr(model, "backbone", model).layouts.items():
         split_axis = axes.index(SPLIT)
         lengths = [weight.shape[split_axis] for weight in model.weights if re.fullmatch(pattern, weight.path)]
-        if lengths and not any(length % sizes[axis] for length in lengths):
+        if lengths and not any(length % axis_sizes[axis] for length in lengths):
             layouts[pattern] = tuple(axis if kind == SPLIT else None for kind in axes)
     return layouts

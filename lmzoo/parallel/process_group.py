@@ -1,4 +1,4 @@
-"""Running a command in several processes that train one model, with restarts, on Ray Train."""
+"""Running a command in several processes that train one model, using Ray Train, with restarts."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def run_together(
 ) -> int:
     """Run a Python module in several processes that train one model, until all have ended.
 
-    Each process is a child of a worker of Ray Train. It gets the address of process 0, the number of processes and its
+    Each process is a child of a Ray Train worker. It gets the address of process 0, the number of processes and its
     own index in the environment variables of `lmzoo.parallel.initialize`, and a GPU of its own if there are any. The
     output of process 0 is written to this process, and signals to this process are passed on to process 0, which
     informs the others. If a process dies (from a signal, or with its host), all are restarted, at most three times, and
@@ -60,10 +60,11 @@ def run_together(
         arguments: list of str, command-line arguments of the module.
         workers: int, number of processes.
         address: str, address of a Ray cluster, as in `lmzoo.parallel.workers.run_jobs`.
-        min_workers: int, minimum number of processes after a loss; by default `workers`.
+        min_workers: int, minimum number of processes after the loss of a host; by default `workers`.
 
     Returns:
-        The exit code of process 0, or of the process that failed, whose error messages are then also written.
+        The exit code of process 0, or of the process that failed; the error messages of that process are then also
+        written.
 
     Raises:
         ImportError: if Ray or a dependency of Ray Train is not installed.
@@ -86,8 +87,8 @@ def run_together(
 
         ray.cloudpickle.register_pickle_by_value(sys.modules[__name__])  # so that Ray's workers need not import Keras
         options = worker_options(ray, workers, accelerated=True)
-        node = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        local_options = {"num_cpus": 0, "scheduling_strategy": node}  # survives the loss of other hosts
+        node_strategy = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        local_options = {"num_cpus": 0, "scheduling_strategy": node_strategy}  # survives the loss of other hosts
         config = {
             "command": [os.getcwd(), module, *arguments],
             "variables": {**options["runtime_env"]["env_vars"], "COLUMNS": str(shutil.get_terminal_size().columns)},
@@ -96,24 +97,24 @@ def run_together(
             "signals": Queue(actor_options=local_options),
         }
         # In another process, since Ray Train would kill the workers at Ctrl-C.
-        training = ray.remote(**local_options)(_run_workers).remote(
+        training_task = ray.remote(**local_options)(_run_workers).remote(
             config, (min_workers or workers, workers), bool(options["num_gpus"])
         )
         try:
-            return _wait_for_exit_code(ray, training, config, signals)
+            return _wait_for_exit_code(ray, training_task, config, signals)
         finally:
-            ray.cancel(training)  # Ray Train then ends all workers
+            ray.cancel(training_task)  # Ray Train then ends all workers
 
 
 def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], signals: Sequence[int]) -> int:
     """Pass on signals and output until the processes end, and return the exit code."""
-    size = 0  # number of running processes; 0 before they start
+    num_running = 0  # 0 before the processes start
     restarts = 0
     signal_sent = False
     death: str | None = None
     messages: dict[int, bytes] = collections.defaultdict(bytes)  # errors of processes whose output is not shown
     while True:
-        if signals and not size:
+        if signals and not num_running:
             return 128 + signals[0]
         if signals and not signal_sent:
             config["signals"].put(signals[0])
@@ -127,10 +128,10 @@ def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], sign
         if kind == "begin":
             if signals:
                 return 128 + signals[0]
-            if size:
-                restarts += content <= size
-                warnings.warn(describe_restart(death, size, content, restarts), stacklevel=3)
-            size = content
+            if num_running:
+                restarts += content <= num_running
+                warnings.warn(describe_restart(death, num_running, content, restarts), stacklevel=3)
+            num_running = content
             death = None
         elif kind == "end" and content < 0:
             death = death or f"Worker {index} was ended by {signal.Signals(-content).name}"
@@ -157,18 +158,18 @@ def _wait_for_exit_code(ray: Any, training: Any, config: Mapping[str, Any], sign
 
 def describe_restart(death: str | None, before: int, now: int, restarts: int) -> str:
     """Return the message about a restart: its reason, the number of workers and their starting point."""
-    start = "All workers start again from the last saved state, or from scratch if there is none"
+    restart_point = "All workers start again from the last saved state, or from scratch if there is none"
     if now > before:
-        return f"There is room for {now} workers now, instead of {before}. {start}."
-    fewer = f" Now there are {now}." if now < before else ""
-    return f"{death or _LOST_WORKER}.{fewer} {start}: restart {restarts} of at most {_MAX_RESTARTS}."
+        return f"There is room for {now} workers now, instead of {before}. {restart_point}."
+    fewer_note = f" Now there are {now}." if now < before else ""
+    return f"{death or _LOST_WORKER}.{fewer_note} {restart_point}: restart {restarts} of at most {_MAX_RESTARTS}."
 
 
 def _write(kind: str, content: bytes) -> None:
     """Write bytes to the stream "stdout" or "stderr" of this process."""
-    file = (sys.stdout if kind == "stdout" else sys.stderr).buffer
-    file.write(content)
-    file.flush()
+    stream = (sys.stdout if kind == "stdout" else sys.stderr).buffer
+    stream.write(content)
+    stream.flush()
 
 
 def _run_workers(config: dict[str, Any], workers: tuple[int, int], use_gpu: bool) -> bool:

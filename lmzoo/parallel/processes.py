@@ -90,9 +90,9 @@ def naming_lost_processes() -> Iterator[None]:
 
 def lost_process(error: BaseException) -> ProcessesError | None:
     """Return a `ProcessesError` if an error of JAX was caused by the end of another process, else None."""
-    converted = isinstance(error, ProcessesError)
+    is_converted = isinstance(error, ProcessesError)
     may_be_from_jax = isinstance(error, (RuntimeError, ValueError))  # reading a result raises a ValueError
-    if converted or not may_be_from_jax or not _LOST_PROCESS_ERROR.search(str(error)):
+    if is_converted or not may_be_from_jax or not _LOST_PROCESS_ERROR.search(str(error)):
         return None
     import jax
 
@@ -103,7 +103,7 @@ def lost_process(error: BaseException) -> ProcessesError | None:
 
 
 def end_at_once(status: object) -> NoReturn:
-    """End this process with a status like `sys.exit`, without exit handlers: JAX's waits for other processes."""
+    """End this process with an exit status, skipping exit handlers: JAX's handler waits for other processes."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status if isinstance(status, int) else int(status is not None))
@@ -131,10 +131,10 @@ def compare_by_jax(facts: Mapping[str, Any]) -> None:
     Raises:
         ProcessesError: as for `check_same`.
     """
-    text = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
-    longest = gathered_by_jax(np.int32(len(text))).max()
-    all_texts = gathered_by_jax(np.pad(text, (0, longest - len(text)), constant_values=ord(" ")))  # (P, longest)
-    main_facts, *other_facts = [json.loads(row.astype("uint8").tobytes()) for row in all_texts]
+    encoded = np.frombuffer(json.dumps(facts, default=str).encode(), "uint8")
+    max_length = gathered_by_jax(np.int32(len(encoded))).max()
+    rows = gathered_by_jax(np.pad(encoded, (0, max_length - len(encoded)), constant_values=ord(" ")))  # (P, max_length)
+    main_facts, *other_facts = [json.loads(row.astype("uint8").tobytes()) for row in rows]
     for index, process_facts in enumerate(other_facts, 1):
         differences = [
             f"{name} ({process_facts.get(name)!s:.{_MAX_CHARACTERS}}, not {main_facts.get(name)!s:.{_MAX_CHARACTERS}})"

@@ -14,7 +14,7 @@ from lmzoo.parallel.processes import naming_lost_processes, process_index, sever
 
 
 class SeveralDevicesModel(keras.Model):
-    """A Keras model that accepts batches of any size under a `keras.distribution` on JAX.
+    """Keras model that accepts batches of any size under a `keras.distribution` on JAX.
 
     Keras splits all batches like the first one, and JAX rejects a batch that cannot be split evenly, such as the last
     one of an epoch. Here each device gets whole batches, which are small next to the weights, and the compiled step
@@ -39,7 +39,7 @@ class SeveralDevicesModel(keras.Model):
         with one_thread():
             return super().predict_on_batch(x)
 
-    # The batch is the last argument: on JAX, the state of the training precedes it.
+    # The batch is the last argument: on JAX, the training state precedes it.
 
     def train_step(self, *args: Any) -> Any:
         """Train on a batch, split between the devices."""
@@ -64,7 +64,7 @@ def _silence_other_processes(arguments: dict[str, Any]) -> dict[str, Any]:
 
 
 class WholeBatches(keras.distribution.ModelParallel):
-    """A distribution that gives every device whole batches, with the weight layouts of another distribution.
+    """Distribution that gives every device whole batches, with the weight layouts of another distribution.
 
     Args:
         distribution: the distribution that defines the devices and the layouts of weights.
@@ -79,7 +79,7 @@ class WholeBatches(keras.distribution.ModelParallel):
         self.distribution = distribution
 
     def get_data_layout(self, data_shape: Sequence[int]) -> keras.distribution.TensorLayout:
-        """Return the layout of an array of a batch: a whole copy on every device."""
+        """Return the layout for an array in a batch: a whole copy on every device."""
         return _whole_layout(data_shape)
 
     def get_variable_layout(self, variable: keras.Variable) -> keras.distribution.TensorLayout:
@@ -91,7 +91,7 @@ class WholeBatches(keras.distribution.ModelParallel):
         return self.distribution.get_tensor_layout(path)
 
     def split(self, array: Tensor | None) -> Tensor | None:
-        """Split an array of a batch between the devices, or return it unchanged if it cannot be split evenly."""
+        """Split an array in a batch between the devices, or return it unchanged if it cannot be split evenly."""
         mesh = self.device_mesh
         if array is None or array.shape[0] % mesh.shape[mesh.axis_names.index(self.batch_dim_name)]:
             return array
@@ -110,7 +110,7 @@ def whole_batches() -> Iterator[None]:
 
 
 def split_evenly(batch: Tensors) -> Tensors:
-    """Split the arrays of a batch between the devices, where they can be split evenly."""
+    """Split the arrays in a batch between the devices, except arrays that cannot be split evenly."""
     distribution = keras.distribution.distribution()
     if not isinstance(distribution, WholeBatches):
         return batch
@@ -118,7 +118,7 @@ def split_evenly(batch: Tensors) -> Tensors:
 
 
 def on_every_process(array: Tensor) -> Tensor:
-    """Return an array that every process can read: the whole array is copied to every device if processes share it."""
+    """Return an array that every process can read; if processes share it, every device gets a whole copy."""
     if not several_processes():
         return array
     return keras.distribution.distribute_tensor(array, _whole_layout(array.shape))

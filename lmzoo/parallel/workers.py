@@ -70,20 +70,21 @@ def run_jobs(
 def _run_on_actors(
     ray: Any, jobs: list[_Job], start: Callable[[], Callable[[_Job], _Result]], workers: int, accelerated: bool
 ) -> Iterator[tuple[_Job, _Result]]:
-    """Run the jobs in actors of Ray and yield each `(job, result)` as it finishes."""
+    """Run the jobs in Ray actors and yield each `(job, result)` as it finishes."""
     options = worker_options(ray, workers, accelerated)
     options |= {"max_restarts": -1, "max_task_retries": _MAX_RETRIES, "scheduling_strategy": "SPREAD"}
     actor_class = ray.remote(**options)(_Worker)
     pending = iter(jobs)
-    shared = [ray.put(start)]  # sent once to each host; in a list, Ray passes the reference instead of the object
+    # Sent once to each host. In a list, Ray passes the reference instead of the object.
+    start_reference = [ray.put(start)]
     actors = [actor_class.remote() for _ in range(min(workers, len(jobs)))]
-    running = {actor.do.remote(shared, job): (actor, job) for actor, job in zip(actors, pending, strict=False)}
+    running = {actor.do.remote(start_reference, job): (actor, job) for actor, job in zip(actors, pending, strict=False)}
     while running:
         (finished,), _ = ray.wait(list(running), num_returns=1)
         actor, job = running.pop(finished)
         result = _get_result(ray, finished, job)
         for next_job in itertools.islice(pending, 1):
-            running[actor.do.remote(shared, next_job)] = (actor, next_job)
+            running[actor.do.remote(start_reference, next_job)] = (actor, next_job)
         yield job, result
 
 
@@ -106,7 +107,7 @@ def _get_result(ray: Any, reference: Any, job: object) -> Any:
 
 
 class _Worker:
-    """An actor of Ray that runs one job after another."""
+    """Ray actor that runs one job after another."""
 
     def __init__(self) -> None:
         self._function: Callable[[Any], Any] | None = None
@@ -128,9 +129,9 @@ def worker_options(ray: Any, workers: int, accelerated: bool) -> dict[str, Any]:
     """
     resources = ray.cluster_resources()
     needs_gpu = accelerated and "GPU" in resources
-    kind = "GPU" if needs_gpu else "CPU"
-    if workers > resources.get(kind, 0):
-        raise ValueError(f"{workers} workers need a {kind} each, and there are {resources.get(kind, 0):g}.")
+    processor = "GPU" if needs_gpu else "CPU"
+    if workers > resources.get(processor, 0):
+        raise ValueError(f"{workers} workers need a {processor} each, and there are {resources.get(processor, 0):g}.")
     threads = str(max(1, int(resources["CPU"]) // workers))
     variables = {
         **dict.fromkeys(_THREAD_VARIABLES, threads),

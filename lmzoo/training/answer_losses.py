@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class SpanCrossentropy(keras.losses.Loss):
-    """Mean cross-entropy of the positions of the first and the last token of an answer.
+    """Mean cross-entropy of an answer's start and end, the positions of its first and last token.
 
     Call arguments: `y_true` int (B, 2), the two positions; `y_pred` float (B, T, 2), their logits.
     """
@@ -39,6 +39,6 @@ class SpanAccuracy(keras.metrics.Mean):
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of positions (B, 2), logits (B, T, 2) and weights (B,)."""
-        likeliest = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
-        hits = ops.all(ops.equal(likeliest, ops.cast(y_true, "int32")), axis=-1)  # (B,)
-        super().update_state(ops.cast(hits, self.dtype), sample_weight)
+        predicted = ops.cast(ops.argmax(y_pred, axis=1), "int32")  # (B, 2)
+        is_correct = ops.all(ops.equal(predicted, ops.cast(y_true, "int32")), axis=-1)  # (B,)
+        super().update_state(ops.cast(is_correct, self.dtype), sample_weight)

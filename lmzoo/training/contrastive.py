@@ -17,7 +17,7 @@ from lmzoo.training.metrics import PearsonCorrelation
 
 
 def pair_cosines(vectors: Tensor) -> Tensor:
-    """Return the cosines of all first texts with all second texts.
+    """Return the cosines between all first texts and all second texts.
 
     Args:
         vectors: float (2B, H), embeddings, which need not be normalized.
@@ -32,8 +32,8 @@ def pair_cosines(vectors: Tensor) -> Tensor:
 def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """Score the candidate partners of each text: the opposite texts of all pairs.
 
-    A candidate is excluded if it equals the text or its partner, or is the partner of an equal text: it is not the
-    partner, and still not wrong.
+    A candidate is excluded if it equals the text or its partner, or is the partner of an equal text: such a
+    candidate is not the partner, but not wrong either.
 
     Args:
         texts: int (2B,), ids of the texts, the same for equal texts.
@@ -45,16 +45,16 @@ def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
     """
     cosines = pair_cosines(vectors)  # (B, B)
     pair_ids = ops.reshape(texts, (-1, 2))  # (B, 2)
-    firsts = pair_ids[:, 0]
-    seconds = pair_ids[:, 1]
+    first_ids = pair_ids[:, 0]
+    second_ids = pair_ids[:, 1]
     index = ops.arange(ops.shape(cosines)[0])
-    partners = index[:, None] == index  # (B, B)
+    is_partner = index[:, None] == index  # (B, B)
     masked_cosines = []
-    for ids, partner_ids, scores in ((firsts, seconds, cosines), (seconds, firsts, ops.transpose(cosines))):
-        excluded = (partner_ids[:, None] == partner_ids) | (ids[:, None] == partner_ids) | (ids[:, None] == ids)
-        masked_cosines.append(ops.where(excluded & ~partners, -1e9, scores))
+    for ids, partner_ids, scores in ((first_ids, second_ids, cosines), (second_ids, first_ids, ops.transpose(cosines))):
+        is_excluded = (partner_ids[:, None] == partner_ids) | (ids[:, None] == partner_ids) | (ids[:, None] == ids)
+        masked_cosines.append(ops.where(is_excluded & ~is_partner, -1e9, scores))
     shape = (-1, ops.shape(cosines)[0])
-    return ops.reshape(ops.stack(masked_cosines, axis=1), shape), ops.repeat(partners, 2, axis=0)
+    return ops.reshape(ops.stack(masked_cosines, axis=1), shape), ops.repeat(is_partner, 2, axis=0)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -100,10 +100,10 @@ class MultipleNegativesRanking(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each text, float32 (2B,)."""
-        cosines, partners = _score_candidates(y_true, y_pred)
-        partner_cosines = ops.sum(ops.where(partners, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
+        cosines, is_partner = _score_candidates(y_true, y_pred)
+        partner_cosines = ops.sum(ops.where(is_partner, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
         # Computed from margins: log(sum exp(s)) - s_partner would be only rounding errors for confident predictions.
-        margins = ops.where(partners, -1e9, (cosines - partner_cosines) / self.temperature)  # (2B, B)
+        margins = ops.where(is_partner, -1e9, (cosines - partner_cosines) / self.temperature)  # (2B, B)
         return ops.softplus(ops.logsumexp(margins, axis=-1))
 
     def get_config(self) -> dict[str, Any]:
@@ -113,7 +113,7 @@ class MultipleNegativesRanking(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCosineError(keras.losses.Loss):
-    """Squared error of the cosine of a pair (Reimers and Gurevych, 2019, section 3).
+    """Squared difference between a pair's cosine and its label (Reimers and Gurevych, 2019, section 3).
 
     https://arxiv.org/abs/1908.10084
 
@@ -147,7 +147,7 @@ def _partner_cosines(vectors: Tensor) -> Tensor:
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairAccuracy(keras.metrics.Mean):
-    """Fraction of texts whose partner is the nearest by cosine among the opposite texts of the batch.
+    """Fraction of texts whose partner has the highest cosine among the opposite texts in the batch.
 
     It depends on the batch size: more pairs make the task harder.
 
@@ -167,14 +167,14 @@ class PairAccuracy(keras.metrics.Mean):
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of text ids int (2B,), embeddings float (2B, H) and weights (2B,)."""
-        cosines, partners = _score_candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
-        is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(partners, axis=-1)  # (2B,)
+        cosines, is_partner = _score_candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
+        is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(is_partner, axis=-1)  # (2B,)
         super().update_state(is_correct, sample_weight=sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PairCorrelation(PearsonCorrelation):
-    """Pearson correlation of the cosines of pairs with their labels, over all pairs.
+    """Pearson correlation between the cosines and the labels of all pairs.
 
     Example:
 

@@ -35,15 +35,15 @@ class CrfLoss(keras.losses.Loss):
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Any = None) -> Tensor:
         """Return the weighted mean of the loss over all words, float ()."""
-        words = ops.cast(ops.convert_to_tensor(y_true) != IGNORED, "float32")  # (B, T)
+        word_weights = ops.cast(ops.convert_to_tensor(y_true) != IGNORED, "float32")  # (B, T)
         if sample_weight is not None:
             weights = ops.cast(sample_weight, "float32")
-            words = words * (weights if len(weights.shape) == 2 else weights[:, None])
-        return super().__call__(y_true, y_pred, words)
+            word_weights = word_weights * (weights if len(weights.shape) == 2 else weights[:, None])
+        return super().__call__(y_true, y_pred, word_weights)
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each word, float32 (B, T): the loss of its text divided by the number of words."""
-        words = ops.cast(y_true, "int32") != IGNORED  # (B, T)
-        loss = negative_log_likelihood(y_pred, y_true, words)  # (B,)
-        num_words = ops.maximum(ops.sum(ops.cast(words, loss.dtype), axis=1), 1)
-        return ops.where(words, ops.expand_dims(loss / num_words, 1), 0.0)
+        is_word = ops.cast(y_true, "int32") != IGNORED  # (B, T)
+        loss = negative_log_likelihood(y_pred, y_true, is_word)  # (B,)
+        num_words = ops.maximum(ops.sum(ops.cast(is_word, loss.dtype), axis=1), 1)
+        return ops.where(is_word, ops.expand_dims(loss / num_words, 1), 0.0)

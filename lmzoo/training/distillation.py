@@ -29,7 +29,7 @@ _WARMUP_FRACTION = 0.05  # of the steps
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DistillationLoss(ConfiguredLayer):
-    """A layer that adds the distillation losses between a student and a teacher.
+    """Layer that adds the distillation losses between a student and a teacher.
 
     The soft loss is the mean over masked tokens of T² · KL(softmax(t / T) ‖ softmax(s / T)), for student logits s and
     teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
@@ -62,14 +62,14 @@ class DistillationLoss(ConfiguredLayer):
         padding_mask: Tensor,
     ) -> Tensor:
         """Add the losses and return the student's logits, float (B, M, V)."""
-        masked = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
+        is_masked = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
         num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
         student_log_probs, teacher_log_probs = (
             ops.log_softmax(ops.cast(x[..., :num_shared], "float32") / self.temperature)  # (B, M, V)
             for x in (logits, ops.stop_gradient(teacher_logits))
         )
         divergence = ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)  # (B, M)
-        self.add_loss(self.soft * self.temperature**2 * _weighted_mean(divergence, masked))
+        self.add_loss(self.soft * self.temperature**2 * _weighted_mean(divergence, is_masked))
         if self.cosine:
             states = (ops.cast(x, "float32") for x in (vectors, ops.stop_gradient(teacher_vectors)))
             student_units, teacher_units = (ops.normalize(x, axis=-1) for x in states)  # (B, T, H)
@@ -91,8 +91,8 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
 
     Args:
         teacher: `lmzoo.models.MaskedLM`, the model to copy.
-        num_layers: int, number of layers of the student; by default half of the teacher's. The layers are evenly
-            spaced: half of them are every second layer, starting with the first.
+        num_layers: int, number of layers of the student; by default half as many as the teacher has. Evenly
+            spaced layers are copied: for half as many, every second layer, starting with the first.
 
     Returns:
         A `MaskedLM` of the same family and width, with copies of the teacher's weights.
@@ -121,8 +121,8 @@ def smaller(teacher: Any, num_layers: int | None = None) -> Any:
         student_layers,
     )
     backbone = type(teacher.backbone)(**{**config, "num_layers": student_layers, "fine_tuning": None})
-    parts = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
-    student = type(teacher)(**{**teacher.get_config(), **parts})
+    student_parts = {"backbone": backbone, "preprocessor": teacher.preprocessor, "name": None}
+    student = type(teacher)(**{**teacher.get_config(), **student_parts})
     teacher_weights = {_strip_model_names(path, teacher): value for path, value in merged_weights(teacher)}
     for weight in student.weights:
         path = _strip_model_names(weight.path, student)
@@ -152,12 +152,12 @@ def distill(
     verbose: bool | int | str = "auto",
     **kwargs: Any,
 ) -> keras.callbacks.History:
-    """Train a small masked language model on texts and on the predictions of a larger one, like DistilBERT.
+    """Train a small masked language model on texts and on a larger model's predictions, as for DistilBERT.
 
     The loss is a weighted sum of three terms: the divergence from the teacher's predictions for masked tokens, softened
     by a temperature; the cross-entropy of the masked tokens; and the cosine distance between the hidden states of both
     models at all tokens. Sanh et al. (2019) compare predictions for all tokens; here only masked tokens are compared,
-    since a `MaskedLM` computes no others. The teacher is unchanged, and its dropout is off.
+    since a `MaskedLM` computes no other predictions. The teacher is left unchanged, and has no dropout.
 
     Args:
         student: `lmzoo.models.MaskedLM`, the model to train, for example from `smaller`.
@@ -169,13 +169,13 @@ def distill(
         weights: three floats, weights of the loss terms. If the last one is 0, the hidden dimensions may differ.
         optimizer: a Keras optimizer; by default the student's, with a warm-up over a twentieth of the steps and a
             linear decay.
-        seed: int, seed of the order of the texts and of the masks.
-        callbacks: Keras callbacks of the training.
+        seed: int, seed for the order of the texts and for the masks.
+        callbacks: Keras callbacks for training.
         verbose: verbosity of `keras.Model.fit`.
         **kwargs: arguments of `keras.Model.compile`, such as `jit_compile`.
 
     Returns:
-        The history of the total loss and of the accuracy on masked tokens.
+        The training history: the total loss and the accuracy on masked tokens.
 
     Raises:
         TypeError: if a model is not a `MaskedLM`.
@@ -200,15 +200,15 @@ def distill(
     # For a student without segment ids, the teacher reads all tokens as the first segment.
     teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
     logits, vectors = _predict(student, inputs)  # (B, M, V), (B, T, H)
-    frozen = teacher.copy_with(dropout=0.0)
-    frozen = keras.Model(frozen.input, _predict(frozen, frozen.input), name="teacher")
-    frozen.trainable = False  # set last, so that Keras passes it on to all layers
-    teacher_logits, teacher_vectors = frozen(teacher_inputs)  # (B, M, V), (B, T, H)
+    frozen_teacher = teacher.copy_with(dropout=0.0)
+    frozen_teacher = keras.Model(frozen_teacher.input, _predict(frozen_teacher, frozen_teacher.input), name="teacher")
+    frozen_teacher.trainable = False  # set last, so that Keras passes it on to all layers
+    teacher_logits, teacher_vectors = frozen_teacher(teacher_inputs)  # (B, M, V), (B, T, H)
     loss_layer = DistillationLoss(temperature, soft, cosine, dtype="float32", name="distillation_loss")
     outputs = loss_layer(logits, teacher_logits, vectors, teacher_vectors, positions, inputs["padding_mask"])
     batches = student.training_batches(texts, batch_size=batch_size, seed=seed)
     epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
-    # Keras would warn that these get no gradient.
+    # Keras would warn that these variables get no gradient.
     frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
     with temporary_attributes(frozen_variables):
         model = SeveralDevicesModel(inputs, outputs)
@@ -248,9 +248,13 @@ def _check_arguments(
             raise TypeError(f"`{name}` must be a `lmzoo.models.MaskedLM`, got {type(task).__name__}.")
     vocabularies = [task.text_preprocessor.tokenizer.vocabulary for task in (student, teacher)]
     if list(vocabularies[0]) != list(vocabularies[1]):
-        first = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
-        tokens = " and ".join(repr(v[first]) if first < len(v) else "nothing" for v in vocabularies)
-        raise ValueError(f"Student and teacher must have the same vocabulary; at id {first} they have {tokens}.")
+        first_difference = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
+        tokens = " and ".join(
+            repr(v[first_difference]) if first_difference < len(v) else "nothing" for v in vocabularies
+        )
+        raise ValueError(
+            f"Student and teacher must have the same vocabulary; at id {first_difference} they have {tokens}."
+        )
     require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
     is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
     require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)

@@ -56,10 +56,10 @@ StoredRecipes = Mapping[str, FineTuningRecipe | Mapping[str, Any]]
 
 
 def read_recipes(stored: StoredRecipes | None) -> dict[str, FineTuningRecipe]:
-    """Return recipes by kind of head, from recipes or from the dicts of `stored_recipes`.
+    """Return recipes by kind of head, given recipes or the dicts that `stored_recipes` returns.
 
     Raises:
-        ValueError: if `stored` is something else, or has a field that recipes lack.
+        ValueError: if `stored` is neither, or has a field that recipes do not have.
     """
     if stored is not None and not isinstance(stored, Mapping):
         raise ValueError(f"`fine_tuning` must be a dict from kinds of heads to recipes, got {stored!r:.60}.")
@@ -87,9 +87,10 @@ def stored_recipes(recipes: Mapping[str, FineTuningRecipe]) -> dict[str, dict[st
 
 
 def usual_recipe(hidden_dim: int) -> FineTuningRecipe:
-    """Return the default recipe, for backbones without one: Devlin et al. (2019), scaled to the width.
+    """Return the default recipe for backbones that recommend none, scaled to their width.
 
-    The peak learning rate is 5e-5 at a width of 768, and inversely proportional to the width.
+    The peak learning rate is 5e-5 at a width of 768, as in Devlin et al. (2019), and inversely proportional to the
+    width.
 
     Args:
         hidden_dim: int, width of the backbone.

@@ -14,7 +14,7 @@ from lmzoo.common.tensor_types import Tensor
 class UnrolledLoss(keras.losses.Loss):
     """Negative log-likelihood of a sequence of words, summed over steps and averaged over both directions.
 
-    This is the mean loss of a word multiplied by the number of steps; bilm-tf trained ELMo with its gradient.
+    This is the mean loss per word, multiplied by the number of steps; bilm-tf trained ELMo with its gradient.
 
     Call arguments: `y_true` (B, T, 2), unused; `y_pred` float (B, T, 2), log-probabilities of the words, 0 at padding.
     """
@@ -29,7 +29,7 @@ class UnrolledLoss(keras.losses.Loss):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Perplexity(keras.metrics.Metric):
-    """Perplexity: the exponential of the mean negative log-likelihood of a word.
+    """Perplexity: the exponential of the mean negative log-likelihood per word.
 
     Args:
         side: int, index of one direction on the last axis; None for both directions.

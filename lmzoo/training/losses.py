@@ -15,8 +15,8 @@ from lmzoo.common.tensor_types import Tensor
 class SmoothedCrossEntropy(keras.losses.Loss):
     """Cross-entropy of logits with label smoothing (Szegedy et al., 2016).
 
-    Labels are int (...), logits float (..., C). Unlike Keras' own loss, this one creates no labels of the logits'
-    shape.
+    Labels are int (...), logits float (..., C). Unlike Keras' own loss, this one does not create label
+    tensors with the shape of the logits.
 
     Args:
         label_smoothing: float in [0, 1), fraction of each label that is spread over all classes.

@@ -12,7 +12,7 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class PearsonCorrelation(keras.metrics.Metric):
-    """Pearson correlation of labels and predictions over all examples.
+    """Pearson correlation between labels and predictions, over all examples.
 
     Keras' own metric is the mean of the batches' correlations, which depends on how the examples are batched. This one
     merges the means and squared deviations of each batch, which is more precise than sums of squares (Chan et al.,
@@ -54,16 +54,16 @@ class PearsonCorrelation(keras.metrics.Metric):
         fraction = batch_weight / ops.where(total > 0, total, 1)
         shift_x = mean_x - self.mean_x
         shift_y = mean_y - self.mean_y
-        between = self.weight * fraction
-        self.sum_xx.assign_add(ops.sum(weights * x * x) + between * shift_x * shift_x)
-        self.sum_yy.assign_add(ops.sum(weights * y * y) + between * shift_y * shift_y)
-        self.sum_xy.assign_add(ops.sum(weights * x * y) + between * shift_x * shift_y)
+        between_weight = self.weight * fraction
+        self.sum_xx.assign_add(ops.sum(weights * x * x) + between_weight * shift_x * shift_x)
+        self.sum_yy.assign_add(ops.sum(weights * y * y) + between_weight * shift_y * shift_y)
+        self.sum_xy.assign_add(ops.sum(weights * x * y) + between_weight * shift_x * shift_y)
         self.mean_x.assign_add(fraction * shift_x)
         self.mean_y.assign_add(fraction * shift_y)
         self.weight.assign(total)
 
     def result(self) -> Tensor:
-        """Return the correlation of all examples so far, float () from -1 to 1."""
+        """Return the correlation over all examples so far, float () from -1 to 1."""
         correlation = self.sum_xy / (ops.sqrt(self.sum_xx) * ops.sqrt(self.sum_yy))
         return ops.clip(correlation, -1, 1)
 

@@ -15,7 +15,7 @@ from lmzoo.common.arguments import is_integer, is_number, require, require_share
 from lmzoo.common.tensor_types import Tensor
 
 _MIN_WEIGHTS_TO_COMPILE = 20_000_000  # below it, TensorFlow's own kernel is as fast as a compiled update
-# Factor of the learning rate, from the remaining fraction of the decay and the ratio of warm-up steps to steps done.
+# Factors of the learning rate, given the remaining fraction of the decay and the ratio of warm-up steps to steps done.
 _DECAY_FACTORS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "linear": lambda remaining, warmup_ratio: remaining,
     "cosine": lambda remaining, warmup_ratio: 0.5 - 0.5 * ops.cos(math.pi * remaining),
@@ -26,7 +26,7 @@ Rate: TypeAlias = float | keras.optimizers.schedules.LearningRateSchedule
 
 
 def _check_rate(rate: Rate) -> Rate:
-    """Check a learning rate: return a number as a float, a schedule unchanged."""
+    """Check a learning rate, and return it: a number as a float, a schedule unchanged."""
     if callable(rate):
         return rate
     require(
@@ -60,7 +60,7 @@ class AdamW(keras.optimizers.Optimizer):
         epsilon: float, added to the root of the second moment.
         bias_correction: bool, whether to correct the moments for their start at 0; BERT's own code (Devlin et al.,
             2019) does not.
-        exclude_from_decay: list of str, substrings of the paths of variables without weight decay.
+        exclude_from_decay: list of str, substrings in the paths of variables that get no weight decay.
         name: str, name of the optimizer.
         schedule: str, shape of the decay after the linear warm-up: "linear", "cosine", "inverse_square_root" (Vaswani
             et al., 2017) or "constant".
@@ -149,7 +149,7 @@ class AdamW(keras.optimizers.Optimizer):
         self._schedule.assign([float(start), float(warmup_steps), float(total_steps)])
 
     def _factor(self) -> Tensor:
-        """Return the schedule's factor of the learning rate at the current iteration, float32 ()."""
+        """Return the factor by which the schedule multiplies the learning rate at this iteration, float32 ()."""
         schedule = ops.convert_to_tensor(self._schedule)
         start = schedule[0]
         warmup = schedule[1]
@@ -168,17 +168,17 @@ class AdamW(keras.optimizers.Optimizer):
             return
         import tensorflow as tf
 
-        dense = _densify(grads)
+        dense_grads = _densify(grads)
         all_variables = trainable_variables is None or [*map(id, trainable_variables)] == self._variable_ids
         is_large = self._num_weights >= _MIN_WEIGHTS_TO_COMPILE
         if not (all_variables and is_large and tf.inside_function()) or tf.distribute.has_strategy():
-            self._update(dense, trainable_variables)
+            self._update(dense_grads, trainable_variables)
             return
         if self._compiled is None:
-            # Updates are bound by memory bandwidth: compiled, they read and write each weight and moment once. All
-            # shapes are those of weights, so this compiles once for batches of all shapes.
+            # Updates are bound by memory bandwidth: compiled, they read and write each weight and moment once. Their
+            # shapes depend only on the weights, so this compiles once, whatever the shapes of batches.
             self._compiled = tf.function(self._update, jit_compile=True, autograph=False)
-        self._compiled(dense)
+        self._compiled(dense_grads)
 
     def _update(
         self, grads: Sequence[Tensor | None], trainable_variables: Sequence[keras.Variable] | None = None
@@ -222,14 +222,14 @@ class AdamW(keras.optimizers.Optimizer):
 
     def update_step(self, gradient: Tensor, variable: keras.Variable, learning_rate: Tensor) -> None:
         """Update one variable and its moments."""
-        index = self._get_variable_index(variable)  # Keras' documentation of `Optimizer` uses this method
+        index = self._get_variable_index(variable)  # private, but part of Keras' documentation of `Optimizer`
         first = self._first[index]
         second = self._second[index]
         scale, decay = (ops.cast(size, variable.dtype) for size in self._step_sizes)
         gradient = ops.cast(gradient, variable.dtype)
-        decays = self._decayed[index] and self.decay
+        has_decay = self._decayed[index] and self.decay
         if self._kernel and variable.dtype == "float32":
-            if decays:
+            if has_decay:
                 self.assign_sub(variable, decay * variable)
             handles = {"var": variable.handle, "m": first.value.handle, "v": second.value.handle}
             self._kernel(**handles, grad=gradient)
@@ -237,7 +237,7 @@ class AdamW(keras.optimizers.Optimizer):
         self.assign_add(first, (gradient - first) * (1 - self.beta_1))
         self.assign_add(second, (ops.square(gradient) - second) * (1 - self.beta_2))
         change = scale * first / (ops.sqrt(second) + self.epsilon)
-        if decays:
+        if has_decay:
             change = change + decay * variable
         self.assign_sub(variable, self.scaled(change, variable, index))
 
@@ -356,7 +356,7 @@ def _densify(grads: Sequence[Tensor]) -> Sequence[Tensor | None]:
         return grads
     import tensorflow as tf
 
-    dense = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
-    if len({g.dtype for g in dense if g is not None}) > 1:  # TensorFlow's global norm needs one dtype
-        return [None if g is None else tf.cast(g, tf.float32) for g in dense]
-    return dense
+    dense_grads = [tf.convert_to_tensor(g) if isinstance(g, tf.IndexedSlices) else g for g in grads]
+    if len({g.dtype for g in dense_grads if g is not None}) > 1:  # TensorFlow's global norm needs one dtype
+        return [None if g is None else tf.cast(g, tf.float32) for g in dense_grads]
+    return dense_grads

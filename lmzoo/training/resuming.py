@@ -1,4 +1,4 @@
-"""A callback for training that can be stopped and resumed with the same result."""
+"""Callback for training that can be stopped and resumed with the same result."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from lmzoo.training.run_state import RunState, RunStates
 
 
 class ResumableCheckpoint(keras.callbacks.Callback):
-    """A callback that saves the state of a training run, from which a later `fit` continues.
+    """Callback that saves the state of a training run, so that a later `fit` can continue it.
 
     To resume, call `fit` with the same callback on the same texts, in this process or another. Training continues with
     the next batches, masks and dropout, even within an epoch, and on a CPU ends with exactly the same weights. A state
@@ -49,7 +49,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     the same step.
 
     Args:
-        folder: path, or URL of fsspec such as s3:// or gs://, of the directory for the states of this run.
+        folder: path or fsspec URL, such as s3:// or gs://, of the directory for the states of this run.
         every: int, number of steps between two saved states; by default a state is saved after each epoch. The end of
             training is always saved.
         keep: int, number of states to keep.
@@ -110,7 +110,7 @@ class ResumableCheckpoint(keras.callbacks.Callback):
             data: `lmzoo.text.batching.Batches`, whose seed is set to the seed of the run.
             epochs: int, number of epochs of the training.
             steps: int, number of steps of an epoch.
-            done: int, number of steps that count as done if there is no state.
+            done: int, number of steps to count as done if there is no saved state.
 
         Returns:
             The number of steps done, and whether the optimizer's schedule was restored for the same number of epochs.
@@ -163,7 +163,9 @@ class ResumableCheckpoint(keras.callbacks.Callback):
         previous_handlers = {
             number: signal.getsignal(number) or signal.SIG_DFL for number in (signal.SIGTERM, signal.SIGINT)
         }
-        handled = {number: handler for number, handler in previous_handlers.items() if handler != signal.SIG_IGN}
+        replaced_handlers = {
+            number: handler for number, handler in previous_handlers.items() if handler != signal.SIG_IGN
+        }
 
         def stop(number: int, frame: object) -> None:
             self._received_signal = self._received_signal or number
@@ -172,12 +174,12 @@ class ResumableCheckpoint(keras.callbacks.Callback):
                 with contextlib.suppress(OSError, RuntimeError):  # the terminal is closed, or this interrupts a print
                     print("\nStopping after this step. Press Ctrl-C again not to wait for it.", file=sys.stderr)
 
-        for number in handled:
+        for number in replaced_handlers:
             signal.signal(number, stop)
         try:
             yield
         finally:
-            for number, handler in handled.items():
+            for number, handler in replaced_handlers.items():
                 signal.signal(number, handler)
         self._signal = self._signal or self._received_signal
         if self._signal is not None:
@@ -200,8 +202,8 @@ class ResumableCheckpoint(keras.callbacks.Callback):
     def reopen(self, epoch: int, logs: dict[str, float] | None = None) -> None:
         """Continue training after an epoch that an earlier `fit` began; called before all other callbacks.
 
-        In a stopped epoch, validation metrics cover only a part of the data. They are set to NaN, so that no callback
-        takes them for the best.
+        In a stopped epoch, validation metrics cover only part of the data. They are set to NaN, so that no callback
+        mistakes them for the best values.
         """
         if self._cut_short:
             self.model.stop_training = False

@@ -28,7 +28,7 @@ _FILES = {_POSITION_FILE, _STATE_FILE, MANIFEST_FILE}
 
 @dataclass(frozen=True)
 class RunState:
-    """A complete saved state of a training run.
+    """Complete saved state of a training run.
 
     Attributes:
         path: str, directory or URL of the state.
@@ -45,12 +45,12 @@ class RunState:
 
 @dataclass(frozen=True)
 class RunStates:
-    """A directory of saved states, each a subdirectory `step-<number>` with arrays, position and checksums.
+    """Directory of saved states, each a subdirectory `step-<number>` with arrays, position and checksums.
 
-    If a process is killed while it writes, the earlier states remain, and possibly a hidden directory, which the next
+    If a process is killed while it writes, the earlier states remain. It may leave a hidden directory, which the next
     `write` removes. Only one process at a time may write.
 
-    At a URL of fsspec, such as s3:// or gs://, a state is uploaded file by file, with its manifest last. A state with
+    At an fsspec URL, such as s3:// or gs://, a state is uploaded file by file, with its manifest last. A state with
     an incomplete upload counts as damaged.
 
     Attributes:
@@ -91,8 +91,8 @@ class RunStates:
                 _write_files(directory, arrays, position)
         names = self.names()
         num_current = names.index(name) + 1  # later states are damaged, or from before the run was resumed
-        for outdated in [*names[: max(0, num_current - self.keep)], *names[num_current:]]:
-            self._remove(outdated)
+        for unneeded in [*names[: max(0, num_current - self.keep)], *names[num_current:]]:
+            self._remove(unneeded)
         if not is_url(self.folder):
             for leftover in Path(self.folder).glob(".step-*"):
                 shutil.rmtree(leftover, ignore_errors=True)
@@ -115,20 +115,20 @@ class RunStates:
         names = self.names()
         for name in reversed(names):
             path = inside(self.folder, name)
-            copy = None
+            local_copy = None
             if is_url(self.folder):
-                copy = Path(tempfile.mkdtemp(prefix="lmzoo-"), name)
-                copy_folder(path, copy, last=MANIFEST_FILE)
+                local_copy = Path(tempfile.mkdtemp(prefix="lmzoo-"), name)
+                copy_folder(path, local_copy, last=MANIFEST_FILE)
             try:
-                state = _read_state(path, name, copy or Path(path))
+                state = _read_state(path, name, local_copy or Path(path))
             except (PresetError, OSError) as error:
-                if copy:
-                    shutil.rmtree(copy.parent, ignore_errors=True)
+                if local_copy:
+                    shutil.rmtree(local_copy.parent, ignore_errors=True)
                 reason = str(error).partition(". ")[0]
                 warnings.warn(f"A checkpoint is damaged, and the one before is used: {reason}", stacklevel=2)
                 continue
-            if copy:
-                weakref.finalize(state.tensors, shutil.rmtree, copy.parent, ignore_errors=True)
+            if local_copy:
+                weakref.finalize(state.tensors, shutil.rmtree, local_copy.parent, ignore_errors=True)
             return state
         if names:
             raise ValueError(f"All checkpoints in {self.folder} are damaged: remove them to start from scratch.")

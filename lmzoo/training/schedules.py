@@ -14,12 +14,12 @@ from lmzoo.common.tensor_types import Tensor
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
-    """A linear warm-up from 0 to the initial learning rate of another schedule, followed by that schedule.
+    """Linear warm-up from 0 to the initial learning rate of another schedule, followed by that schedule.
 
-    By default the other schedule counts its steps from step 0, like the code of BERT and ALBERT, so the learning rate
-    drops slightly at the end of the warm-up. With `shift=True` it counts them from the end of the warm-up, like
-    RoBERTa's in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps` Keras passes the number
-    of batches, not of updates.
+    By default, the other schedule counts its steps from step 0, as in the code of BERT and ALBERT, so the learning rate
+    drops slightly at the end of the warm-up. With `shift=True`, it counts them from the end of the warm-up, as for
+    RoBERTa in fairseq. The learning rate of step 0 is 0. With `gradient_accumulation_steps`, Keras passes the number of
+    batches, not of updates.
 
     Args:
         schedule: `keras.optimizers.schedules.LearningRateSchedule`, such as `PolynomialDecay`.
@@ -63,7 +63,7 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """Return the learning rate at `step`, an int or an integer tensor: float32, the shape of `step`."""
+        """Return the learning rate at `step`, an int or an integer tensor, as float32 with the shape of `step`."""
         step = ops.cast(step, "float32")
         scheduled_rate = self.schedule(ops.maximum(step - self.steps, 0.0) if self.shift else step)
         return ops.where(step < self.steps, self.schedule(0) * step / max(self.steps, 1), scheduled_rate)
@@ -81,10 +81,10 @@ class WarmUp(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant learning rate, followed by a decay with the inverse square root of the step (Vaswani et al., 2017).
+    """Constant learning rate, followed by a decay with the inverse square root of the step (Vaswani et al., 2017).
 
-    After `steps` steps, the learning rate at step t is `peak * sqrt(steps / t)`. Inside a `WarmUp` of as many steps
-    this is the schedule of the paper (section 5.3), where the peak is `(d * steps) ** -0.5`.
+    After `steps` steps, the learning rate at step t is `peak * sqrt(steps / t)`. Inside a `WarmUp` of the same number
+    of steps, this is the schedule of the paper (section 5.3), where the peak is `(d * steps) ** -0.5`.
 
     Args:
         peak: float, learning rate of the first `steps` steps.
@@ -111,7 +111,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """Return the learning rate at `step`, an int or an integer tensor: float32, the shape of `step`."""
+        """Return the learning rate at `step`, an int or an integer tensor, as float32 with the shape of `step`."""
         return self.peak * ops.sqrt(self.steps / ops.maximum(ops.cast(step, "float32"), float(self.steps)))
 
     def get_config(self) -> dict[str, Any]:
@@ -121,7 +121,7 @@ class InverseSquareRoot(keras.optimizers.schedules.LearningRateSchedule):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
-    """A constant learning rate with a decay to 0 at the end of training.
+    """Constant learning rate with a decay to 0 at the end of training.
 
     The decay is `peak * (1 - sqrt(x))`, where x rises linearly from 0 at `begin` to 1 at `end`. Inside a `WarmUp` this
     is the schedule of Hu et al. (2024, https://arxiv.org/abs/2404.06395) with the decay of Hägele et al. (2024,
@@ -156,7 +156,7 @@ class LateDecay(keras.optimizers.schedules.LearningRateSchedule):
         self.name = name
 
     def __call__(self, step: int | Tensor) -> Tensor:
-        """Return the learning rate at `step`, an int or an integer tensor: float32, the shape of `step`."""
+        """Return the learning rate at `step`, an int or an integer tensor, as float32 with the shape of `step`."""
         decay_progress = (ops.cast(step, "float32") - self.begin) / (self.end - self.begin)
         return self.peak * (1 - ops.sqrt(ops.clip(decay_progress, 0.0, 1.0)))
 

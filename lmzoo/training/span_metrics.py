@@ -89,28 +89,28 @@ class SpanScore(keras.metrics.Metric):
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add the spans of a batch of labels and predictions; positions with the weight 0 are ignored."""
         y_true = ops.cast(y_true, "int32")  # (B, T)
-        counts = y_true != IGNORED
+        is_counted = y_true != IGNORED
         if sample_weight is not None:
             is_selected = ops.convert_to_tensor(sample_weight) != 0
-            counts &= is_selected if len(is_selected.shape) == 2 else is_selected[:, None]
+            is_counted &= is_selected if len(is_selected.shape) == 2 else is_selected[:, None]
         # Move ignored positions to the end, so that neighboring words are adjacent.
-        position = ops.arange(ops.shape(counts)[1], dtype="int32")  # (T,)
-        order = ops.argsort(ops.where(counts, position, position + ops.shape(counts)[1]), axis=1)  # (B, T)
+        positions = ops.arange(ops.shape(is_counted)[1], dtype="int32")  # (T,)
+        order = ops.argsort(ops.where(is_counted, positions, positions + ops.shape(is_counted)[1]), axis=1)  # (B, T)
         spans = []
         if len(y_pred.shape) == 4:
             predicted_ids = best_labels(y_pred, y_true != IGNORED)  # (B, T)
         else:
             predicted_ids = ops.cast(ops.argmax(y_pred, axis=-1), "int32")  # (B, T)
         for ids in (y_true, predicted_ids):
-            ids = ops.where(counts, ids, len(self._table.outside) - 1)  # (B, T)
+            ids = ops.where(is_counted, ids, len(self._table.outside) - 1)  # (B, T)
             spans.append(self._find_spans(ops.take_along_axis(ids, order, axis=1)))
-        (starts, ends, first, types), (predicted_starts, predicted_ends, predicted_first, predicted_types) = spans
-        is_correct = ends & predicted_ends & (first == predicted_first) & (types == predicted_types)  # (B, T)
+        (starts, ends, origins, types), (predicted_starts, predicted_ends, predicted_origins, predicted_types) = spans
+        is_correct = ends & predicted_ends & (origins == predicted_origins) & (types == predicted_types)  # (B, T)
         for variable, flags in ((self.correct, is_correct), (self.predicted, predicted_starts), (self.actual, starts)):
             variable.assign_add(ops.sum(ops.cast(flags, variable.dtype)))
 
     def _find_spans(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Find the spans that labels mark.
+        """Return the starts, the ends and the types of the spans that labels mark.
 
         Args:
             ids: int32 (B, T), indices of labels.
@@ -120,14 +120,14 @@ class SpanScore(keras.metrics.Metric):
             -1 before the first one, and the type of the position's label, int32.
         """
         table = self._table
-        previous = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
-        continued = ops.take(table.continues.ravel(), previous * len(table.outside) + ids)  # (B, T)
-        inside = ~ops.take(table.outside, ids)
-        starts = inside & ~continued
-        ends = inside & ~ops.pad(continued[:, 1:], ((0, 0), (0, 1)))
-        position = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
-        latest = ops.max(ops.where(starts[:, None] & (position[:, None] >= position), position, -1), axis=2)  # (B, T)
-        return starts, ends, latest, ops.take(table.type_of, ids)
+        previous_ids = ops.pad(ids[:, :-1], ((0, 0), (1, 0)), constant_values=len(table.outside) - 1)  # (B, T)
+        is_continued = ops.take(table.continues.ravel(), previous_ids * len(table.outside) + ids)  # (B, T)
+        is_inside = ~ops.take(table.outside, ids)
+        starts = is_inside & ~is_continued
+        ends = is_inside & ~ops.pad(is_continued[:, 1:], ((0, 0), (0, 1)))
+        indices = ops.arange(ops.shape(ids)[1], dtype="int32")  # (T,)
+        origins = ops.max(ops.where(starts[:, None] & (indices[:, None] >= indices), indices, -1), axis=2)  # (B, T)
+        return starts, ends, origins, ops.take(table.type_of, ids)
 
     def result(self) -> Tensor:
         """Return the score over all batches so far, float (); 0 where it is undefined."""

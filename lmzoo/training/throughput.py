@@ -1,4 +1,4 @@
-"""A callback that reports the speed of training and the remaining time."""
+"""Callback that reports the speed of training and the remaining time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _UPDATE_SECONDS = 0.5  # between updates of the bar: on JAX, each waits for the 
 
 
 class Throughput(keras.callbacks.Callback):
-    """A callback that shows steps, loss, tokens per second and the remaining time.
+    """Callback that shows steps, loss, tokens per second and the remaining time.
 
     Terminals get a progress bar, other outputs one line per epoch. If the model has the metric `perplexity`, it is
     shown instead of the loss, which for language models is a sum over a sequence. `tokens_per_second` is added to the
@@ -25,7 +25,7 @@ class Throughput(keras.callbacks.Callback):
         tokens: float, mean number of tokens per step.
         steps: int, total number of training steps.
         verbose: bool, whether to show anything.
-        say: function that is called with each line.
+        say: function to call with each line of output.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""The setup of a training run: first step, learning-rate schedule and callbacks."""
+"""Setup of a training run: first step, learning-rate schedule and callbacks."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from lmzoo.training.divergence import StopOnDivergence
 from lmzoo.training.optimizers import AdamW
 from lmzoo.training.resuming import ResumableCheckpoint
 
-_DEFAULT_WARMUP_STEPS = 100  # for a training of unknown length
+_DEFAULT_WARMUP_STEPS = 100  # for training of unknown length
 
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """The start position and the callbacks of a task's `fit`.
+    """Start position and callbacks of a task's `fit`.
 
     Attributes:
         first_step: int, step of the first batch in a stream of batches that spans all epochs; None if each epoch is a
@@ -111,7 +111,7 @@ def count_batches(data: Any) -> int | None:
 def _start_schedule(
     optimizer: Any, steps: int | None, epochs: int, steps_done: int, callbacks: Sequence[keras.callbacks.Callback]
 ) -> None:
-    """Start the optimizer's built-in schedule for a training of which `steps_done` steps are done."""
+    """Start the optimizer's built-in schedule for a training run that has done `steps_done` steps."""
     optimizer = getattr(optimizer, "inner_optimizer", optimizer)  # Keras wraps it to scale the loss in float16
     if not isinstance(optimizer, AdamW):
         return
@@ -123,9 +123,11 @@ def _start_schedule(
         optimizer.start_schedule(warmup_steps=_DEFAULT_WARMUP_STEPS)
         return
     batches_per_update = optimizer.gradient_accumulation_steps or 1
-    total = steps * epochs // batches_per_update
+    num_updates = steps * epochs // batches_per_update
     has_decay = not any(isinstance(callback, keras.callbacks.ReduceLROnPlateau) for callback in callbacks)
-    optimizer.start_schedule(math.ceil(total / 10), total if has_decay else 0, steps_done // batches_per_update)
+    optimizer.start_schedule(
+        math.ceil(num_updates / 10), num_updates if has_decay else 0, steps_done // batches_per_update
+    )
 
 
 def _order_callbacks(

@@ -61,7 +61,7 @@ class SharedBlocks(ConfiguredLayer):
     so that compile time does not grow with the number of repetitions.
 
     Args:
-        blocks: blocks of all groups, group by group; groups have the same size.
+        blocks: blocks of all groups, group by group; all groups have the same size.
         num_groups: int, number of groups.
         repetitions: int, number of times that each group is applied.
         unroll: bool, whether to compile each application separately instead of a loop.
@@ -81,7 +81,7 @@ class SharedBlocks(ConfiguredLayer):
 
     @property
     def groups(self) -> list[list[TransformerBlock]]:
-        """Blocks of each group."""
+        """Blocks of each group, in order."""
         size = len(self.blocks) // self.num_groups
         return [self.blocks[i : i + size] for i in range(0, len(self.blocks), size)]
 
@@ -112,13 +112,15 @@ class SharedBlocks(ConfiguredLayer):
 
         # Only in training, since an exported model would copy the kernels for each request.
         copy_kernels = training and self.repetitions > 1
-        longer = [longer_kernels_of(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)]
+        longer_kernels = [
+            longer_kernels_of(*pair) if copy_kernels else {} for pair in zip(group, trainable, strict=True)
+        ]
 
         def step(carry: Tensors, _: None) -> tuple[Tensors, Tensors]:
             x, seeds = carry
             outputs = []
             new_seeds = []
-            for block, weights, kernels, state in zip(group, trainable, longer, seeds, strict=True):
+            for block, weights, kernels, state in zip(group, trainable, longer_kernels, seeds, strict=True):
                 with temporary_attributes((layer, "longer_kernel", kernel) for layer, kernel in kernels.items()):
                     x, state = block.stateless_call(weights, state, x, padding_mask, training=training)
                 outputs.append(x)
@@ -135,12 +137,12 @@ class SharedBlocks(ConfiguredLayer):
         return [output[i] for i in range(self.repetitions) for output in outputs]
 
     def compute_output_shape(self, x_shape: Shape, padding_mask_shape: Shape | None = None) -> list[Shape]:
-        """Return the shape of the inputs once for each application of a block."""
+        """Return the shapes of the outputs: the shape of `x`, once for each application of a block."""
         return [x_shape] * (len(self.blocks) * self.repetitions)
 
 
 def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[keras.layers.Dense, Tensor]:
-    """Return copies of a block's kernels that are faster in repeated products, by layer (TensorFlow only).
+    """Return copies of a block's kernels that speed up repeated products, by layer (TensorFlow only).
 
     Only trainable kernels of layers without LoRA and quantization are copied.
 
@@ -156,8 +158,8 @@ def longer_kernels_of(block: TransformerBlock, weights: list[Tensor]) -> dict[ke
     layers = [attention.output_dense, block.intermediate_dense, block.output_dense]
     if block.hidden_dim > WIDEST_JOINED:
         layers += [attention.query, attention.key, attention.value]
-    plain = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
-    return {layer: with_longer_rows(values[id(layer.kernel)]) for layer in plain if is_aliased(layer.kernel)}
+    plain_layers = [layer for layer in layers if is_plain(layer) and id(layer.kernel) in values]
+    return {layer: with_longer_rows(values[id(layer.kernel)]) for layer in plain_layers if is_aliased(layer.kernel)}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -194,7 +196,7 @@ class AlbertBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 
@@ -218,7 +220,7 @@ class AlbertBackbone(TransformerBackbone):
 
     @property
     def blocks(self) -> list[TransformerBlock]:
-        """Block of each application, in order."""
+        """Blocks in the order of application; shared blocks occur several times."""
         return [block for group in self.encoder.groups for block in group * self.encoder.repetitions]
 
     @classmethod

@@ -1,4 +1,4 @@
-"""ALBERT's checkpoints: names of weights in the code of Google, Hugging Face and KerasHub."""
+"""Layouts of ALBERT checkpoints from Google, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.google import google_config, google_layout

@@ -24,7 +24,7 @@ class DistilBertConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DistilBertBackbone(TransformerBackbone):
-    """DistilBERT encoder: BERT without segments and pooler.
+    """DistilBERT encoder: BERT without segments or a pooler.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
@@ -50,7 +50,7 @@ class DistilBertBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 

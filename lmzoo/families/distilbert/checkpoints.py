@@ -1,4 +1,4 @@
-"""DistilBERT's checkpoints: names of weights in the code of Hugging Face and KerasHub."""
+"""Layouts of DistilBERT checkpoints from Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.hugging_face.checkpoint import EMBEDDINGS, WORD_TABLE, config_table, hugging_face_layout, under

@@ -14,7 +14,7 @@ from lmzoo.layers import TransformerEmbedding
 
 @dataclass(frozen=True, kw_only=True)
 class ElectraConfig(EncoderConfig):
-    """Configuration of `ElectraBackbone`: an `EncoderConfig` with a separate width of the embeddings.
+    """Configuration of `ElectraBackbone`: an `EncoderConfig` with a separate width for the embeddings.
 
     Example: see `ElectraBackbone`.
     """
@@ -24,7 +24,7 @@ class ElectraConfig(EncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ElectraBackbone(TransformerBackbone):
-    """ELECTRA encoder: BERT without pooler, with embeddings that may be narrower than the blocks.
+    """ELECTRA encoder: BERT without a pooler, with embeddings that may be narrower than the blocks.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens), `segment_ids`.
 
@@ -51,7 +51,7 @@ class ElectraBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 

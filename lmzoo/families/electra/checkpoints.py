@@ -1,4 +1,4 @@
-"""ELECTRA's checkpoints: names of weights in the code of Google, Hugging Face and KerasHub.
+"""Layouts of ELECTRA checkpoints from Google, Hugging Face and KerasHub.
 
 Published models are discriminators, whose head detects replaced tokens, and generators, which are masked language
 models.
@@ -63,20 +63,20 @@ _GOOGLE_MODULES = {
 def _sizes(tensors: TensorFile) -> JsonObject | None:
     """Infer the configuration from the shapes of tensors, since ELECTRA's code does not save it.
 
-    Attention heads have 64 dimensions.
+    ELECTRA's attention heads always have 64 dimensions.
     """
     shapes = {name: tensors.shape(name) for name in tensors.names() if name.startswith("electra/")}
     if "electra/embeddings/word_embeddings" not in shapes:
         return None
-    words, positions, segments = (
+    token_table, position_table, segment_table = (
         shapes[f"electra/embeddings/{name}_embeddings"] for name in ("word", "position", "token_type")
     )
     width, intermediate_width = shapes["electra/encoder/layer_0/intermediate/dense/kernel"]
     return {
-        "vocab_size": words[0],
-        "embedding_size": words[1],
-        "max_position_embeddings": positions[0],
-        "type_vocab_size": segments[0],
+        "vocab_size": token_table[0],
+        "embedding_size": token_table[1],
+        "max_position_embeddings": position_table[0],
+        "type_vocab_size": segment_table[0],
         "hidden_size": width,
         "num_attention_heads": max(1, width // 64),
         "num_hidden_layers": sum(bool(re.fullmatch(r".*/layer_\d+/intermediate/dense/bias", name)) for name in shapes),
@@ -114,7 +114,7 @@ GOOGLE = GoogleLayout(
 
 
 def _with_pooler(config: ElectraConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return zeros for the pooler, which KerasHub's model has and published models lack."""
+    """Return a pooler of zeros, since KerasHub's model has a pooler and published models do not."""
     width = config.hidden_dim
     prefix = "layers/dense/vars" if config.embedding_dim == width else "layers/dense_1/vars"
     return {}, {f"{prefix}/0": np.zeros((width, width), "float32"), f"{prefix}/1": np.zeros(width, "float32")}

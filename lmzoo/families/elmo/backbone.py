@@ -19,7 +19,7 @@ from lmzoo.text.tokenizers.characters import NUM_SYMBOLS
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ElmoBackbone(Backbone):
-    """ELMo: a bidirectional language model that reads words by their characters, and a learned mix of its layers.
+    """ELMo: a bidirectional language model that reads words as characters, and a learned mix of its layers.
 
     Inputs, a dict: `character_ids`, int32 (B, T, W), all 0 at padding. A word is encoded as 259, its UTF-8 bytes plus
     one, 260, and then 261 up to `max_characters`. Trailing columns that hold only 261 may be dropped, as long as three
@@ -45,15 +45,15 @@ class ElmoBackbone(Backbone):
             words are not projected.
         activation: activation of the convolutions, `"relu"` or `"tanh"`.
         max_characters: maximum of W, the number of columns of `character_ids`.
-        cell_clip: bound of the absolute values of the LSTMs' memory, or None.
-        projection_clip: bound of the absolute values of the LSTMs' projected output, or None.
+        cell_clip: bound on absolute values in the LSTMs' memory, or None for no bound.
+        projection_clip: bound on absolute values in the LSTMs' projected output, or None for no bound.
         skip_connections: whether an LSTM's input is added to its output, from the second layer on.
         vocabulary_size: number of token ids, V, with 0 for padding; None for a model that reads characters.
         start_token_id: with a vocabulary, the id of the marker before a sentence.
         end_token_id: with a vocabulary, the id of the marker after a sentence.
         dropout: rate in [0, 1) on the input of every LSTM.
         layer_norm: normalization of the mixed layers; see `lmzoo.layers.ScalarMix`.
-        freeze_bilm: whether all weights except the mix are frozen.
+        freeze_bilm: whether the language model is frozen, so that only the mix is trained.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -61,8 +61,8 @@ class ElmoBackbone(Backbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range; in a call outside of graphs, if an id is out of range or padding
-            precedes a token. The message gives the argument, or the sequence and the position.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range or a token after padding.
+            The message names the argument, or the sequence and position.
 
     Example:
 
@@ -116,7 +116,7 @@ class ElmoBackbone(Backbone):
 
         Args:
             inputs: the backbone's inputs, or `word_vectors`, float (B, T, P), with `padding_mask`, bool (B, T).
-            state: the state that the previous call returned, or None for zeros. Its batch size may differ: new
+            state: the state returned by the previous call, or None for zeros. Its batch size may differ: additional
                 sequences start from zeros, and missing sequences keep their state.
 
         Returns:
@@ -171,21 +171,21 @@ class ElmoBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
         return {_input_name(self.config): self.config.vocabulary_size or NUM_SYMBOLS}
 
     def check_inputs(self, inputs: Features) -> Features:
         """Check the names and values of inputs, and that no token follows padding, and return the model's inputs."""
         inputs = super().check_inputs(inputs)
         ((name, ids),) = inputs.items()
-        columns = ids.shape[-1] if name == "character_ids" else None
-        if columns is not None and not MARKER_LENGTH <= columns <= self.config.max_characters:
+        width = ids.shape[-1] if name == "character_ids" else None
+        if width is not None and not MARKER_LENGTH <= width <= self.config.max_characters:
             allowed = f"{MARKER_LENGTH} to {self.config.max_characters}"
-            raise ValueError(f"`character_ids` must have {allowed} characters per word, got {columns}.")
+            raise ValueError(f"`character_ids` must have {allowed} characters per word, got {width}.")
         if (values := known_values(ids)) is None:
             return inputs
-        real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
-        gaps = np.argwhere(~real[:, :-1] & real[:, 1:])
+        is_real = np.any(values != 0, axis=tuple(range(2, values.ndim)))  # (B, T)
+        gaps = np.argwhere(~is_real[:, :-1] & is_real[:, 1:])
         for sequence, position in gaps[:1]:
             raise ValueError(f"`{name}` has a token after the padding at position {position} of sequence {sequence}.")
         return inputs

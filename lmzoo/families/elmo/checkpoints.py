@@ -1,4 +1,4 @@
-"""ELMo's checkpoints: option keys and dataset names of bilm-tf files, which AllenNLP also reads."""
+"""Layouts of ELMo checkpoints: options and weights of bilm-tf, which AllenNLP also reads."""
 
 from lmzoo.checkpoints.config_table import ConfigTable
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Layout, Row, Table, without_rows
@@ -67,7 +67,7 @@ BILM = Layout(
     absent=("scalar_mix/",),
 )
 
-# A model with a token vocabulary, whose size is the number of rows of the table.
+# A model with a token vocabulary. The files do not state its size: it is the number of rows of the table.
 BILM_OF_TOKENS = Layout(
     name="bilm-tf, token vocabulary",
     config=ConfigTable(keys=_LSTM, defaults=_DEFAULTS, ignored=_TRAINING, omitted=(*_OMITTED, "vocabulary_size")),

@@ -72,10 +72,10 @@ class ElmoConfig:
         object.__setattr__(self, "filters", filters)  # JSON turns tuples into lists
         if self.vocabulary_size is None:
             widest = max(MARKER_LENGTH, *(width for width, _ in filters))
-            allowed = self.max_characters >= widest
-            require(allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
-            allowed = self.num_filters >= self.projection_dim
-            require(allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
+            is_allowed = self.max_characters >= widest
+            require(is_allowed, "max_characters", f"at least {widest}, the widest filter's width", self.max_characters)
+            is_allowed = self.num_filters >= self.projection_dim
+            require(is_allowed, "filters", f"{self.projection_dim} (`projection_dim`) or more in all", self.filters)
 
     @property
     def hidden_dim(self) -> int:
@@ -84,5 +84,5 @@ class ElmoConfig:
 
     @property
     def num_filters(self) -> int:
-        """Number of filters of all convolutions, F."""
+        """Total number of filters in the convolutions, F."""
         return sum(count for _, count in self.filters)

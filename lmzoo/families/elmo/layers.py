@@ -1,7 +1,7 @@
 """ELMo's language model: a word encoder and two stacks of LSTMs that read in opposite directions.
 
-Letters in shape comments: B sequences, T positions (sentence markers included), W characters of a word, P width
-of a word, D width of an LSTM's memory.
+Letters in shape comments: B sequences, T positions (sentence markers included), W characters per word, P width
+of a word vector, D width of an LSTM's memory.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class BiLM(ConfiguredLayer):
         return layers, keras.KerasTensor((batch, length), "bool"), self.state_spec(batch)
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of the state of `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences."""
         memory = (batch, self.config.lstm_dim), memory_dtype(self.compute_dtype)
         output = (batch, self.config.projection_dim), self.compute_dtype
         return {
@@ -97,18 +97,21 @@ class BiLM(ConfiguredLayer):
             words = self.encoder(ops.reshape(ids, (-1, *ops.shape(ids)[2:])))
             words = ops.reshape(words, (*ops.shape(ids)[:2], self.config.projection_dim))  # (B, T, P)
         positions = ops.arange(ops.shape(words)[1])[None]  # (1, T)
-        real = positions < lengths[:, None]  # (B, T)
+        is_real = positions < lengths[:, None]  # (B, T)
         # These indices reverse each sequence within its length; applying them twice restores it.
-        reversed_positions = ops.where(real, lengths[:, None] - 1 - positions, positions)
-        swap = (1, 0, 2)  # between (B, T, P) and (T, B, P)
-        steps = ops.transpose(words, swap), ops.transpose(self.gather(words, reversed_positions), swap)
-        outputs, state = self.stacks(*steps, lengths, state, training)
+        reversed_positions = ops.where(is_real, lengths[:, None] - 1 - positions, positions)
+        swapped_axes = (1, 0, 2)  # between (B, T, P) and (T, B, P)
+        time_first = (
+            ops.transpose(words, swapped_axes),
+            ops.transpose(self.gather(words, reversed_positions), swapped_axes),
+        )
+        outputs, state = self.stacks(*time_first, lengths, state, training)
         layers = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
         for forward, backward in outputs:
-            backward = self.gather(ops.transpose(backward, swap), reversed_positions)
-            layers.append(ops.concatenate([ops.transpose(forward, swap), backward], axis=2))
-        mask = ops.cast(real, words.dtype)[:, :, None]
-        return tuple(layer * mask for layer in layers), real, state
+            backward = self.gather(ops.transpose(backward, swapped_axes), reversed_positions)
+            layers.append(ops.concatenate([ops.transpose(forward, swapped_axes), backward], axis=2))
+        mask = ops.cast(is_real, words.dtype)[:, :, None]
+        return tuple(layer * mask for layer in layers), is_real, state
 
     def stacks(
         self, forward: Tensor, backward: Tensor, lengths: Tensor | None, state: Tensors, training: bool = False

@@ -1,4 +1,4 @@
-"""GPT's checkpoints: names of weights in the code of Hugging Face."""
+"""Layout of GPT checkpoints from Hugging Face."""
 
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.decoders import decoder_layout

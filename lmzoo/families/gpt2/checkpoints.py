@@ -1,4 +1,4 @@
-"""GPT-2's checkpoints: names of weights in the code of Hugging Face and KerasHub."""
+"""Layouts of GPT-2 checkpoints from Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.decoders import decoder_layout

@@ -44,9 +44,9 @@ class LstmLmBackbone(LeftToRightBackbone):
 
     https://arxiv.org/abs/1409.2329, https://arxiv.org/abs/1708.02182
 
-    All layers have the width of the embeddings, so that `CausalLM` predicts words by the token embeddings (Press &
-    Wolf, 2017; Inan et al., 2017). Dropout is applied to the input of every layer and to the output of the last layer,
-    but not to the state that is carried from step to step (Zaremba et al., 2014).
+    All layers have the width of the embeddings, so that `CausalLM` can use the token embeddings as its output weights
+    (Press & Wolf, 2017; Inan et al., 2017). Dropout is applied to the input of every layer and to the output of the
+    last layer, but not to the state that is carried from step to step (Zaremba et al., 2014).
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens, which are on the left).
 
@@ -69,7 +69,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         fine_tuning: recommended settings for training, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 
@@ -101,7 +101,7 @@ class LstmLmBackbone(LeftToRightBackbone):
         return [states[-1] for states in _run_layers(layers["recurrent"], layers["dropouts"], embedded)]
 
     def state_spec(self, batch: int | None = None) -> Tensors:
-        """Return the shapes and dtypes of the state of `batch` sequences."""
+        """Return the shapes and dtypes of the state for `batch` sequences."""
         return tuple(layer.state_spec(batch) for layer in self.recurrent)
 
     def call_with_state(
@@ -111,13 +111,13 @@ class LstmLmBackbone(LeftToRightBackbone):
 
         Args:
             inputs: the backbone's inputs.
-            state: the state that a call on as many sequences returned, or None for zeros.
+            state: the state returned by a call on the same number of sequences, or None for zeros.
             training: whether to apply dropout.
 
         Returns:
-            The outputs, a dict, and the state after each sequence's last real token: for each layer a tuple of (B, H),
-            the memory and output of an LSTM, or the output of another cell. A sequence without tokens keeps its state.
-            No gradients flow through a state.
+            The outputs, a dict, and the state after each sequence's last real token: for each layer a tuple of tensors
+            (B, H), the memory and output of an LSTM, or the output of another cell. A sequence without tokens keeps its
+            state. No gradients flow through a state.
 
         Raises:
             ValueError: For inputs that a call of the backbone does not accept, or a state with another structure.
@@ -142,7 +142,7 @@ class LstmLmBackbone(LeftToRightBackbone):
             state = keras.tree.map_structure(lambda x: ops.zeros(shape, x.dtype), self.state_spec())
         check_like("state", state, self.state_spec(token_ids.shape[0]))
         embedded = self.embeddings(token_ids, training=training)  # (B, T, H)
-        steps = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
+        layer_states = _run_layers(self.recurrent, self.dropouts, embedded, state, training)
         lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
         last = ops.maximum(lengths - 1, 0)  # (B, 1)
 
@@ -152,14 +152,14 @@ class LstmLmBackbone(LeftToRightBackbone):
         def update(new: Tensor, old: Tensor) -> Tensor:
             return ops.stop_gradient(ops.where(lengths > 0, select_last(new), ops.cast(old, new.dtype)))  # (B, H)
 
-        new_state = keras.tree.map_structure(update, tuple(steps), keras.tree.lists_to_tuples(state))
-        hidden_states = embedded, *(states[-1] for states in steps)
+        new_state = keras.tree.map_structure(update, tuple(layer_states), keras.tree.lists_to_tuples(state))
+        hidden_states = embedded, *(states[-1] for states in layer_states)
         sequence = self.output_dropout(hidden_states[-1], training=training)
         outputs = {"sequence_output": sequence, "pooled_output": select_last(sequence), "hidden_states": hidden_states}
         return outputs, new_state
 
     def empty_cache(self, batch: int, length: int) -> Tensors:
-        """Return an empty cache of the states before each of `length` positions and after the last position."""
+        """Return an empty cache for `call_with_cache`: states before each of `length` positions and after the last."""
         # One state per sequence is not enough: prompts of different lengths are read together, and each continues from
         # the state at its own end. The states of all positions take as much memory as keys and values would.
         shape = batch, length + 1, self.config.hidden_dim
@@ -168,9 +168,11 @@ class LstmLmBackbone(LeftToRightBackbone):
     def call_with_cache(self, token_ids: Tensor, cache: Tensors, index: int | Tensor) -> tuple[Tensor, Tensors]:
         """Read new tokens after the tokens in the cache; see `LeftToRightBackbone.call_with_cache`."""
         state = keras.tree.map_structure(lambda states: positions_from(states, index, 1)[:, 0], cache)
-        steps = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
-        cache = keras.tree.map_structure(lambda old, new: with_positions(old, new, index + 1), cache, tuple(steps))
-        return steps[-1][-1], cache
+        layer_states = _run_layers(self.recurrent, self.dropouts, self.embeddings(token_ids), state)
+        cache = keras.tree.map_structure(
+            lambda old, new: with_positions(old, new, index + 1), cache, tuple(layer_states)
+        )
+        return layer_states[-1][-1], cache
 
 
 def _run_layers(
@@ -181,8 +183,8 @@ def _run_layers(
     training: bool | None = None,
 ) -> list[Tensors]:
     """Run the recurrent layers, and return the states of each layer after every step, tuples of (B, T, H)."""
-    steps: list[Tensors] = []
+    layer_states: list[Tensors] = []
     for k, layer in enumerate(recurrent):
-        x = dropouts[k - 1](steps[-1][-1], training=training) if k else x
-        steps.append(layer(x) if state is None else layer(x, state[k]))
-    return steps
+        x = dropouts[k - 1](layer_states[-1][-1], training=training) if k else x
+        layer_states.append(layer(x) if state is None else layer(x, state[k]))
+    return layer_states

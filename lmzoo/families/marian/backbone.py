@@ -76,14 +76,14 @@ class MarianBackbone(Backbone):
     https://arxiv.org/abs/1706.03762, https://aclanthology.org/P18-4020
 
     Inputs, a dict of int32: `token_ids` and `padding_mask` (B, T), the source (1 at real tokens, which are on the
-    left); `decoder_token_ids` and `decoder_padding_mask` (B, S), the target so far, after the padding token.
+    left); `decoder_token_ids` and `decoder_padding_mask` (B, S), the target so far, starting with the padding token.
 
     Outputs, a dict: `sequence_output` (B, S, H), the decoder's vectors; `pooled_output` (B, H), the vector of the last
     real token; `hidden_states`, a tuple of decoder_layers + 1 tensors (B, S, H); `encoder_output` (B, T, H); and
     `encoder_hidden_states`, a tuple of num_layers + 1 tensors (B, T, H).
 
     Args:
-        vocabulary_size: number of token ids, V, of source and target together.
+        vocabulary_size: number of token ids, V, in the vocabulary shared by source and target.
         num_layers: number of encoder blocks.
         num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
@@ -107,7 +107,7 @@ class MarianBackbone(Backbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 
@@ -132,7 +132,7 @@ class MarianBackbone(Backbone):
 
     @property
     def id_counts(self) -> dict[str, int]:
-        """Number n of allowed ids, 0 to n - 1, for each input whose values are checked."""
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
         return {name: 2 if name.endswith("mask") else self.config.vocabulary_size for name in self.input}
 
     @classmethod
@@ -145,7 +145,7 @@ class MarianBackbone(Backbone):
             return TransformerBlock(heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
 
         scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
-        decoder = {"mask": "causal", "reads_source": True}
+        decoder_options = {"mask": "causal", "reads_source": True}
         layers: dict[str, Any] = {
             "embeddings": build_embeddings(config, dtype, sinusoidal=True, scale=scale, **PLAIN),
             "encoder_blocks": [
@@ -153,7 +153,9 @@ class MarianBackbone(Backbone):
                 for i in range(config.num_layers)
             ],
             "decoder_blocks": [
-                make_block(f"decoder_block_{i}", config.decoder_heads, config.decoder_intermediate_dim, **decoder)
+                make_block(
+                    f"decoder_block_{i}", config.decoder_heads, config.decoder_intermediate_dim, **decoder_options
+                )
                 for i in range(config.decoder_layers)
             ],
         }
@@ -181,7 +183,7 @@ class MarianBackbone(Backbone):
         return layers, inputs, outputs
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return the probabilities with which each decoder block attends to the source, without dropout.
+        """Return each decoder block's attention probabilities over the source tokens, without dropout.
 
         Args:
             inputs: the backbone's inputs.

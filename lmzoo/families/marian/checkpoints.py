@@ -1,4 +1,4 @@
-"""Marian's checkpoints: names of weights in the code of Hugging Face."""
+"""Layout of Marian checkpoints from Hugging Face."""
 
 from lmzoo.checkpoints.engine import ONE_AXIS_MORE, Row, torch_modules
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ_BLOCK

@@ -15,7 +15,7 @@ from lmzoo.families.transformer import TransformerBackbone
 
 @dataclass(frozen=True, kw_only=True)
 class ModernBertConfig(EncoderConfig):
-    """The arguments of `ModernBertBackbone`: those of `EncoderConfig`, and of local attention and rotary positions.
+    """Configuration of `ModernBertBackbone`: an `EncoderConfig` with local attention and rotary positions.
 
     Example: see `ModernBertBackbone`.
     """
@@ -33,10 +33,10 @@ class ModernBertConfig(EncoderConfig):
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
 
     def __post_init__(self) -> None:
-        """Check every field.
+        """Check all fields.
 
         Raises:
-            ValueError: naming the field, its value and what is allowed.
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
         """
         super().__post_init__()
         window = self.local_attention_window
@@ -49,50 +49,49 @@ class ModernBertConfig(EncoderConfig):
             raise ArgumentError(f"Rotary positions need heads of an even width, got {width}.", "num_heads")
 
     def is_global(self, index: int) -> bool:
-        """Return whether a block, by its number from 0, attends to all positions."""
+        """Return whether the block at `index`, counted from 0, attends to all positions."""
         return index % self.global_attention_every == 0
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class ModernBertBackbone(TransformerBackbone):
-    """ModernBERT's encoder: rotary positions, gated feed-forward networks, and mostly local attention.
+    """ModernBERT encoder: rotary positions, gated feed-forward networks, and mostly local attention.
 
-    LayerNorm precedes the sublayers, but for the attention of the first block, since the embeddings are normalized.
-    Nothing has a bias. Every third block attends to all positions. The others attend to a window around each one, in
-    time and memory that grow with the length of the sequences, not with its square.
+    LayerNorm precedes the sublayers, except the attention of the first block, since the embeddings are normalized. No
+    layer has a bias. By default, every third block attends to all positions. The other blocks attend to a window around
+    each position, so their time and memory grow linearly with the sequence length.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `[CLS]`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output, the last one the result of the
-    final LayerNorm.
+    tuple of num_layers + 1 tensors (B, T, H), from the embedding output to the result of the final LayerNorm.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block, whose width must be even; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim` into heads of an even width.
         hidden_dim: width of the hidden states, H.
-        intermediate_dim: width of the feed-forward networks' hidden layer, I, after the gate.
+        intermediate_dim: width of the feed-forward networks' hidden layer after the gate, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: longest input in tokens. No weights depend on it.
         num_segments: 0, since ModernBERT has no segments.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
-        initializer_range: standard deviation of the truncated normal initializer; that of the kernels whose outputs
-            are added to the residual stream is divided by the square root of their number, 2·L.
-        local_attention_window: in local attention, a position sees half of this number of positions on each side.
-        global_attention_every: block 0 and every block after so many others attends to all positions.
+        initializer_range: standard deviation of the truncated normal initializer. It is divided by the square root of
+            2·L for the 2·L kernels whose outputs are added to the residual stream.
+        local_attention_window: width of the window of local attention; each position sees half of it on either side.
+        global_attention_every: n, if blocks 0, n, 2·n and so on attend to all positions.
         rotary_max_wavelength: longest wavelength of rotary positions, in units of 2π, in blocks that attend to all
             positions.
-        local_rotary_max_wavelength: the same in the other blocks.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        local_rotary_max_wavelength: longest wavelength in the other blocks.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 
@@ -117,7 +116,7 @@ class ModernBertBackbone(TransformerBackbone):
 
     @classmethod
     def block_options(cls, config: Any, index: int) -> dict[str, Any]:
-        """Return the window, rotary wavelength and LayerNorm of a block's attention, by its number from 0."""
+        """Return the attention window, rotary wavelength and LayerNorm setting of the block at `index`."""
         is_global = config.is_global(index)
         return {
             "gated": True,

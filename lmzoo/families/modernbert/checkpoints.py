@@ -1,4 +1,4 @@
-"""ModernBERT's checkpoints: the names of its weights, and of its settings, in transformers 4 and 5."""
+"""Layout of ModernBERT checkpoints from transformers 4 and 5."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from lmzoo.common.arguments import is_integer
 _FULL = "full_attention"
 _LOCAL = "sliding_attention"
 _EVERY = "global_attn_every_n_layers"
-# Kind of attention -> the key of version 4 for the longest wavelength, and its default.
+# kind of attention -> version 4's key for the longest wavelength, and its default
 _WAVELENGTHS = {_FULL: ("global_rope_theta", 160_000.0), _LOCAL: ("local_rope_theta", 10_000.0)}
-_CONFIG: dict[str, tuple[str, object]] = {  # their key -> ours, and what they assume for a missing one
+# transformers' key -> lmzoo's key, and transformers' default
+_CONFIG: dict[str, tuple[str, object]] = {
     "vocab_size": ("vocabulary_size", 50368),
     "num_hidden_layers": ("num_layers", 22),
     "num_attention_heads": ("num_heads", 12),
@@ -39,63 +40,63 @@ _IGNORED = (
     "layer_types", "reference_compile", "repad_logits_with_grad", "rope_parameters", "sparse_pred_ignore_index",
     "sparse_prediction",
 )  # fmt: skip
-# The defaults are those of the published vocabulary, which other models need not have.
+# Written as null: transformers' default ids fit the published vocabulary, but possibly not the model's.
 _TOKEN_IDS = ("bos_token_id", "cls_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
 _HEAD = {"dense": "head.dense", "layer_norm": "head.norm", "logits": "classifier"}
 
 
 def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
     """Convert a configuration of transformers 5 to the keys of version 4."""
-    every = _read_pattern(stored, file)
+    interval = _read_pattern(stored, file)
     wavelengths = {key: _read_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
-    return {**stored, _EVERY: every, **wavelengths}
+    return {**stored, _EVERY: interval, **wavelengths}
 
 
 def _read_pattern(stored: JsonObject, file: Path | str) -> Any:
     """Return the interval between the blocks that attend to all positions.
 
     Raises:
-        PresetError: If `layer_types` has no such number.
+        PresetError: If `layer_types` has no such interval.
     """
-    stated = stored.get(_EVERY, 3)
+    stored_interval = stored.get(_EVERY, 3)
     types = stored.get("layer_types")
     if types is None:
-        return stated
+        return stored_interval
     allowed = f"{_FULL!r} for block 0 and after equal numbers of {_LOCAL!r}, one for each block"
     count = stored.get("num_hidden_layers", 22)
     require_value(isinstance(types, list) and len(types) == count and count > 0, file, "layer_types", allowed, types)
-    following = [index for index in range(1, count) if types[index] == _FULL]
-    candidates = [stated, *following[:1], count]
-    for every in (number for number in candidates if is_integer(number, 1)):
-        if types == [_LOCAL if index % every else _FULL for index in range(count)]:
-            return every
+    global_indices = [index for index in range(1, count) if types[index] == _FULL]
+    candidates = [stored_interval, *global_indices[:1], count]
+    for interval in (number for number in candidates if is_integer(number, 1)):
+        if types == [_LOCAL if index % interval else _FULL for index in range(count)]:
+            return interval
     require_value(False, file, "layer_types", allowed, types)
     return None
 
 
 def _read_wavelength(stored: JsonObject, file: Path | str, kind: str) -> Any:
-    """Return the longest wavelength of a kind of attention.
+    """Return the longest wavelength of the rotary positions for a kind of attention.
 
     Raises:
-        PresetError: If rotary positions are scaled.
+        PresetError: If the configuration scales rotary positions.
     """
     key, default = _WAVELENGTHS[kind]
     value = stored.get(key, default)
-    of_kinds = stored.get("rope_parameters")
-    if of_kinds is None:
+    rope_parameters = stored.get("rope_parameters")
+    if rope_parameters is None:
         return value
-    known = isinstance(of_kinds, dict) and of_kinds.keys() <= _WAVELENGTHS.keys()
-    require_value(known, file, "rope_parameters", f"an object with {_FULL!r} and {_LOCAL!r}", of_kinds)
-    settings = of_kinds.get(kind) or {}
-    plain = isinstance(settings, dict) and settings.keys() <= {"rope_theta", "rope_type", "type"}
-    plain = plain and all(settings.get(name, "default") == "default" for name in ("rope_type", "type"))
+    has_valid_kinds = isinstance(rope_parameters, dict) and rope_parameters.keys() <= _WAVELENGTHS.keys()
+    require_value(has_valid_kinds, file, "rope_parameters", f"an object with {_FULL!r} and {_LOCAL!r}", rope_parameters)
+    settings = rope_parameters.get(kind) or {}
+    is_unscaled = isinstance(settings, dict) and settings.keys() <= {"rope_theta", "rope_type", "type"}
+    is_unscaled = is_unscaled and all(settings.get(name, "default") == "default" for name in ("rope_type", "type"))
     name = f"rope_parameters.{kind}"
-    require_value(plain, file, name, "an object with a `rope_theta` and the `rope_type` 'default'", settings)
+    require_value(is_unscaled, file, name, "an object with a `rope_theta` and the `rope_type` 'default'", settings)
     return settings.get("rope_theta", value)
 
 
 def _parts(layer: str, module: str, names: tuple[str, ...]) -> dict[str, Row]:
-    """Return the rows of kernels that share one tensor of a block."""
+    """Return the mapping rows for kernels that are stored together in one tensor of a block."""
     rows = {name: Row(f"layers.{{i}}.{module}.weight", TRANSPOSED, part) for part, name in enumerate(names)}
     return {f"block_{{i}}/{layer}{name}/kernel": row for name, row in rows.items()}
 

@@ -12,12 +12,12 @@ from lmzoo.families.encoder_config import FairseqEncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import RelativePositionBias
 
-_MAX_BUCKETS = 510  # more than four for each distance of up to 128 would leave none for ranges
+_MAX_BUCKETS = 510  # with 512, buckets of one distance would reach the limit of 128 and leave no ranges
 
 
 @dataclass(frozen=True, kw_only=True)
 class MpnetConfig(FairseqEncoderConfig):
-    """The arguments of `MpnetBackbone`: those of `EncoderConfig`, and the number of buckets of distances.
+    """Configuration of `MpnetBackbone`: an `EncoderConfig` with buckets of relative positions.
 
     Example: see `MpnetBackbone`.
     """
@@ -27,7 +27,7 @@ class MpnetConfig(FairseqEncoderConfig):
     has_segments = False
 
     def __post_init__(self) -> None:
-        """Check every field."""
+        """Check all fields."""
         super().__post_init__()
         valid = is_integer(self.num_buckets, 4, _MAX_BUCKETS) and self.num_buckets % 2 == 0
         require(valid, "num_buckets", f"an even integer from 4 to {_MAX_BUCKETS}", self.num_buckets)
@@ -35,34 +35,34 @@ class MpnetConfig(FairseqEncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MpnetBackbone(TransformerBackbone):
-    """MPNet encoder: RoBERTa with a relative position bias of attention scores that all blocks share.
+    """MPNet encoder: RoBERTa with a relative position bias on attention scores, shared by all blocks.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
     Outputs, a dict: `sequence_output` (B, T, H), `pooled_output` (B, H), the vector of `<s>`, and `hidden_states`, a
-    tuple of num_layers + 1 tensors (B, T, H), the first of them the embedding output.
+    tuple of num_layers + 1 tensors (B, T, H), starting with the embedding output.
 
     Args:
         vocabulary_size: number of token ids, V.
         num_layers: number of blocks, L.
-        num_heads: attention heads of a block; divides `hidden_dim`.
+        num_heads: number of attention heads of each block; must divide `hidden_dim`.
         hidden_dim: width of the hidden states, H.
         intermediate_dim: width of the feed-forward networks' hidden layer, I.
         dropout: rate in [0, 1) for embeddings, residual branches and attention probabilities.
         max_sequence_length: longest input in tokens; the position table has two more rows.
         num_segments: 0, since MPNet has no segments.
-        activation: name of the feed-forward activation, see `lmzoo.layers.get_activation`.
+        activation: name of the feed-forward activation; see `lmzoo.layers.get_activation`.
         layer_norm_epsilon: in (0, 1), added to the variance in every LayerNorm.
         initializer_range: standard deviation of the truncated normal initializer, at least 0.
-        num_buckets: rows of the table of biases, see `lmzoo.layers.RelativePositionBias`; even, from 4 to 510.
-        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
+        num_buckets: number of rows of the bias table, even, from 4 to 510; see `lmzoo.layers.RelativePositionBias`.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
         name: name of the model.
         trainable: whether the weights are trained.
-        remat: whether training computes the blocks again in the backward pass, to save memory: see `Backbone`.
-        fine_tuning: recommended settings for fine-tuning, by kind of head: see `Backbone`.
+        remat: whether training recomputes the blocks in the backward pass to save memory; see `Backbone`.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: for a value out of range, naming the argument; in a call outside of graphs, for ids out of range.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 

@@ -1,4 +1,4 @@
-"""MPNet's checkpoints: the names of its weights in the code of Hugging Face."""
+"""Layout of MPNet checkpoints from Hugging Face."""
 
 from lmzoo.checkpoints.engine import torch_modules
 from lmzoo.checkpoints.family_names import Names
@@ -32,9 +32,9 @@ HUGGING_FACE = hugging_face_layout(
     config=config_table(
         {**_KEYS, _BUCKETS: "num_buckets"},
         defaults={**_DEFAULTS, _BUCKETS: 32},
-        # transformers counts the table's two unused rows too. Positions start after the id of padding.
+        # transformers also counts the two unused rows of the table, since positions start after the padding id.
         shifts={"max_sequence_length": 2},
-        # Whatever the number of rows of the table, transformers looks up 32 buckets.
+        # transformers always computes 32 buckets, whatever the size of the table.
         allowed={"pad_token_id": (1,), _BUCKETS: (32,)},
     ),
     backbone=torch_modules(

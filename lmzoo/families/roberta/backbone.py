@@ -20,7 +20,7 @@ class RobertaConfig(FairseqEncoderConfig):
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class RobertaBackbone(TransformerBackbone):
-    """RoBERTa encoder: BERT without segments and pooler, with real tokens at positions from 2 on.
+    """RoBERTa encoder: BERT without segments or a pooler, with positions that start at 2.
 
     Inputs, a dict of int32 (B, T): `token_ids`, `padding_mask` (1 at real tokens).
 
@@ -47,7 +47,7 @@ class RobertaBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 

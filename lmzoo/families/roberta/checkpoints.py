@@ -1,4 +1,4 @@
-"""RoBERTa's checkpoints: the layouts shared by fairseq's encoders."""
+"""Layouts of RoBERTa checkpoints from fairseq, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ, keras_hub_encoder, transformers_layout
 

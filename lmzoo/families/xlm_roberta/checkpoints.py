@@ -1,4 +1,4 @@
-"""XLM-RoBERTa's checkpoints: the layouts shared by fairseq's encoders."""
+"""Layouts of XLM-RoBERTa checkpoints from fairseq, Hugging Face and KerasHub."""
 
 from lmzoo.checkpoints.fairseq_encoders import FAIRSEQ, keras_hub_encoder, transformers_layout
 from lmzoo.checkpoints.family_names import Names

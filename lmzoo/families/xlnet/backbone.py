@@ -79,7 +79,7 @@ class XlnetBackbone(TransformerBackbone):
         fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
 
     Raises:
-        ValueError: If an argument is out of range, or in a call outside of graphs, an id; the message names it.
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
 
     Example:
 
@@ -115,8 +115,8 @@ class XlnetBackbone(TransformerBackbone):
 
         # === Functional Model ===
         inputs = inputs_of(config)
-        parts = SimpleNamespace(**layers)
-        return layers, inputs, _make_outputs(parts, inputs, _run_streams(parts, inputs)[0])
+        layer_namespace = SimpleNamespace(**layers)
+        return layers, inputs, _make_outputs(layer_namespace, inputs, _run_streams(layer_namespace, inputs)[0])
 
     @classmethod
     def make_block(cls, config: EncoderConfig, dtype: keras.DTypePolicy, name: str, **options: Any) -> RelativeBlock:
@@ -150,7 +150,7 @@ class XlnetBackbone(TransformerBackbone):
         Args:
             inputs: the backbone's inputs.
             order: int (B, T), factorization order; see `lmzoo.text.permutation`.
-            queries: float (B, M, H), initial query vectors: a learned vector.
+            queries: float (B, M, H), initial query vectors: copies of a learned vector.
             positions: int (B, M), positions whose tokens are predicted.
             state: state returned by an earlier call of `call_with_state`, or None.
             training: whether to apply dropout.
@@ -163,7 +163,7 @@ class XlnetBackbone(TransformerBackbone):
         return _run_streams(self, inputs, order, queries, positions, state, training)
 
     def state_spec(self, batch: int | None = None, length: int | None = None) -> Memory:
-        """Return the shapes and dtypes of the state of `batch` sequences that remembers `length` tokens."""
+        """Return the shapes and dtypes of a state that remembers `length` tokens for each of `batch` sequences."""
         memory = keras.KerasTensor((batch, length, self.config.hidden_dim), self.compute_dtype)
         return keras.KerasTensor((batch, length), "bool"), (memory,) * self.config.num_layers
 
@@ -180,10 +180,10 @@ class XlnetBackbone(TransformerBackbone):
 
         Args:
             inputs: the backbone's inputs.
-            state: the state that a call on as many sequences returned, or None.
+            state: the state returned by a call on the same number of sequences, or None.
             training: whether to apply dropout.
-            memory_length: int, number of tokens that the new state remembers; by default as many as `state`, or without
-                `state` the length of the inputs.
+            memory_length: int, number of tokens that the new state remembers; by default as many as `state` remembers,
+                or without `state`, the length of the inputs.
 
         Returns:
             The outputs, a dict, and the state after each sequence's last real token: whether each of P remembered
@@ -224,15 +224,15 @@ class XlnetBackbone(TransformerBackbone):
         old_mask, old_memories = state or (padding_mask[:, :0], tuple(x[:, :0] for x in hidden_states[:-1]))
         lengths = ops.sum(ops.cast(padding_mask, "int32"), axis=1, keepdims=True)  # (B, 1)
         # The memory ends with the last real tokens, whatever the padding after them.
-        places = ops.arange(memory_length) + lengths + (ops.shape(old_mask)[1] - memory_length)  # (B, P)
-        is_valid = places >= 0
-        places = ops.maximum(places, 0)
+        positions = ops.arange(memory_length) + lengths + (ops.shape(old_mask)[1] - memory_length)  # (B, P)
+        is_valid = positions >= 0
+        positions = ops.maximum(positions, 0)
 
         def update(old: Tensor, new: Tensor) -> Tensor:
             states = ops.concatenate([ops.cast(old, new.dtype), new], axis=1)  # (B, K, H)
-            return ops.stop_gradient(at_positions(states, places))  # (B, P, H)
+            return ops.stop_gradient(at_positions(states, positions))  # (B, P, H)
 
-        mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), places, axis=1)  # (B, P)
+        mask = ops.take_along_axis(ops.concatenate([old_mask, padding_mask], axis=1), positions, axis=1)  # (B, P)
         memories = tuple(update(*pair) for pair in zip(old_memories, hidden_states[:-1], strict=True))
         return outputs, (ops.logical_and(mask, is_valid), memories)
 
@@ -241,8 +241,8 @@ def _make_outputs(
     layers: Any, inputs: Features, hidden_states: tuple[Tensor, ...], training: bool | None = None
 ) -> Features:
     sequence = layers.output_dropout(hidden_states[-1], training=training)
-    count = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
-    pooled = layers.last_token(sequence, ops.maximum(count - 1, 0))[:, 0]  # (B, H)
+    lengths = ops.sum(ops.cast(inputs["padding_mask"], "int32"), axis=1, keepdims=True)  # (B, 1)
+    pooled = layers.last_token(sequence, ops.maximum(lengths - 1, 0))[:, 0]  # (B, H)
     return {"sequence_output": sequence, "pooled_output": pooled, "hidden_states": hidden_states}
 
 
@@ -289,8 +289,8 @@ def _make_masks(
 ) -> tuple[Tensor, Tensor]:
     """Return whether each query sees each key, bool (B, S or 1, K), and whether their segments differ, bool (B, S, K).
 
-    Without `positions`, queries are the contents of all positions. Otherwise they are the predictions at `positions`,
-    which see only keys of lower `order`.
+    Without `positions`, the queries are the contents of all positions. Otherwise they predict the tokens at
+    `positions`, and see only keys of lower `order`.
     """
     segments = inputs["segment_ids"]  # (B, T)
     query_segments = segments  # (B, S)

@@ -1,4 +1,4 @@
-"""XLNet's checkpoints: names of weights in the code of its authors, Hugging Face and KerasHub."""
+"""Layouts of XLNet checkpoints from its authors, Hugging Face and KerasHub."""
 
 import numpy as np
 
@@ -49,7 +49,7 @@ _SUMMARY = torch_modules({"classifier/dense": "sequence_summary.summary", "class
 
 
 def _with_query_vector(config: EncoderConfig) -> tuple[dict[str, object], dict[str, np.ndarray]]:
-    """Return zeros for the query stream's first vector, which transformers has in every model, lmzoo in a head."""
+    """Return zeros for the query stream's initial vector, which transformers also has in models without the head."""
     return {}, {_QUERY_VECTOR: np.zeros((1, 1, config.hidden_dim), "float32")}
 
 
@@ -149,7 +149,7 @@ GOOGLE = GoogleLayout(
     complete=lambda config: ({}, {f"{_MODEL}/mask_emb/mask_emb": np.zeros((1, 1, config.hidden_dim), "float32")}),
 )
 
-_MASK_EMBEDDING = "layers/xl_net_attention_mask_layer/vars/0"  # the query stream's first vector
+_MASK_EMBEDDING = "layers/xl_net_attention_mask_layer/vars/0"  # the query stream's initial vector
 _KERAS_HUB_BLOCK = {
     **{f"attention/{name}": f"relative_attention/{name}_dense" for name in ("query", "key", "value")},
     "attention/output_dense": "relative_attention/output_dense",
