@@ -43,9 +43,9 @@ class TokenizedDocuments:
     def without_empty(self) -> TokenizedDocuments:
         """Return a copy without sentences that have no tokens, and documents that have no sentences."""
         non_empty = np.flatnonzero(np.diff(self.sentence_splits))
-        sentences = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
-        documents = np.unique(np.searchsorted(non_empty, self.document_splits))
-        return TokenizedDocuments(self.token_ids, sentences, documents)
+        sentence_splits = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
+        document_splits = np.unique(np.searchsorted(non_empty, self.document_splits))
+        return TokenizedDocuments(self.token_ids, sentence_splits, document_splits)
 
 
 def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Tokenizer) -> TokenizedDocuments:
@@ -65,11 +65,11 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     tokenize_documents([["a a", "b"], ["a"]], tokenizer).sentence_splits  # [0, 2, 3, 4]
     ```
     """
-    parts = [sentences_of(document) for document in documents]
-    ids = tokenizer.tokenize([sentence for part in parts for sentence in part])
-    sentences = splits_of([len(sentence) for sentence in ids])
-    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentences[-1]))
-    return TokenizedDocuments(flat, sentences, splits_of([len(part) for part in parts]))
+    sentence_lists = [sentences_of(document) for document in documents]
+    ids = tokenizer.tokenize([sentence for part in sentence_lists for sentence in part])
+    sentence_splits = splits_of([len(sentence) for sentence in ids])
+    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentence_splits[-1]))
+    return TokenizedDocuments(flat, sentence_splits, splits_of([len(part) for part in sentence_lists]))
 
 
 class DocumentReader:
@@ -122,8 +122,8 @@ def check_documents(documents: object) -> None:
     """Check that `documents` can be a list of documents.
 
     Raises:
-        TypeError: If it is not iterable, or is a single text, a dict or a table, whose names would be read as
-            documents.
+        TypeError: If it is not iterable, or is a single text, a dict or a table (iterating over a dict or table would
+            yield the names of its columns).
     """
     if not is_column(documents) or hasattr(documents, "columns"):
         raise TypeError(

@@ -40,7 +40,7 @@ def numbered_parquet_rows(
 
     Raises:
         ImportError: If pyarrow is not installed.
-        ValueError: If a column does not exist, or the file is damaged or in another format; the message names the file.
+        ValueError: If a column does not exist, or the file is damaged or not Parquet; the message names the file.
     """
     with _open_parquet(source) as file:
         names = file.schema_arrow.names
@@ -69,11 +69,11 @@ def count_parquet_rows(source: Source) -> int:
 
 @contextlib.contextmanager
 def _open_parquet(source: Source) -> Iterator[Any]:
-    """Open a Parquet file for a block that reads it.
+    """Open a Parquet file; errors while the block reads it become a ValueError that names the file.
 
     Raises:
         ImportError: If pyarrow is not installed.
-        ValueError: If the file is damaged or in another format.
+        ValueError: If the file is damaged or not in the Parquet format.
     """
     pyarrow, parquet = import_pyarrow()
     with open_to_read(source) if isinstance(source, (str, Path)) else contextlib.nullcontext(source) as file:
