@@ -16,8 +16,8 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     """Return fine-tuning recipes by kind of head, for the tasks that the family supports.
 
     The peak learning rate is a power of the width: 1e-3 at a width of 128, from a search for the shipped presets, and
-    5e-5 at a width of 768 (Devlin et al., 2019). Classifiers pool the mean over tokens, which was better in the search.
-    Wider models pool the first token, if an objective has trained its vector, and wider causal models the last token.
+    5e-5 at a width of 768 (Devlin et al., 2019). Classifiers use the mean over tokens, which was better in the search.
+    Wider models use the first token instead if an objective has trained its vector, and wider causal models the last.
 
     Args:
         task: the pre-trained model.

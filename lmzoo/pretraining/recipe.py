@@ -57,7 +57,7 @@ class Method:
     reason: str = ""
 
 
-# Short descriptions of the tokens and relations that are predicted with each objective.
+# Short description of what a model predicts with each objective.
 LEARNS = {
     "nsp": "masked tokens, and next-sentence prediction",
     "sop": "masked tokens, and the order of sentences",
@@ -111,7 +111,7 @@ class Recipe:
         optimizer: str, "adamw" or "lamb". Not for ELMo, which uses Adagrad.
         schedule: str, "linear", a warm-up over a tenth of the training and a linear decay to 0; or "wsd", a warm-up
             over 500 steps, a constant learning rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
-            decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by more `tokens`. Not for ELMo.
+            decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by raising `tokens`. Not for ELMo.
         objective: str, "nsp", "sop", "plm", "rtd", "none", or "auto" for the objective of the family or of the heads in
             `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", and ELECTRA and ALBERT "rtd".
         dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo and
@@ -171,8 +171,8 @@ class Recipe:
             **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or of ELMo, whose
-                training `lmzoo.models.BidirectionalLM` continues.
+            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo, which
+                `lmzoo.models.BidirectionalLM` can train further.
 
         Example:
 
@@ -201,11 +201,15 @@ class Recipe:
         width = self.shape[1]
         method = self.method
         if self.attends:
-            rate = 1e-3 * math.sqrt(128 / width)
+            learning_rate = 1e-3 * math.sqrt(128 / width)
         else:
             recipes = self.family_record.backbone.usual_recipes
-            rate = method.learning_rate or recipes[self.family_record.pretrained_head].learning_rate
-        defaults = {"sequence_length": method.sequence_length, "batch_size": method.batch_size, "learning_rate": rate}
+            learning_rate = method.learning_rate or recipes[self.family_record.pretrained_head].learning_rate
+        defaults = {
+            "sequence_length": method.sequence_length,
+            "batch_size": method.batch_size,
+            "learning_rate": learning_rate,
+        }
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -322,8 +326,8 @@ class Recipe:
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Write the recipe and the identity of its text to the folder of a run.
 
-        If the folder already has results, they must be of the same recipe and text; a run with the schedule "wsd" may
-        get more tokens.
+        Results that the folder already has must come from the same recipe and text; with the schedule "wsd", `tokens`
+        may be larger now.
 
         Args:
             folder: folder of the run.
@@ -341,7 +345,7 @@ class Recipe:
             write_json(temporary.parent, temporary.name, settings)
 
     def _check_stored(self, file: Path, settings: Mapping[str, object]) -> bool:
-        """Check that a run with the stored settings may continue, and return whether it gets more tokens.
+        """Check that a run with the stored settings may continue, and return whether `tokens` is larger now.
 
         Raises:
             ValueError: if other settings than the tokens of a "wsd" run differ, or the file is damaged.

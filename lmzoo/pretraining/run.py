@@ -1,4 +1,4 @@
-"""The files and the training of a pre-training run."""
+"""Settings, files and training of a pre-training run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.run_state import RunStates
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # batches of an epoch: between lines of the log, and at most between saved states
+ROUND = 200  # batches per epoch, between lines of the log and, at most, between saved states
 _STATES = "states"
 MINUTES = 5.0  # maximum time between saved states
 
 
 class Facts(TypedDict):
-    """Results of a training, for the model card.
+    """Results of a training run, for the model card.
 
     Attributes:
         scores: scores on the held-out text by name; for a mixture, weighted means over its texts.
@@ -73,7 +73,7 @@ class Run:
     say: Callable[[str], None]
 
     def saved(self, last: int | None = None) -> RunStates:
-        """Return the saved states of the run, or the states in the decay of a run of `last` batches."""
+        """Return the saved states of the run, or of its decay phase if it ends after `last` batches."""
         return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
@@ -97,11 +97,11 @@ class Run:
     def fit(
         self, model: Task, x: Any, batches: int, batch_tokens: float, decay: int | None = None, **arguments: Any
     ) -> float:
-        """Train for a number of batches in all, continuing from saved states, and return the time in seconds.
+        """Train up to a total number of batches, continuing from saved states, and return the time in seconds.
 
         Args:
             model: the model to train.
-            x: inputs of its `fit`.
+            x: inputs for the model's `fit`.
             batches: int, total number of batches.
             batch_tokens: float, mean number of tokens in a batch.
             decay: int, number of batches before the decay of the learning rate. The state before it is kept, since a

@@ -66,7 +66,7 @@ class TextSource:
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, object]:
-        """Return values that identify the text in a saved run, with a digest of the files' beginnings or all documents.
+        """Return values that identify the text in a saved run, with a digest of the files' beginnings or the documents.
 
         Raises:
             FileNotFoundError: if a file does not exist.
@@ -92,7 +92,7 @@ class TrainingDocuments:
 
     Args:
         text: the text.
-        every: int, number of documents of which the last one is held out; None to use all documents.
+        every: int n to hold out the last of every n documents; None to use all documents.
         held: bool, whether to use the held-out documents instead of the training documents.
     """
 
@@ -124,7 +124,7 @@ class MixedDocuments:
         sizes = [sum(len(sentence) for document in text for sentence in document) for text in self._texts]
         for text, size in zip(self._texts, sizes, strict=True):
             repetitions = text.share * sum(sizes) / size
-            due = 0.5  # copies of the next document, accumulated
+            due = 0.5  # copies to yield, accumulated over documents
             for document in text:
                 due += repetitions
                 yield from itertools.repeat(document, int(due))
@@ -229,5 +229,5 @@ def split_held_out(
 
 
 def _describe_text(text: TextSource, what: str) -> str:
-    """Return the description of a text in a message: `what`, and in a mixture its name."""
+    """Return a description of a text for messages: `what`, and the text's name if it is in a mixture."""
     return f"{what}, in the text {text.name}," if text.name else what
