@@ -49,9 +49,7 @@ def presets() -> None:
 
 
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
-_FamilyOption = Annotated[
-    str | None, typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.")
-]
+_FamilyOption = Annotated[str | None, typer.Option(help="Family, such as bert, of a checkpoint that does not name it.")]
 
 
 def convert(
@@ -80,7 +78,8 @@ def verify(
     write_manifest: Annotated[
         bool,
         typer.Option(
-            "--write-manifest", help="Write the checksums of its files, which are checked whenever it is loaded."
+            "--write-manifest",
+            help="Write a manifest with checksums of the files, against which every later load checks them.",
         ),
     ] = False,
     family: _FamilyOption = None,
