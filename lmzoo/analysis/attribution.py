@@ -60,8 +60,8 @@ def integrated_gradients(
     """
     texts = check_explained(task, texts, word)
     require(is_integer(steps, 1), "steps", "a positive integer", steps)
-    layer = getattr(task.backbone, "embeddings", None)
-    if layer is None:
+    embedding_layer = getattr(task.backbone, "embeddings", None)
+    if embedding_layer is None:
         raise ValueError(
             f"{type(task.backbone).__name__} has no embeddings of tokens to fade in: use `leave_out` instead."
         )
@@ -70,17 +70,17 @@ def integrated_gradients(
     points, weights = np.polynomial.legendre.leggauss(steps)  # Gaussian quadrature from -1 to 1
     points = (points + 1) / 2
     weights = weights / 2
-    results = []
+    attributions = []
     for i, (read_text, features, name, score) in enumerate(questions(task, texts, target, word)):
         baseline_features = {**features, "token_ids": features["token_ids"].copy()}
         baseline_features["token_ids"][0, : len(read_text.tokens)][read_text.segments != SPECIAL] = baseline_id
-        start = _embed(task, layer, baseline_features)  # (1, T, E)
-        end = _embed(task, layer, features)  # (1, T, E)
-        difference = ops.cast(end - start, "float32")
+        path_start = _embed(task, embedding_layer, baseline_features)  # (1, T, E)
+        path_end = _embed(task, embedding_layer, features)  # (1, T, E)
+        difference = ops.cast(path_end - path_start, "float32")
         repeated = {key: np.repeat(values, steps, axis=0) for key, values in features.items()}
 
         def total(x: Tensor, repeated: Features = repeated, score: Callable[[Any], Any] = score) -> Tensor:
-            with _replace_outputs(layer, lambda _: x):
+            with _replace_outputs(embedding_layer, lambda _: x):
                 return ops.sum(score(ops.cast(task(repeated, training=False), "float32")))
 
         compute_gradient = _gradient_of(total)
@@ -92,7 +92,7 @@ def integrated_gradients(
             mean_gradient = np.zeros(difference.shape[1:])  # (T, E)
             for part in range(num_parts):  # each part has all points, so that batches keep their shape
                 fractions = ((part + points) / num_parts).reshape(-1, 1, 1).astype("float32")
-                embedded = ops.cast(start, "float32") + fractions * difference  # (S, T, E)
+                embedded = ops.cast(path_start, "float32") + fractions * difference  # (S, T, E)
                 gradients = np.asarray(compute_gradient(embedded), "float64")  # (S, T, E)
                 mean_gradient += np.tensordot(weights, gradients, 1) / num_parts
             values = (mean_gradient * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
@@ -103,8 +103,8 @@ def integrated_gradients(
             warnings.warn(
                 f"The contributions of text {i} do not add up to its score, by {gap:.2g}: raise `steps`.", stacklevel=2
             )
-        results.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
-    return results
+        attributions.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
+    return attributions
 
 
 def leave_out(

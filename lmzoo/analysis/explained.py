@@ -110,16 +110,16 @@ def _label_scores(
     start, _, end = reader.special()
     for i, words in enumerate(encoded.words):
         spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
-        text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
-        yield _question(reader, text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
+        read_text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
+        yield _question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
 
 
 def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
-    parts = _score_columns(target)
+    score_columns = _score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
-    spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
-    _, windows, positions = _answer_scores(task, encoded, spans, parts, 32)
+    answer_spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
+    _, windows, positions = _answer_scores(task, encoded, answer_spans, score_columns, 32)
     question_texts: list[Any] = [question for question, _ in _rows(task, pairs)]
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
@@ -138,7 +138,7 @@ def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str
             (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
-        indices = [(int(positions[window, part]), part) for part in parts]
+        indices = [(int(positions[window, part]), part) for part in score_columns]
         yield _question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
 
 
@@ -192,7 +192,7 @@ def _tags_without(
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    parts = _score_columns(target)
+    score_columns = _score_columns(target)
     rows = _rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
@@ -207,7 +207,7 @@ def _answers_without(
             first, last = _removed_span(row[1], *word[2:]) if word[0] else (end, end)
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
     encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shortened_rows]))
-    scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), parts, batch_size)
+    scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size)
     strings = [tuple(map(_join_words, row)) for row in rows]
     return _score_drops(strings, words, [answer["text"] for answer in answers], scores)
 
@@ -261,9 +261,9 @@ def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[i
 
 def _score_columns(target: str | int | None) -> tuple[int, ...]:
     """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score."""
-    parts: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
-    require(target in parts, "target", '"start", "end" or None for both, of an answer', target)
-    return parts[target]
+    columns_by_target: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
+    require(target in columns_by_target, "target", '"start", "end" or None for both, of an answer', target)
+    return columns_by_target[target]
 
 
 def _answer_scores(
@@ -284,8 +284,8 @@ def _answer_scores(
     scores = sum(logits[rows, positions[:, part], part].astype("float64") for part in parts)  # (w,)
     has_no_answer = (spans[:, 0] == spans[:, 1])[encoded.examples]  # (w,)
     ranks = np.where(has_no_answer, -scores, np.where(positions.any(axis=1), scores, -np.inf))
-    by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
-    windows = np.array([indices[ranks[indices].argmax()] for indices in by_example], "int64")
+    windows_by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
+    windows = np.array([indices[ranks[indices].argmax()] for indices in windows_by_example], "int64")
     return np.where(np.isfinite(ranks[windows]), scores[windows], np.nan), windows, positions
 
 
@@ -302,10 +302,10 @@ def _word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int |
 
 def _columns(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
     """Return the position in each sequence where the word at the text's index begins, int (n,)."""
-    columns = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
-    if (columns < 0).any():
+    positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
+    if (positions < 0).any():
         raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")
-    return columns
+    return positions
 
 
 def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:

@@ -166,16 +166,16 @@ def surprisal(
     cleaned = clean_texts(texts)
     if isinstance(model, BidirectionalLM):
         return _bidirectional_surprisal(model, cleaned, batch_size)
-    tokens = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
+    text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
     results = []
-    for text, spans, scores in zip(cleaned, tokens, model.score(cleaned, batch_size), strict=True):
+    for text, spans, scores in zip(cleaned, text_spans, model.score(cleaned, batch_size), strict=True):
         words = place_words(text)
-        values = _token_surprisal(spans, scores)
+        token_values = _token_surprisal(spans, scores)
         word_indices, token_indices = tokens_of_words(words, spans)
-        sums = np.zeros(len(words))
-        np.add.at(sums, word_indices, values[token_indices])
-        sums[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
-        results.append([WordSurprisal(*word, float(value)) for word, value in zip(words, sums, strict=True)])
+        word_values = np.zeros(len(words))
+        np.add.at(word_values, word_indices, token_values[token_indices])
+        word_values[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
+        results.append([WordSurprisal(*word, float(value)) for word, value in zip(words, word_values, strict=True)])
     return results
 
 
