@@ -65,10 +65,10 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     """
     count = len(signatures)
     is_duplicate = np.zeros(count, bool)
-    index = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
-    factors = np.random.default_rng(1).integers(1, 1 << 63, index.r, "uint64") | np.uint64(1)  # (r,)
-    for band in range(index.b):
-        columns = signatures[:, band * index.r : (band + 1) * index.r].astype("uint64")  # (n, r)
+    lsh = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
+    factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
+    for band in range(lsh.b):
+        columns = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
         _, first_indices, inverse = np.unique((columns * factors).sum(axis=1), return_index=True, return_inverse=True)
         earliest = first_indices[inverse]  # (n,)
         candidates = np.flatnonzero(earliest < np.arange(count))

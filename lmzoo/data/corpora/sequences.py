@@ -63,8 +63,8 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     def blocks() -> _Blocks:
         remainder: list[np.ndarray] = []
         for part in _parts(documents, preprocessor):
-            ends = part.sentence_splits[part.document_splits[1:]]
-            stream = np.concatenate([*remainder, np.insert(part.token_ids, ends, end)])
+            end_positions = part.sentence_splits[part.document_splits[1:]]
+            stream = np.concatenate([*remainder, np.insert(part.token_ids, end_positions, end)])
             count = len(stream) // room
             rows = np.empty((count, length), stream.dtype)
             rows[:, : len(start)] = start

@@ -130,8 +130,8 @@ def train_wordpiece(
     from tokenizers import Tokenizer, models, trainers
 
     # `rules` cleans and splits texts like the trained tokenizer, but treats special tokens in them as ordinary text.
-    tokens = WordPieceTokenizer(**special).special_tokens
-    rules = WordPieceTokenizer(tokens, lowercase, **special)
+    special_tokens = WordPieceTokenizer(**special).special_tokens
+    rules = WordPieceTokenizer(special_tokens, lowercase, **special)
 
     def learn(texts: Iterable[str], size: int, characters: Sequence[str], max_characters: int) -> dict[str, int]:
         learner = Tokenizer(models.WordPiece(unk_token=rules.unk_token))
@@ -140,7 +140,7 @@ def train_wordpiece(
         trainer = trainers.WordPieceTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
-            special_tokens=[*tokens, *characters],
+            special_tokens=[*special_tokens, *characters],
             limit_alphabet=max_characters,
             initial_alphabet=[piece for piece in characters if len(piece) == 1],
             show_progress=False,
@@ -154,7 +154,7 @@ def train_wordpiece(
         _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts,
         tempfile.TemporaryFile("w+", encoding="ascii") as file,
     ):
-        alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - tokens
+        alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - special_tokens
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
         vocabulary = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
@@ -256,16 +256,16 @@ def train_character_pairs(
     """
     from tokenizers import Tokenizer, models, trainers
 
-    tokens = CharacterPairTokenizer(**special).special_tokens
-    _check_size(vocabulary_size, len(tokens) + 1, "special tokens")
-    rules = CharacterPairTokenizer(tokens, [], **special).backend
+    special_tokens = CharacterPairTokenizer(**special).special_tokens
+    _check_size(vocabulary_size, len(special_tokens) + 1, "special tokens")
+    rules = CharacterPairTokenizer(special_tokens, [], **special).backend
     learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
     learner.normalizer = rules.normalizer
     learner.pre_tokenizer = rules.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
-        special_tokens=list(tokens),
+        special_tokens=list(special_tokens),
         limit_alphabet=_MAX_CHARACTERS,
         end_of_word_suffix=END_OF_WORD,
         show_progress=False,
@@ -323,20 +323,20 @@ def train_sentencepiece(
     """
     characters = character_map(lowercase, keep_accents)
     defaults = kind(**special)
-    tokens = defaults.special_tokens
+    special_tokens = defaults.special_tokens
     pad = defaults.pad_token
     unknown = str(defaults.unk_token)
     with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             (clean(text, characters) for text in valid_texts),
             vocabulary_size,
-            pad_id=-1 if pad is None else tokens.index(pad),
+            pad_id=-1 if pad is None else special_tokens.index(pad),
             pad_piece=pad or "<pad>",
-            unk_id=tokens.index(unknown),
+            unk_id=special_tokens.index(unknown),
             unk_piece=unknown,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=[token for token in tokens if token not in (pad, unknown)],
+            control_symbols=[token for token in special_tokens if token not in (pad, unknown)],
             user_defined_symbols=list(_SYMBOLS),
         )
     return kind(model, lowercase, keep_accents, **special)

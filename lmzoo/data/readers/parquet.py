@@ -47,18 +47,18 @@ def numbered_parquet_rows(
         for name in columns or ():
             if name not in names:
                 raise ValueError(f"{name_of(source)} has no column {name!r}.{near_names(str(name), names)}")
-        number = 1
+        row_number = 1
         for group in range(file.num_row_groups):
-            count = file.metadata.row_group(group).num_rows
-            if skip >= count:
-                skip -= count
-                number += count
+            num_rows = file.metadata.row_group(group).num_rows
+            if skip >= num_rows:
+                skip -= num_rows
+                row_number += num_rows
                 continue
             for part in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
                 dropped = min(skip, len(part))
-                yield from enumerate(part.slice(dropped).to_pylist(), number + dropped)
+                yield from enumerate(part.slice(dropped).to_pylist(), row_number + dropped)
                 skip -= dropped
-                number += len(part)
+                row_number += len(part)
 
 
 def count_parquet_rows(source: Source) -> int:

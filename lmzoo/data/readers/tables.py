@@ -338,13 +338,13 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
     reader = csv.reader(file, strict=True)
     line = 1
     while True:
-        limit = csv.field_size_limit(_MAX_CELL_CHARACTERS)
+        previous_limit = csv.field_size_limit(_MAX_CELL_CHARACTERS)
         try:
             row = next(reader, None)
         except csv.Error as error:
             raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
         finally:
-            csv.field_size_limit(limit)
+            csv.field_size_limit(previous_limit)
         if row is None:
             return
         if row:
