@@ -289,13 +289,13 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
     if recipe.init is not None:
         return open_source(recipe.init).preprocessor().tokenizer
     tokenizer_class = TextWordTokenizer if recipe.words else recipe.family_record.tokenizer
-    file = folder / "tokenizer.json"
+    config_file = folder / "tokenizer.json"
     # Also store the tokenizer with remote states: trained again, it might choose other, equally frequent tokens.
     remote_folder = inside(run.states, folder.name) if is_url(run.states) else None
-    if remote_folder and not file.exists() and exists(inside(remote_folder, file.name)):
-        copy_folder(remote_folder, folder, last=file.name)
-    if file.exists():
-        tokenizer = tokenizer_class.from_config(json.loads(file.read_text("utf-8")))
+    if remote_folder and not config_file.exists() and exists(inside(remote_folder, config_file.name)):
+        copy_folder(remote_folder, folder, last=config_file.name)
+    if config_file.exists():
+        tokenizer = tokenizer_class.from_config(json.loads(config_file.read_text("utf-8")))
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} {'words' if recipe.words else 'tokens'}")
@@ -306,10 +306,10 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
         )
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
-    with atomic_file(file) as temporary:  # written last, so that it marks a complete tokenizer
+    with atomic_file(config_file) as temporary:  # written last, so that it marks a complete tokenizer
         write_json(folder, temporary.name, tokenizer.get_config())
     if remote_folder:
-        copy_folder(folder, remote_folder, last=file.name)
+        copy_folder(folder, remote_folder, last=config_file.name)
     return tokenizer
 
 
@@ -346,12 +346,12 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     family_objective = recipe.family_record.objective
     stored_objective: str | None = (source.head_of(Pretrainer) or {}).get("objective")
     # Checkpoints of other libraries do not name the objective. A masked-LM head belongs to a generator.
-    default = (
+    default_objective = (
         family_objective
         if family_objective in _REQUIRED_OBJECTIVES and source.head != "masked_lm"
         else stored_objective
     )
-    objective = {"auto": default, "none": None}.get(recipe.objective, recipe.objective)
+    objective = {"auto": default_objective, "none": None}.get(recipe.objective, recipe.objective)
     settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
     task: Task
     if recipe.method.causal:
@@ -379,13 +379,13 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
         return _load_model(recipe.init, recipe)
     family = recipe.family_record
     backbone = encoder_backbone(recipe, tokenizer.vocabulary_size)
-    positions = backbone.embeddings.position_embedding
-    if positions is not None:
-        rows, size = positions.embeddings.shape
+    position_embedding = backbone.embeddings.position_embedding
+    if position_embedding is not None:
+        num_positions, width = position_embedding.embeddings.shape
         # With random position embeddings, a small model behaves like a bag of words for millions of tokens before it
         # learns to attend to neighbors. Sinusoids of the same standard deviation avoid this.
         scale = np.sqrt(2) * backbone.config.initializer_range
-        positions.embeddings.assign(scale * sinusoids(rows, size))
+        position_embedding.embeddings.assign(scale * sinusoids(num_positions, width))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:

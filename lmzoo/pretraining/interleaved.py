@@ -113,14 +113,14 @@ class MixedBatches(LengthBatches):
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
         """Return the indices of the sequences in each batch of an epoch."""
-        size = self.batch_size
+        batch_size = self.batch_size
         rng = np.random.default_rng((*self.seed, epoch))
-        num_sequences = len(self) * size
+        num_sequences = len(self) * batch_size
         bounds = zip(*(turns_of_each(self.rates, count * num_sequences) for count in (epoch, epoch + 1)), strict=True)
         indices = np.concatenate([self._read_text(text, *map(int, bound)) for text, bound in enumerate(bounds)])
         indices = rng.permutation(indices)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]
-        return [indices[begin : begin + size] for begin in rng.permutation(range(0, num_sequences, size))]
+        return [indices[begin : begin + batch_size] for begin in rng.permutation(range(0, num_sequences, batch_size))]
 
     def _read_text(self, text: int, first: int, last: int) -> np.ndarray:
         """Return the indices of sequences `first` to `last` (exclusive) in the endless stream of a text, int64."""

@@ -319,9 +319,9 @@ class Recipe:
             require(is_number(value, minimum), name, f"at least {minimum} for {self.family}", value)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
-        rate = self.learning_rate
-        is_valid = rate is not None and is_number(rate) and 0 < rate < math.inf
-        require(is_valid, "learning_rate", "above 0", rate)
+        learning_rate = self.learning_rate
+        is_valid = learning_rate is not None and is_number(learning_rate) and 0 < learning_rate < math.inf
+        require(is_valid, "learning_rate", "above 0", learning_rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Write the recipe and the identity of its text to the folder of a run.
@@ -337,11 +337,11 @@ class Recipe:
             ValueError: if the folder holds a run with another recipe or text, or its recipe.json is damaged.
         """
         settings = {**dataclasses.asdict(self), **text}
-        file = folder / "recipe.json"
-        has_results = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
-        if file.exists() and has_results and not self._check_stored(file, settings):
+        recipe_file = folder / "recipe.json"
+        has_results = folder.exists() and any(p != recipe_file and not p.name.startswith(".") for p in folder.iterdir())
+        if recipe_file.exists() and has_results and not self._check_stored(recipe_file, settings):
             return
-        with atomic_file(file) as temporary:
+        with atomic_file(recipe_file) as temporary:
             write_json(temporary.parent, temporary.name, settings)
 
     def _check_stored(self, file: Path, settings: Mapping[str, object]) -> bool:

@@ -117,7 +117,9 @@ class Run:
         accumulate = self.recipe.accumulate
         throughput = Throughput(accumulate * batch_tokens, batches // accumulate, self.verbose, self.say)
         self.say("compiling the first step")
-        log = keras.callbacks.CSVLogger(self.work / "log.csv" if process_index() == 0 else os.devnull, append=True)
+        csv_logger = keras.callbacks.CSVLogger(
+            self.work / "log.csv" if process_index() == 0 else os.devnull, append=True
+        )
         try:
             model.fit(
                 x,
@@ -125,11 +127,11 @@ class Run:
                 steps_per_epoch=ROUND,
                 seed=self.recipe.seed,
                 verbose=0,
-                callbacks=[throughput, log, *self.callbacks, checkpoint],
+                callbacks=[throughput, csv_logger, *self.callbacks, checkpoint],
                 **arguments,
             )
         finally:
-            for callback in (throughput, log):
+            for callback in (throughput, csv_logger):
                 callback.on_train_end()  # closes the progress bar and the file even after an error
         return time.perf_counter() - started_at
 
@@ -164,8 +166,8 @@ class _EndingCheckpoint(ResumableCheckpoint):
             KeyboardInterrupt: after SIGINT.
         """
         steps = self._done // self.run.recipe.accumulate
-        error = KeyboardInterrupt if number == signal.SIGINT else InterruptedError
-        raise error(f"Stopped after step {steps:,}. The same command continues from {self.run.work}.")
+        error_class = KeyboardInterrupt if number == signal.SIGINT else InterruptedError
+        raise error_class(f"Stopped after step {steps:,}. The same command continues from {self.run.work}.")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Count the step, and also save the state after the last batch and before the decay."""
