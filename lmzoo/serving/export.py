@@ -114,8 +114,8 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
         ValueError: if the backbone cannot be exported in this format.
     """
     check_path(path)
-    names = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
-    _export_atomically(path, backbone, _write_outputs, names, verbose)
+    description = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
+    _export_atomically(path, backbone, _write_outputs, description, verbose)
 
 
 def _export_atomically(
@@ -394,12 +394,12 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
 def _write_with_tensorflow(task: Any, target: Path) -> None:
     """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "task.keras")
+        task_file = Path(folder, "task.keras")
         exported = Path(folder, "export" + target.suffix * bool(file_format(target)))
-        task.save(file)
+        task.save(task_file)
         modules = {type(model).__module__ for model in (task, getattr(task, "backbone", task))} - {"__main__"}
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(exported), *modules],
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(exported), *modules],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,

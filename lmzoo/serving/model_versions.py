@@ -103,10 +103,10 @@ class ModelVersion:
         from google.protobuf.json_format import MessageToDict
         from tensorflow.core.protobuf import saved_model_pb2
 
-        saved = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
+        saved_model = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
         options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
         signatures = {}
-        for name, signature in saved.meta_graphs[0].signature_def.items():
+        for name, signature in saved_model.meta_graphs[0].signature_def.items():
             signatures[name] = MessageToDict(signature, **options)
             del signatures[name]["defaults"]  # default inputs, which exported models do not have
         return {"signature_def": {"signature_def": signatures}}
