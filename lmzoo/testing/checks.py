@@ -270,10 +270,10 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
     x = 2 * list(x)
     y = None if y is None else 2 * list(y)
     variables = [*task.variables, *task.optimizer.variables]
-    start = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+    start_values = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
     losses = []
     for _ in range(2):
-        for variable, value in zip(variables, start, strict=True):
+        for variable, value in zip(variables, start_values, strict=True):
             variable.assign(value)
         keras.utils.set_random_seed(SEED)
         losses.append(task.fit(x, y, batch_size=8, epochs=3, verbose=0).history["loss"])
@@ -332,8 +332,8 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     for name, result in train_and_predict(task).items():
         what = f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED)"
         if name.startswith("input"):  # without padding, since padded lengths depend on the backend
-            common = tuple(map(slice, np.minimum(result.shape, other_results[name].shape)))
-            assert_close(result[common], other_results[name][common], what)
+            common_slices = tuple(map(slice, np.minimum(result.shape, other_results[name].shape)))
+            assert_close(result[common_slices], other_results[name][common_slices], what)
         else:
             assert_close(result, other_results[name], f"{what}, with equal inputs")
 

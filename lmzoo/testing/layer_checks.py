@@ -31,8 +31,8 @@ def _symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[An
     """Return symbolic inputs for the arrays; the size of the first axis is unknown unless `fixed_batch`."""
 
     def make_input(array: np.ndarray) -> keras.KerasTensor:
-        batch = array.shape[0] if fixed_batch else None
-        return keras.Input(batch_shape=(batch, *array.shape[1:]), dtype=str(array.dtype))
+        batch_size = array.shape[0] if fixed_batch else None
+        return keras.Input(batch_shape=(batch_size, *array.shape[1:]), dtype=str(array.dtype))
 
     return keras.tree.map_structure(make_input, arguments)
 
