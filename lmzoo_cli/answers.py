@@ -65,9 +65,9 @@ def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
         first_rows.append(row)
         if has_answer:
             break
-    text = codecs.getwriter("utf-8")(file, "replace")
-    names = max(first_rows, key=len, default={})
-    writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
+    text_file = codecs.getwriter("utf-8")(file, "replace")
+    field_names = max(first_rows, key=len, default={})
+    writer = csv.DictWriter(text_file, field_names, restval="", extrasaction="ignore", lineterminator="\n")
     if first_rows:
         writer.writeheader()
     writer.writerows(chain(first_rows, (row for row, _ in rows)))

@@ -77,9 +77,9 @@ def open_stream(
     text = tuple(map(name_column, text)) if isinstance(text, tuple) else name_column(text)
     if label is None:
         return stream(TableStream(source, **columns.file_options), text), None
-    name = name_column(label)
-    table = TableStream(source, **columns.file_options, types={name: convert})
-    return stream(table, text, name), (row[name] for row in table.select_columns([name]))
+    label_column = name_column(label)
+    table = TableStream(source, **columns.file_options, types={label_column: convert})
+    return stream(table, text, label_column), (row[label_column] for row in table.select_columns([label_column]))
 
 
 def is_several(source: Path) -> bool:

@@ -76,9 +76,9 @@ def report(
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
     if isinstance(x, ExampleStream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
-    values = read_columns(data, columns, by or [])
-    check_additions(x, True, values)
-    scores = with_errors(score(kind, task, x, y, batch_size), x, True, values)
+    values_by_column = read_columns(data, columns, by or [])
+    check_additions(x, True, values_by_column)
+    scores = with_errors(score(kind, task, x, y, batch_size), x, True, values_by_column)
     analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")
 

@@ -26,7 +26,7 @@ def presets() -> None:
         fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
         print_tabs([columns, *([row[column] for column in columns] for row in fields)])
         return
-    cells = {
+    values_by_title = {
         "name": [info.name for info in infos],
         "params": [f"{info.parameters / 1e6:.1f}M" for info in infos],
         "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in infos],
@@ -38,12 +38,12 @@ def presets() -> None:
     # Names are never truncated, since users copy them: on narrow terminals, the last columns are dropped.
     table = plain_table()
     free_width = console.width
-    for title, values in cells.items():
+    for title, values in values_by_title.items():
         free_width -= max(map(len, [title, *values])) + 2 * (title != "name")
         if free_width < 0:
             break
         table.add_column(title, no_wrap=True)
-    for row in zip(*cells.values(), strict=True):
+    for row in zip(*values_by_title.values(), strict=True):
         table.add_row(*row[: len(table.columns)])
     console.print(table)
 
