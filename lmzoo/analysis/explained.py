@@ -40,8 +40,8 @@ class Attribution(NamedTuple):
         segments: int64 (n,), index of each token's or word's text in `texts`; -1 for special tokens.
         values: float64 (n,), contributions to the score; positive values support the prediction.
         target: the explained prediction: a class name, the text of an answer to a question, or "score" for numbers.
-        score: float, score of the text: the logit of the class, the sum of the logits of the answer's start and end, or
-            the predicted number.
+        score: float, score of the text: the logit of the class, the sum of the answer's start and end logits, or the
+            predicted number.
         baseline: float, score of the baseline text; None if single words were left out.
 
     Example: see `leave_out`.
@@ -215,7 +215,7 @@ def _answers_without(
 def _class_drops(
     task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
 ) -> list[Attribution]:
-    """Return contributions to classes from the outputs (n + w, C) for n texts, then for these without each word."""
+    """Return contributions to classes, from outputs (n + w, C) for n texts, then for the w texts without a word."""
     classes = _classes(task, outputs[: len(texts)], target)
     columns = np.append(classes, np.repeat(classes, [*map(len, words)]))  # (n + w,)
     scores = outputs[np.arange(len(outputs)), columns].astype("float64")
@@ -225,7 +225,7 @@ def _class_drops(
 def _score_drops(
     texts: Sequence[tuple[str, ...]], words: list[list[Word]], targets: Sequence[str], scores: np.ndarray
 ) -> list[Attribution]:
-    """Return contributions of words from the scores (n + w,) of n texts, then of these without each word."""
+    """Return contributions of words, from scores (n + w,) of n texts, then of the w texts without a word."""
     results = []
     parts = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
     for strings, text_words, target, score, without in zip(texts, words, targets, scores.tolist(), parts, strict=False):
@@ -245,7 +245,7 @@ def class_name(task: Any, column: int) -> str:
 
 
 def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
-    """Return the column of `outputs` (n, C) to explain for each text."""
+    """Return the class to explain for each text, as its column in `outputs` (n, C)."""
     if isinstance(task, TextRegressor):
         require(target is None, "target", "None for a TextRegressor, which gives one number", target)
         return [0] * len(outputs)
@@ -301,7 +301,7 @@ def _word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int |
 
 
 def _columns(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
-    """Return the position in each sequence where the word at the text's index begins, int (n,)."""
+    """Return the position in each text's sequence at which its chosen word begins, int (n,)."""
     positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
     if (positions < 0).any():
         raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")

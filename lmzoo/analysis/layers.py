@@ -135,7 +135,7 @@ def anisotropy(
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the linear CKA similarity of two sets of vectors of the same examples, from 0 to 1.
+    """Return the linear CKA similarity, from 0 to 1, of two sets of vectors for the same examples.
 
     It is 1 if one set is the other set rotated and scaled. Linear centered kernel alignment (Kornblith et al., 2019,
     https://arxiv.org/abs/1905.00414) is ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms of centered columns.

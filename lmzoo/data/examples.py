@@ -33,8 +33,8 @@ def from_table(
 
     Args:
         table: a DataFrame of pandas or polars, a table of pyarrow, or a Hugging Face dataset.
-        text: str, name of the column of the texts, or a tuple of two names for pairs.
-        label: str, name of the column of the labels, or None.
+        text: str, name of the text column, or a tuple of two names for pairs.
+        label: str, name of the label column, or None.
 
     Returns:
         The texts, a list, or a tuple of two lists for pairs; and the labels, a list, or None.
@@ -93,8 +93,8 @@ def stream(
         rows: iterable over rows, each a dict, that starts from the beginning each time: a
             `lmzoo.data.readers.TableStream`, a Hugging Face `IterableDataset`, a dataset of Grain, or a
             `tf.data.Dataset` of dicts.
-        text: name of the column of the texts, or a tuple of two names for pairs.
-        label: name of the column of the labels, or None.
+        text: name of the text column, or a tuple of two names for pairs.
+        label: name of the label column, or None.
         shuffle_buffer: int, number of examples in memory at once, to be shuffled and batched by length; fewer if they
             have more than 64 million characters.
 
@@ -134,8 +134,8 @@ class ExampleStream:
 
     Attributes:
         table: iterable over rows, which starts from the beginning each time.
-        text: name of the column of the texts, or a tuple of two names.
-        label: name of the column of the labels, or None.
+        text: name of the text column, or a tuple of two names.
+        label: name of the label column, or None.
         shuffle_buffer: int, number of examples in memory at once.
 
     Example: see `lmzoo.data.stream`.
@@ -161,7 +161,7 @@ class ExampleStream:
         return replace(self, table=self.table.shuffle_files(seed)) if hasattr(self.table, "shuffle_files") else self
 
     def rows(self, epoch: int = 0, first: int = 0) -> Iterator[Mapping[Any, Any]]:
-        """Iterate over the rows of an epoch, from the row with index `first` on."""
+        """Iterate over the rows of an epoch, starting with the row at index `first`."""
         table = self.table
         if hasattr(table, "select_columns"):
             table = table.select_columns(self.columns_read)

@@ -1,4 +1,4 @@
-"""Estimates of training time, from a few steps of a model of the same size on random ids."""
+"""Estimates of training time, from a few steps on random ids with a model of the same size."""
 
 from __future__ import annotations
 

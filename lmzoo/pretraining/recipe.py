@@ -239,7 +239,7 @@ class Recipe:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of layers, and width, of `size`.
+        """Number of layers and width that `size` stands for.
 
         Raises:
             ValueError: if `size` is neither a name nor layers and width.
@@ -413,7 +413,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _describe_difference(stored: object, current: object) -> str:
-    """Return the stored and the current identity of a text in brackets, or "" for other fields."""
+    """Return the stored and the current identity of a text in parentheses, or "" for other fields."""
     if not isinstance(stored, dict) and not isinstance(current, dict):
         return ""
     stored_text, current_text = (

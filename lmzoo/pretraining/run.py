@@ -137,7 +137,7 @@ class Run:
 
 
 class _EndingCheckpoint(ResumableCheckpoint):
-    """A checkpoint that ends the training after `last` batches in all, even within an epoch.
+    """A checkpoint that ends the training after `last` batches in total, even within an epoch.
 
     States after the first `decay` batches are stored in a folder for this value of `last`.
     """

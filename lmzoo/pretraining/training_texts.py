@@ -25,7 +25,7 @@ _HEAD_BYTES = 1 << 16  # beginning of a file that identifies it, with its name a
 
 
 class TextSource:
-    """A text of documents in files or in memory, which can be iterated over several times.
+    """The documents of a text, in files or in memory, which can be iterated over several times.
 
     Args:
         source: files, folders or patterns; or documents, each a list of sentences.
@@ -117,7 +117,7 @@ class MixedDocuments:
         self._texts = texts
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield documents, each a list of sentences, with as many characters in total as all texts."""
+        """Yield documents, each a list of sentences, with about as many characters in total as the texts."""
         if len(self._texts) == 1:
             yield from self._texts[0]
             return

@@ -1,4 +1,4 @@
-"""A check that a graph only uses ops of the stock TensorFlow Serving.
+"""A check for ops that the stock TensorFlow Serving lacks.
 
 Without it, an unknown op would only be noticed when a server rejects the exported model. TensorFlow Serving 2.20 is
 built with TensorFlow 2.20 and all of TF.Text 2.20's `ops_lib`; the tables below list the differences from the

@@ -144,7 +144,7 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
 
 
 def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
-    """Load a transformers checkpoint as a backbone, or as a task if there is a kind of head."""
+    """Load a transformers checkpoint as a backbone, or as a task if `head` is not empty."""
     task = task_of(head)
     if task is None:
         return Backbone.from_preset(directory)
@@ -171,7 +171,7 @@ def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray
 
 
 def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: bool) -> dict[str, Any]:
-    """Return the outputs of a model of transformers by name, aligned with the positions of `inputs`.
+    """Return a transformers model's outputs by name, aligned with the positions of `inputs`.
 
     With `pads_left`, padding is moved before the tokens, for models that represent a text by its last position.
     """

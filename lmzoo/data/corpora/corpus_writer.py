@@ -234,11 +234,11 @@ class ShardWriter:
 
 
 def _join_splits(splits: list[np.ndarray]) -> np.ndarray:
-    """Join the boundaries in consecutive parts into boundaries in the whole."""
+    """Concatenate the splits of consecutive parts, shifted to positions in the whole."""
     offsets = np.cumsum([0, *(part[-1] for part in splits[:-1])])
     return np.concatenate([[0], *(part[1:] + offset for part, offset in zip(splits, offsets, strict=True))])
 
 
 def _encode_document(document: list[str]) -> bytes:
-    """Encode a document as bytes that differ for different lists of sentences."""
+    """Encode a document so that different lists of sentences give different bytes."""
     return "".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode()

@@ -47,7 +47,7 @@ class DocumentFilter:
 
 
 def language_of(sentences: Sequence[str]) -> str:
-    """Return the code of the most likely language of a document's beginning, such as "en".
+    """Detect the language of a document from its beginning, and return its code, such as "en".
 
     Raises:
         ImportError: If py3langid is not installed.

@@ -126,7 +126,7 @@ class DocumentStreams(OrderedBatches):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches of a pass, or None if it is endless."""
+        """Number of batches in a pass, or None if it is endless."""
         return self.length
 
     def count(self, verbose: bool = True) -> None:
@@ -156,7 +156,7 @@ class DocumentStreams(OrderedBatches):
             )
 
     def batches(self) -> Iterator[Tensors]:
-        """Iterate over the batches of one pass over the current epoch."""
+        """Iterate over the batches of the current epoch."""
         yield from self._pass_of(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
@@ -171,7 +171,7 @@ class DocumentStreams(OrderedBatches):
             first = 0
 
     def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
-        """Yield the batches of one epoch, from the batch at index `first` on."""
+        """Yield the batches of one epoch, starting with the batch at index `first`."""
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)

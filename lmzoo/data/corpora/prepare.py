@@ -94,7 +94,7 @@ class _Part(NamedTuple):
         return self.file
 
     def temporary_path(self, kind: str, suffix: str) -> str:
-        """Return the path of a temporary file of this part."""
+        """Return the path of a temporary file for this part."""
         return inside(self.folder, f"_{kind}-{self.number:05}.{suffix}")
 
 

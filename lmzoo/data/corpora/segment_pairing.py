@@ -207,7 +207,7 @@ class _Pairs:
         self._labels = array("b")
 
     def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
-        """Add a pair by the begins and ends of its two segments, and its label."""
+        """Add a pair, given the start and end of each segment, and the label."""
         self._begins.extend((first[0], second[0]))
         self._lengths.extend((first[1] - first[0], second[1] - second[0]))
         self._labels.append(label)

@@ -119,7 +119,7 @@ class DocumentReader:
 
 
 def check_documents(documents: object) -> None:
-    """Check that `documents` can be a list of documents.
+    """Check that `documents` is an iterable of documents, not a single text, a dict or a table.
 
     Raises:
         TypeError: If it is not iterable, or is a single text, a dict or a table (iterating over a dict or table would
@@ -133,7 +133,7 @@ def check_documents(documents: object) -> None:
 
 
 def no_record(document: _Item, position: int) -> _Item:
-    """Return a document, a string or a list of sentences, after checking that it is not a record.
+    """Return a document after checking that it is not a record.
 
     Raises:
         TypeError: If it is a record, since the names of its fields would be read as sentences.
@@ -152,14 +152,14 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 
 def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return the boundaries of consecutive parts with these lengths: int64 (n + 1,)."""
+    """Return the boundaries of consecutive parts with the given lengths: int64 (n + 1,)."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits
 
 
 def groups_of(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Group items into lists of `size` items; the last may be shorter."""
+    """Yield the items in lists of `size` items; the last list may be shorter."""
     items = iter(items)
     while group := list(itertools.islice(items, size)):
         yield group

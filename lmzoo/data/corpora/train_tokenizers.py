@@ -230,7 +230,7 @@ def train_character_pairs(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> CharacterPairTokenizer:
-    """Train byte-pair encoding of characters, GPT's tokenizer, with Hugging Face's trainer.
+    """Train a character-level BPE tokenizer, such as GPT's, with Hugging Face's trainer.
 
     Args:
         texts: iterable of strings, lines or documents.
@@ -277,7 +277,7 @@ def train_character_pairs(
 
 
 def _learn_merges(learner: Any, trainer: Any, texts: Iterator[str]) -> tuple[list[str], list[list[str]]]:
-    """Train a model of `tokenizers`, and return its tokens in order of their ids, and its merges."""
+    """Train a `tokenizers` model, and return its tokens in the order of their ids, and its merges."""
     learner.train_from_iterator(texts, trainer)
     return in_order(learner.get_vocab()), json.loads(learner.to_str())["model"]["merges"]
 

@@ -94,7 +94,7 @@ def report_size(found: int, asked: int, what: str) -> None:
 def sentences_of(
     documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
 ) -> Iterator[list[str]]:
-    """Yield the sentences of documents as lists of words, without sentences that have no words.
+    """Yield the sentences of documents as lists of words, skipping sentences without words.
 
     There is at most one warning of invalid UTF-8.
 

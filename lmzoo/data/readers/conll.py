@@ -131,7 +131,7 @@ def _is_conllu_word(cells: list[str], inside: bool) -> bool:
 def _group_rows(
     lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document: str | None
 ) -> list[list[_Line]]:
-    """Return the lines of the words of each sentence; blank lines and lines of `document` separate sentences."""
+    """Group the lines of words by sentence; blank lines and lines of `document` separate sentences."""
     sentences: list[list[_Line]] = []
     in_sentence = False
     for number, cells in lines:

@@ -31,7 +31,7 @@ def import_pyarrow() -> tuple[Any, Any]:
 def numbered_parquet_rows(
     source: Source, skip: int = 0, columns: Sequence[Any] | None = None
 ) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """Yield the rows of a Parquet file with their numbers from 1, reading only a part of it at a time.
+    """Yield the rows of a Parquet file with their numbers from 1, reading the file in parts.
 
     Args:
         source: path, URL, or file object in binary mode.

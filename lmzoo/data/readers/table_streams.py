@@ -29,10 +29,10 @@ NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
 
 class Row(dict[Column, Any]):
-    """The cells of a row by the names of their columns, with its location.
+    """A row as a dict from column names to cells, with its location in the files.
 
     Attributes:
-        place: tuple of ints, index of the file and number of the line; rows sorted by it are in the order of the files.
+        place: tuple of ints, index of the file and line number; sorting rows by it restores the order of the files.
         where: str, file and line, for messages.
     """
 
@@ -110,7 +110,7 @@ class TableStream:
 
     @property
     def column_names(self) -> list[Column]:
-        """Names of the columns of the first row."""
+        """Names of the columns, read from the first row."""
         return next(([*row] for row in self._with(_first=0)), [])
 
     def __iter__(self) -> Iterator[Row]:
@@ -212,7 +212,7 @@ class TableStream:
         return self._counts[index]
 
     def _rows(self, index: int, skip: int) -> NumberedRows:
-        """Yield the rows of a file with the numbers of their lines, after skipping the first `skip` rows."""
+        """Yield the rows of a file with their line numbers, without the first `skip` rows."""
         path = self.files[index]
         format = self._formats[index]
         if format == "parquet":

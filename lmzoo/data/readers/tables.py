@@ -162,7 +162,7 @@ class Table:
         return self.names.index(column)
 
     def texts(self, column: Column) -> list[str]:
-        """Return the cells of a column of texts.
+        """Return the cells of a column after checking that they are strings.
 
         Raises:
             ValueError: If the column does not exist, or a cell is not text; the message names the line.
@@ -242,12 +242,12 @@ def label_parts(cell: Any, separator: str) -> list[Any]:
 
 
 def table_format(path: Source, format: str | None = None) -> str | None:
-    """Return `format` or, if it is None, the format that a file's suffix stands for, or None if there is none."""
+    """Return `format` if it is set, else the format for the file's suffix, or None if no format has this suffix."""
     return format or SUFFIXES.get(suffix_of(path))
 
 
 def known_format(path: Source, format: str | None = None) -> str:
-    """Return `format` or, if it is None, the format that a file's suffix stands for.
+    """Return `format` if it is set, else the format for the file's suffix.
 
     Raises:
         ValueError: If the format is unknown.
@@ -281,7 +281,7 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
 
 
 def line_ends(format: str) -> str:
-    """Return the `newline` argument with which to open a file of a format."""
+    """Return the `newline` argument for opening a file of this format."""
     return "" if format == "csv" else "\n"
 
 
@@ -309,7 +309,7 @@ def check_width(where: str, row: Collection[Any], first: Collection[Any], format
 
 
 def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a file with the numbers of their lines.
+    """Yield the rows of a file with their line numbers.
 
     Args:
         file: text file, opened with `newline=line_ends(format)`; it is read as far as the iterator is.

@@ -119,7 +119,7 @@ def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of numbered JSON lines with their numbers, without blank lines.
+    """Parse numbered JSON lines, and yield the objects with their line numbers; blank lines are skipped.
 
     Raises:
         ValueError: If a line is not a JSON object; the message names the line.
