@@ -1,4 +1,4 @@
-"""Writers of the answers of `lmzoo predict` with their inputs, as JSON lines, CSV or Parquet."""
+"""Writers of answers and their inputs for `lmzoo predict`, as JSON lines, CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def make_origins(kind: Kind, x: Inputs, cells: Mapping[str, Sequence[Any]]) -> l
     """
     columns = dict(cells)
     if "id" not in cells:
-        parts = x if isinstance(x, tuple) else ([_first_text(example) for example in x],)
-        columns = {**dict(zip(kind.task_class.input_names, parts, strict=False)), **cells}
+        inputs = x if isinstance(x, tuple) else ([_first_text(example) for example in x],)
+        columns = {**dict(zip(kind.task_class.input_names, inputs, strict=False)), **cells}
     return [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
 
 
@@ -65,20 +65,20 @@ def write_csv(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
         first_rows.append(row)
         if has_answer:
             break
-    text = codecs.getwriter("utf-8")(file, "replace")
-    names = max(first_rows, key=len, default={})
-    writer = csv.DictWriter(text, names, restval="", extrasaction="ignore", lineterminator="\n")
+    text_file = codecs.getwriter("utf-8")(file, "replace")
+    field_names = max(first_rows, key=len, default={})
+    writer = csv.DictWriter(text_file, field_names, restval="", extrasaction="ignore", lineterminator="\n")
     if first_rows:
         writer.writeheader()
     writer.writerows(chain(first_rows, (row for row, _ in rows)))
 
 
 def _csv_rows(origin: Origin, answer: Any) -> Iterator[tuple[dict[str, Any], bool]]:
-    """Yield the cells of each answer to an example, or only of its origin, and whether the row has an answer."""
-    answers = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
-    for row in answers or [origin]:
+    """Yield a row for each answer to an example, or one without an answer, and whether the row has an answer."""
+    answer_rows = [_with_origin(origin, round_numbers(_fields(part))) for part in _flatten(answer)]
+    for row in answer_rows or [origin]:
         cells = {k: json.dumps(x, ensure_ascii=False) if isinstance(x, (dict, list)) else x for k, x in row.items()}
-        yield cells, bool(answers)
+        yield cells, bool(answer_rows)
 
 
 def write_parquet(file: BinaryIO, pairs: Iterable[tuple[Origin, Any]]) -> None:
@@ -111,7 +111,7 @@ def choose_format(to: str | None, output: str | None, format: str | None) -> str
 
 @contextmanager
 def open_output(path: str | None) -> Iterator[BinaryIO]:
-    """Open a file, which appears under its name once it is complete, or the standard output if `path` is None."""
+    """Open a file that appears under its name only when complete, or standard output if `path` is None."""
     if path is not None:
         with whole_file(path) as file:
             yield file

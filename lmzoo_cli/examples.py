@@ -19,7 +19,7 @@ from lmzoo.data.readers.text_files import Source, name_of, suffix_of
 from lmzoo_cli.options import Columns
 
 WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
-_BATCHES_PER_PART = 16  # between updates of the progress bar
+_BATCHES_PER_PART = 16  # number of batches between updates of the progress bar
 _LABELED_LINE = re.compile(r"\S\s+(O|[BIES]-\S+)\s*$")
 
 # Inputs of tasks: a list of examples or, for pairs of texts, a tuple of two lists.
@@ -77,9 +77,9 @@ def open_stream(
     text = tuple(map(name_column, text)) if isinstance(text, tuple) else name_column(text)
     if label is None:
         return stream(TableStream(source, **columns.file_options), text), None
-    name = name_column(label)
-    table = TableStream(source, **columns.file_options, types={name: convert})
-    return stream(table, text, name), (row[name] for row in table.select_columns([name]))
+    label_column = name_column(label)
+    table = TableStream(source, **columns.file_options, types={label_column: convert})
+    return stream(table, text, label_column), (row[label_column] for row in table.select_columns([label_column]))
 
 
 def is_several(source: Path) -> bool:
@@ -123,7 +123,7 @@ def read_numbers(source: Source, columns: Columns, labeled: bool, labels: Allowe
 
 
 def read_pairs(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read pairs of texts, and numbers if the label column is set; if not `labeled`, single texts are also read."""
+    """Read pairs of texts, and numbers if the label column is set; if not `labeled`, also read single texts."""
     if labeled and columns.pair is None:
         raise ValueError("This task learns from pairs: name the column of the second texts (--pair).")
     return read_numbers(source, columns, labeled and columns.label is not None)
@@ -144,7 +144,7 @@ def read_texts_alone(source: Source, columns: Columns, labeled: bool, labels: Al
 
 
 def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read lists of words and their labels; if not `labeled`, texts of other formats are also read."""
+    """Read lists of words and their labels; if not `labeled`, also read texts in other formats."""
     format = columns.format or suffix_of(source).lstrip(".")
     if not labeled and format not in WORDS:
         texts, _ = read_texts(source, columns, labeled)
@@ -164,7 +164,7 @@ def read_words(source: Source, columns: Columns, labeled: bool, labels: Allowed 
 
 
 def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
-    """Read questions, contexts and answers; if not `labeled`, tables are also read."""
+    """Read questions, contexts and answers; if not `labeled`, also read tables."""
     if labeled or (columns.format or suffix_of(source)) in ("squad", ".json"):
         return read_squad(source, labeled)
     columns = replace(columns, text=columns.text or "question", pair=columns.pair or "context")
@@ -173,13 +173,13 @@ def read_questions(source: Source, columns: Columns, labeled: bool, labels: Allo
 
 def read_prompts(source: Source, columns: Columns, labeled: bool, labels: Allowed = None) -> Examples:
     """Read prompts, their choices, and the index of the right choice of each prompt."""
-    names = [_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
+    choice_columns = [_column(name) for name in (columns.choices or "ending0,ending1,ending2,ending3").split(",")]
     start = columns.pair or (None if columns.choices else "sent2")
     return read_choices(
         source,
         _column(columns.text or "sent1"),
         start and _column(start),
-        names[0] if len(names) == 1 else names,
+        choice_columns[0] if len(choice_columns) == 1 else choice_columns,
         _column(columns.label or "label") if labeled else None,
         **columns.file_options,
     )
@@ -196,7 +196,7 @@ def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str,
         ids: column of the ids, or None.
 
     Raises:
-        ValueError: If a column does not exist, or one is set and the file is not a table.
+        ValueError: If a column does not exist, or a column is set but the file is not a table.
     """
     if table_format(source, columns.format) not in FORMATS:
         if ids or columns.label:
@@ -208,7 +208,7 @@ def read_origins(source: Source, columns: Columns, ids: str | None) -> dict[str,
 
 
 def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict[str, list[Any]]:
-    """Read the cells of columns of a table, by name.
+    """Read columns of a table, by name.
 
     Raises:
         ValueError: If a column does not exist, or the file is not a table.

@@ -39,7 +39,7 @@ def check_options(options: FitOptions, kind: Kind) -> None:
 
     Raises:
         OSError: If the output cannot be written.
-        ValueError: For conflicting options, or an unknown preset.
+        ValueError: If options conflict, or the preset is unknown.
     """
     check_output(options.output, options.overwrite, suffix=".keras")
     if options.validation and options.validation_split:
@@ -101,8 +101,8 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     """Read the examples, count their labels, and split off validation examples."""
     with show_status(f"Reading {options.data}"):
         x, y = reading.read(options.data, columns, True, None)
-    streamed = isinstance(x, ExampleStream)
-    if streamed and (options.validation_split or options.class_weight):
+    is_streamed = isinstance(x, ExampleStream)
+    if is_streamed and (options.validation_split or options.class_weight):
         raise ValueError("--validation-split and --class-weight are for examples in one file.")
     class_names = None
     counts: list[Counter[str]] = []
@@ -116,8 +116,8 @@ def read_examples(options: FitOptions, columns: Columns, reading: Reading) -> Fi
     elif options.validation_split:
         (x, y), validation = _split(x, y, options.validation_split, options.seed)
     if reading.names and validation:
-        training = counts[0] if streamed else Counter(reading.names(y))
-        counts = [training, Counter(reading.names(validation[1]))]
+        training_counts = counts[0] if is_streamed else Counter(reading.names(y))
+        counts = [training_counts, Counter(reading.names(validation[1]))]
     weights = None
     if options.class_weight and class_names:
         weight_by_class = class_weights(options.class_weight, {name: counts[0][name] for name in class_names})
@@ -200,7 +200,7 @@ def class_weights(given: Sequence[str], counts: Mapping[str, int]) -> dict[str, 
         counts: number of training examples of each class.
 
     Raises:
-        ValueError: For an unknown class, or a weight that is not a number of at least 0.
+        ValueError: If a class is unknown, or a weight is not a number of at least 0.
     """
     if given == [_BALANCED]:
         total = sum(counts.values())

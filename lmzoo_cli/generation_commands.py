@@ -28,24 +28,24 @@ def generate(
         typer.Argument(metavar="[PROMPT]...", help="Texts to continue. Default: lines from standard input."),
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=1, help="Largest number of tokens to add to a prompt. Default: 64.")
+        int | None, typer.Option(min=1, help="Maximum number of tokens to add to a prompt. Default: 64.")
     ] = None,
-    sampler: Annotated[Sampler, typer.Option(help="How tokens are chosen.")] = "greedy",
+    sampler: Annotated[Sampler, typer.Option(help="Method for choosing tokens.")] = "greedy",
     temperature: Annotated[
         float,
         typer.Option(
-            help="Divides the logits: below 1, likely tokens become more likely.", callback=_check_temperature
+            help="Divides the logits: below 1, likely tokens become even more likely.", callback=_check_temperature
         ),
     ] = 1.0,
     stop: Annotated[
-        list[str] | None, typer.Option(help="String before which a text ends; may be given several times.")
+        list[str] | None, typer.Option(help="String before which the text ends; may be given several times.")
     ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed that makes samples repeatable.")] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print JSON lines, with prompt and new text in separate fields.")
     ] = False,
 ) -> None:
-    """Continue texts with a language model; the text is printed as it comes."""
+    """Continue texts with a language model; text is printed as it is generated."""
     from lmzoo.models import CausalLM, Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 
@@ -78,24 +78,24 @@ def translate(
         typer.Argument(metavar="[TEXT]...", help="Texts to translate. Default: lines from standard input."),
     ] = None,
     to: Annotated[
-        str | None, typer.Option(help="Language to translate to, such as fra, for a model of several languages.")
+        str | None, typer.Option(help="Language to translate to, such as fra, for a multilingual model.")
     ] = None,
     num_beams: Annotated[
-        int | None, typer.Option(min=1, help="Number of beams of the search. Default: the model's.")
+        int | None, typer.Option(min=1, help="Number of beams in the search. Default: the model's.")
     ] = None,
     length_penalty: Annotated[
         float | None, typer.Option(help="Above 1 favors longer translations. Default: the model's.")
     ] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Largest number of tokens of a translation. Default: 2·n + 16 for a source of n."),
+        typer.Option(min=1, help="Maximum number of tokens in a translation. Default: 2·n + 16 for a source of n."),
     ] = None,
     batch_size: BatchSize = 32,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON lines, with the text and its translation.")] = (
         False
     ),
 ) -> None:
-    """Translate texts; each translation is printed on a line."""
+    """Translate texts; each translation is printed on its own line."""
     from lmzoo.models import Seq2SeqLM
     from lmzoo_cli.model_loading import load_task
 

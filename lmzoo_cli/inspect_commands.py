@@ -36,7 +36,7 @@ def attention(
     context: Context = None,
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("attention.html"),
 ) -> None:
-    """Write an HTML page with the attention of each token in every layer and head; it needs no network."""
+    """Write an HTML page with the attention of each token in every layer and head; the page works offline."""
     from lmzoo import analysis
 
     task, inputs = _load(model, texts)
@@ -55,14 +55,14 @@ def report(
     output: Annotated[Path, typer.Option("--output", "-o", help="The page to write.")] = Path("report.html"),
     by: Annotated[
         list[str] | None,
-        typer.Option(help="Column: scores are also given for each of its values; may be inputs several times."),
+        typer.Option(help="Column by whose values the scores are broken down; may be given several times."),
     ] = None,
     batch_size: BatchSize = 32,
     columns: LabeledColumns,
 ) -> None:
     """Write an HTML page with a task's scores on labeled examples, its most confident mistakes and its calibration.
 
-    It has the scores of `lmzoo evaluate`, also by the length of texts and by the columns of --by.
+    The page has the scores of `lmzoo evaluate`, and breaks them down by the length of texts and the columns of --by.
     """
     from lmzoo import analysis
     from lmzoo.data.examples import ExampleStream
@@ -76,9 +76,9 @@ def report(
         x, y = kind.reading.read(data, columns, True, kind.label_names(task))
     if isinstance(x, ExampleStream):
         raise ValueError(f"A report is on the examples of one file, not of a directory or a pattern: {data}.")
-    values = read_columns(data, columns, by or [])
-    check_additions(x, True, values)
-    scores = with_errors(score(kind, task, x, y, batch_size), x, True, values)
+    values_by_column = read_columns(data, columns, by or [])
+    check_additions(x, True, values_by_column)
+    scores = with_errors(score(kind, task, x, y, batch_size), x, True, values_by_column)
     analysis.write_report(output, scores, f"{Path(model).name} on {data.name}")
     typer.echo(f"Wrote {output}.")
 
@@ -107,7 +107,7 @@ def layers(model: Model, texts: Texts = None, as_json: AsJson = False) -> None:
 @inspect.command(cls=Command)
 def senses(
     model: Model,
-    word: Annotated[str, typer.Argument(metavar="WORD", help="A word of the texts.")],
+    word: Annotated[str, typer.Argument(metavar="WORD", help="A word in the texts.")],
     texts: Texts = None,
     groups: Annotated[int, typer.Option(min=1, help="Number of groups.")] = 2,
     layer: Annotated[int | None, typer.Option(help="Layer to take the vectors from. Default: the last one.")] = None,
@@ -152,18 +152,17 @@ def surprisal(model: Model, texts: Texts = None, as_json: AsJson = False) -> Non
 def why(
     model: Model,
     texts: Texts = None,
-    target: Annotated[
-        str | None, typer.Option(help="Class to explain. Default: the one that the model answers.")
-    ] = None,
+    target: Annotated[str | None, typer.Option(help="Class to explain. Default: the predicted class.")] = None,
     gradients: Annotated[
         bool, typer.Option("--gradients", help="Use integrated gradients of tokens instead of leaving words out.")
     ] = False,
     word: Annotated[
-        str | None, typer.Option(help="For a tagger: the word whose label is explained, or its number from 0.")
+        str | None, typer.Option(help="For a tagger: the word whose label to explain, or its index from 0.")
     ] = None,
     context: Context = None,
     page: Annotated[
-        Path | None, typer.Option("--html", help="Write a page with highlighted texts instead of tables.")
+        Path | None,
+        typer.Option("--html", help="Write an HTML page with highlighted texts, instead of printing tables."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -197,7 +196,7 @@ def _with_context(texts: list[str], context: str | None) -> list[Any]:
 
 
 def _load(model: str, arguments: list[str] | None) -> tuple[Task, list[str]]:
-    """Load a task, which is a `TextEmbedder` for a preset without a head, and read the texts.
+    """Load a task, or a `TextEmbedder` if a preset has no head, and read the texts.
 
     Args:
         model: a .keras file or a preset.
@@ -236,7 +235,7 @@ def _print(rows: list[dict[str, Any]], as_json: bool) -> None:
 
 
 def _format_cell(value: Any) -> str | Line:
-    """Return a text, or a number as text with four digits; None becomes an empty text."""
+    """Format a cell: numbers get four significant digits, and None becomes an empty string."""
     if isinstance(value, (str, Line)):
         return value
     return "" if value is None else f"{value:.4g}"

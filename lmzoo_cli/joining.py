@@ -1,4 +1,4 @@
-"""Multi-process runs of a command: start worker processes, or join them."""
+"""Multi-process runs of a command: starting worker processes, or joining them."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _JOIN_TIMEOUT_SECONDS = 300.0  # hosts may start at different times
 
 @contextlib.contextmanager
 def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
-    """Start workers that run this command, or in a worker, join the other workers to train one model in the block.
+    """Start workers that run this command or, in a worker, join the other workers to train one model in the block.
 
-    Without workers, it only runs the block. A process is a worker if the environment variables that
+    Without workers, only the block runs. A process is a worker if the environment variables that
     `lmzoo.parallel.initialize` reads are set.
 
     Args:
@@ -33,7 +33,7 @@ def train_together(scale: TrainingWorkerOptions) -> Iterator[None]:
 
     Raises:
         typer.Exit: In the process that started workers, after they have ended, instead of running the block.
-        ValueError: On another backend than JAX.
+        ValueError: If workers are requested on a backend other than JAX.
         ProcessesError: If another worker has ended.
     """
     if "KERAS_DISTRIBUTION_NUM_PROCESSES" in os.environ:

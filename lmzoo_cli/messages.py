@@ -34,7 +34,7 @@ class Command(TyperCommand):
     """Command that imports Keras when it runs, and announces it."""
 
     def invoke(self, ctx: Any) -> Any:
-        """Announce that Keras is loading, which takes seconds, and run the command."""
+        """Announce that Keras is loading, which takes a few seconds, and run the command."""
         announce_keras()
         return super().invoke(ctx)
 
@@ -53,7 +53,7 @@ def _describe(error: Exception, command: Any) -> str:
 
 @contextmanager
 def _show_notes_and_warnings() -> Iterator[None]:
-    """Print each log message of the library and each warning once in the block."""
+    """Print each warning and each of the library's log messages once while the block runs."""
     printed: set[str] = set()
 
     def show(message: str) -> None:
@@ -79,7 +79,7 @@ def _show_notes_and_warnings() -> Iterator[None]:
 
 @contextmanager
 def exit_when_stopped(directory: str | Path | None) -> Iterator[None]:
-    """Exit with the code of SIGINT or SIGTERM if it stops the block, and tell the user how to continue.
+    """If SIGINT or SIGTERM stops the block, exit with the signal's code and tell the user how to continue.
 
     Args:
         directory: directory of the run's state, or None if the run cannot be continued; typer then handles Ctrl-C.

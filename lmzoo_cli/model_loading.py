@@ -17,7 +17,7 @@ from lmzoo.tasks import Task
 from lmzoo_cli.output import show_status
 from lmzoo_cli.task_kinds import KINDS, Kind
 
-_MAX_CONFIG_BYTES = 1 << 26  # read from a `.keras` file
+_MAX_CONFIG_BYTES = 1 << 26  # limit for the configuration in a `.keras` file
 
 
 def load_task(source: str) -> tuple[Kind, Task]:
@@ -25,7 +25,7 @@ def load_task(source: str) -> tuple[Kind, Task]:
 
     Raises:
         OSError: If the file does not exist.
-        ValueError: If the model cannot be loaded, or is not a task of the command line.
+        ValueError: If the model cannot be loaded, or is not a task that the command line supports.
     """
     use_compilation_cache()
     with show_status(f"Loading {source}"):
@@ -81,7 +81,7 @@ def _class_in_file(path: Path) -> object:
     try:
         with zipfile.ZipFile(path) as archive, archive.open("config.json") as file:
             name = json.loads(file.read(_MAX_CONFIG_BYTES))["registered_name"]
-    except Exception:  # of many types, since the file may hold anything; loading reports the reason
+    except Exception:  # any type, since the file may hold anything; loading reports the reason
         return None
     return keras.saving.get_registered_object(name)
 

@@ -23,12 +23,12 @@ DOCUMENTS = (
     "Text files, directories or patterns: .txt with a blank line between documents, or .jsonl; may be compressed with "
     "gzip or xz."
 )
-RECIPE = "Default: the recipe that the preset recommends for the task."
+RECIPE = "Default: the preset's recommendation for the task."
 MODEL = "A .keras file, or a preset with the task's head."
 _TEXT = 'Column of the texts (or words, questions, prompts), by name or by number from 0. Default: "text".'
-_PAIR = "Column of the second texts of pairs, of the contexts, or of the words that every choice begins with."
+_PAIR = "Column of the second texts of pairs, the contexts, or the words that every choice begins with."
 _LABEL = (
-    'Column of the labels. Default: "label"; for CoNLL the last one, for CoNLL-U UPOS. "|" separates several labels.'
+    'Column of the labels. Default: "label"; for CoNLL the last column, for CoNLL-U UPOS. "|" separates several labels.'
 )
 _CHOICES = "Columns of the choices, separated by commas, or one column of lists. Default: ending0 to ending3."
 _FORMAT = (
@@ -36,8 +36,8 @@ _FORMAT = (
     "Default: from the suffix."
 )
 _SCALE = "Divide numeric labels by this number, such as 5 for similarities from 0 to 5."
-_WORKERS = "Number of worker processes, which Ray starts: pip install 'lmzoo\\[scale]'. Default: no workers."
-_MIN_WORKERS = "Number of workers that are enough to go on where a host has been lost. Default: all of them."
+_WORKERS = "Number of worker processes, started by Ray (pip install 'lmzoo\\[scale]'). Default: no workers."
+_MIN_WORKERS = "Number of workers that suffice to continue after a host is lost. Default: all of them."
 _RAY = "Address of the Ray cluster that runs the workers, such as 10.0.0.5:6379. Default: this machine."
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help=MODEL)]
@@ -60,7 +60,7 @@ class Columns:
     format: Annotated[str | None, _data_option(help=_FORMAT)] = None
     header: Annotated[bool, _data_option(help="Whether CSV and TSV begin with column names.")] = True
     encoding: Annotated[str, _data_option(help="Encoding of the files.")] = "utf-8"
-    scale: float = 1.0  # an option where labels are read
+    scale: float = 1.0  # an option only in `LabeledColumns`
 
     @property
     def file_options(self) -> dict[str, Any]:
@@ -123,32 +123,32 @@ class FitOptions:
     """Options of `lmzoo fit`."""
 
     data: Annotated[Path, typer.Argument(metavar="DATA", help=f"Training examples. {DATA} {SEVERAL}")]
-    task: Annotated[str, typer.Option(help=f"What to train: {', '.join(TASKS)}.")]
-    preset: Annotated[str, typer.Option(help="Preset or checkpoint to start from: see `lmzoo presets`.")]
+    task: Annotated[str, typer.Option(help=f"Task to train: {', '.join(TASKS)}.")]
+    preset: Annotated[str, typer.Option(help="Preset or checkpoint to start from; see `lmzoo presets`.")]
     output: Annotated[Path, typer.Option("--output", "-o", help="The .keras file to write.")]
     validation: Annotated[Path | None, typer.Option(help="A file of examples to evaluate on.")] = None
     validation_split: Annotated[
         float, typer.Option(min=0.0, max=0.99, help="Fraction of DATA to hold out at random, instead of --validation.")
     ] = 0.0
-    epochs: Annotated[int | None, typer.Option(min=1, help=f"Passes over the examples. {RECIPE}")] = None
+    epochs: Annotated[int | None, typer.Option(min=1, help=f"Number of passes over the examples. {RECIPE}")] = None
     batch_size: Annotated[int | None, typer.Option(min=1, help=f"Examples in a batch. {RECIPE}")] = None
     learning_rate: Annotated[float | None, typer.Option(min=0.0, help=f"Peak learning rate. {RECIPE}")] = None
-    sequence_length: Annotated[int | None, typer.Option(help="Longest sequence in tokens. Default: the preset's.")] = (
-        None
-    )
+    sequence_length: Annotated[
+        int | None, typer.Option(help="Maximum sequence length in tokens. Default: the preset's.")
+    ] = None
     pooling: Annotated[
-        str | None, typer.Option(help=f"first or mean; for embedder cls, mean, max or others. {RECIPE}")
+        str | None, typer.Option(help=f"Pooling: first or mean; for embedder cls, mean, max or others. {RECIPE}")
     ] = None
     schedule: Annotated[
         Literal["linear", "cosine", "constant", "inverse_square_root"],
-        typer.Option(help="How the learning rate falls after the warm-up over a tenth of the steps."),
+        typer.Option(help="Decay of the learning rate, after a warm-up over the first tenth of the steps."),
     ] = "linear"
     class_weight: Annotated[
         list[str] | None,
         typer.Option(
             metavar="CLASS=WEIGHT",
-            help="Weight of the examples of a class in the loss, such as spam=5; may be given several times. Or "
-            "balanced: all classes have the same total weight.",
+            help="Weight of a class in the loss, such as spam=5; may be given several times. Or balanced, to give all "
+            "classes the same total weight.",
         ),
     ] = None
     patience: Annotated[
@@ -158,8 +158,8 @@ class FitOptions:
     checkpoint: Annotated[
         str | None,
         typer.Option(
-            help="Directory, or URL such as s3://bucket/run, for the state of the run: the same command continues a "
-            "stopped run."
+            help="Directory, or URL such as s3://bucket/run, for the state of the run, so that the same command can "
+            "continue a stopped run."
         ),
     ] = None
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
@@ -167,7 +167,7 @@ class FitOptions:
 
 
 def expand_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Replace a command's dataclass parameters by one option per annotated field."""
+    """Replace a command's dataclass parameters with one option per annotated field."""
     signature = inspect.signature(command, eval_str=True)
     fields: dict[str, list[inspect.Parameter]] = {}
     for name, parameter in signature.parameters.items():

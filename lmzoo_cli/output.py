@@ -28,14 +28,14 @@ def say(line: str) -> None:
 
 
 def announce_keras() -> None:
-    """Print that Keras is loading, which takes seconds, if it is not loaded yet."""
+    """Print that Keras is loading, which takes a few seconds, if it is not loaded yet."""
     if "keras" not in sys.modules:
         say("Loading Keras...")
 
 
 @contextmanager
 def show_status(work: str) -> Iterator[Callable[[], None]]:
-    """Print a status line with the work of the block if it takes longer than 1.5 seconds.
+    """Print a status line that names the work if the block takes longer than 1.5 seconds.
 
     Yields:
         A function that cancels the status line, to call when other output appears.
@@ -114,7 +114,7 @@ def check_output(path: Path, overwrite: bool, suffix: str = "") -> None:
 
     Raises:
         OSError: If the path exists and may not be replaced, or cannot be written.
-        ValueError: If the path has another suffix.
+        ValueError: If the path does not have this suffix.
     """
     path = path.expanduser()  # shells do not expand "~" in `--output=~/...`
     if suffix and path.suffix != suffix:

@@ -43,13 +43,13 @@ from lmzoo_cli.options import Columns, WorkerOptions
 from lmzoo_cli.output import say, show_status
 from lmzoo_cli.task_kinds import Kind
 
-_RECORD = "_predict.json"  # settings of a directory of answers; readers of whole directories skip names with "_"
+_RECORD = "_predict.json"  # settings of a directory of answers; readers of whole directories skip leading "_"
 _SUFFIXES = {*SUFFIXES, *(f".{format}" for format in WORDS), ".json"}
 
 
 @dataclass(frozen=True)
 class Prediction:
-    """Settings of `lmzoo predict`, of which each worker gets a copy.
+    """Settings of `lmzoo predict`; each worker gets a copy.
 
     Attributes:
         model: a .keras file or a preset.
@@ -88,7 +88,7 @@ class Prediction:
             shown: whether to show a progress bar.
 
         Raises:
-            ValueError: For an option that the task does not have, or examples that it does not take.
+            ValueError: If the task does not have one of the options, or does not accept the examples.
         """
         if unknown := self.options.keys() - inspect.signature(task.answers).parameters.keys():
             raise ValueError(
@@ -115,7 +115,7 @@ class Prediction:
 
 
 class FilePair(NamedTuple):
-    """Path of a file of examples, and of the file of answers to write."""
+    """Paths of a file of examples and of the file of answers to write."""
 
     source: str
     target: str
@@ -134,7 +134,7 @@ def predict_files(
 ) -> None:
     """Write a file of answers for each file of examples into a directory.
 
-    Files of answers that exist are skipped, except if the file of examples is newer.
+    Existing files of answers are skipped, unless the file of examples is newer.
 
     Args:
         prediction: settings of the command.
@@ -146,11 +146,11 @@ def predict_files(
 
     Raises:
         ValueError: If two files of answers would have the same name, answers would replace examples, or a file cannot
-            be read; the message names it.
+            be read; the message names the file.
         FileExistsError: If the directory holds files of these names from another command.
     """
     pairs = _pair_files(data, files, directory, prediction.to)
-    # Reading the first file raises errors in the model or the options before anything is replaced.
+    # Read the first file now, so that errors in the model or the options appear before anything is replaced.
     kind = find_kind(prediction.model)
     if pairs and kind is not None:
         with suppress(NoExamplesError):
@@ -162,25 +162,25 @@ def predict_files(
     if changed := sum(exists(pair.target) for pair in pending):
         say(f"Predicting again for {changed} of {len(pairs)} files, which have changed.")
     start = time.monotonic()
-    examples = _predict_pending(prediction, pending, scale) if pending else 0
-    speed = f" ({examples / (time.monotonic() - start):,.0f} examples/s)" if examples else ""
-    say(f"Wrote answers to {examples:,} examples in {len(pending)} files to {directory}{speed}.")
+    num_examples = _predict_pending(prediction, pending, scale) if pending else 0
+    speed = f" ({num_examples / (time.monotonic() - start):,.0f} examples/s)" if num_examples else ""
+    say(f"Wrote answers to {num_examples:,} examples in {len(pending)} files to {directory}{speed}.")
 
 
 def _predict_pending(prediction: Prediction, pending: Sequence[FilePair], scale: WorkerOptions) -> int:
     """Write the pending files of answers, and return the number of examples."""
-    examples = 0
+    num_examples = 0
     start_time = time.monotonic()
     status = show_status(f"Starting {scale.workers} workers") if scale.workers else nullcontext(lambda: None)
-    start = functools.partial(_start, prediction)
+    make_predictor = functools.partial(_start, prediction)
     with status as cancel_status, progress_bar("Predicting", len(pending), "files") as advance:
-        for pair, (count, messages) in run_jobs(pending, start, scale.workers, scale.ray, accelerated=True):
+        for pair, (count, messages) in run_jobs(pending, make_predictor, scale.workers, scale.ray, accelerated=True):
             cancel_status()
-            examples += count
-            advance(1, f"{examples:,} examples, {examples / (time.monotonic() - start_time):,.0f} examples/s")
+            num_examples += count
+            advance(1, f"{num_examples:,} examples, {num_examples / (time.monotonic() - start_time):,.0f} examples/s")
             for message in messages:
                 warnings.warn(f"{pair.source}: {message}", stacklevel=2)
-    return examples
+    return num_examples
 
 
 def _start(prediction: Prediction) -> Callable[[FilePair], tuple[int, list[str]]]:
@@ -213,12 +213,12 @@ def _is_newer(pair: FilePair) -> bool:
 
 
 def absolute_model(model: str) -> str:
-    """Return a model's path as an absolute path, for workers with another working directory; else return the name."""
+    """Return the absolute path of a model, for workers with another working directory, or a preset's name unchanged."""
     return absolute(model) if os.path.exists(model) else model
 
 
 def holds_examples(name: str, format: str | None) -> bool:
-    """Return whether a file in a directory holds examples, by its suffix if no format is set, and is not hidden."""
+    """Return whether a file is not hidden and, by its suffix unless a format is set, holds examples."""
     is_hidden = PurePath(name).name.startswith((".", "_"))
     return not is_hidden and (format is not None or suffix_of(name) in _SUFFIXES)
 
@@ -249,12 +249,12 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
         raise NotADirectoryError(f"{directory} is a file: several files of answers are written into a directory.")
     settings = {**asdict(prediction), "model": _identify(prediction.model)}
     del settings["batch_size"]
-    record = inside(absolute(directory), _RECORD)
+    record_path = inside(absolute(directory), _RECORD)
     if overwrite:
-        for path in (*(pair.target for pair in pairs), record):
+        for path in (*(pair.target for pair in pairs), record_path):
             remove(path)
-    elif exists(record):
-        old_settings = load_json(record)
+    elif exists(record_path):
+        old_settings = load_json(record_path)
         if changed := [name for name, value in settings.items() if old_settings.get(name) != value]:
             raise FileExistsError(
                 f"{directory} holds answers of a command whose {changed[0]} differed: pass --overwrite to replace "
@@ -262,7 +262,7 @@ def _check_directory(prediction: Prediction, pairs: Sequence[FilePair], director
             )
     elif existing := [pair.target for pair in pairs if exists(pair.target)]:
         raise FileExistsError(f"{existing[0]} exists: pass --overwrite to replace it.")
-    save_json(record, settings)
+    save_json(record_path, settings)
 
 
 def _identify(model: str) -> str:

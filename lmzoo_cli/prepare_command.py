@@ -24,17 +24,17 @@ class PreparationOptions:
         list[str] | None,
         typer.Option(
             "--language",
-            help="Leave out documents in other languages than this one, such as en; may be given several times.",
+            help="Language of the documents to keep, such as en; may be given several times. Default: all.",
         ),
     ] = None
     duplicates: Annotated[
         Literal["keep", "exact", "near"],
-        typer.Option(help="Leave out documents that occurred before: exact copies, or near ones too (by MinHash)."),
+        typer.Option(help="Leave out copies of earlier documents: exact ones, or also near ones (by MinHash)."),
     ] = "keep"
     similarity: Annotated[
-        float, typer.Option(help="Fraction of the runs of five words that near duplicates have in common.")
+        float, typer.Option(help="Fraction of five-word runs that near duplicates have in common.")
     ] = 0.8
-    shard_tokens: Annotated[int, typer.Option(min=1, help="Tokens after which a new file begins.")] = 1 << 24
+    shard_tokens: Annotated[int, typer.Option(min=1, help="Number of tokens after which a new file begins.")] = 1 << 24
     field: Field = "text"
     split: Split = True
 
@@ -47,10 +47,10 @@ def prepare(
     options: PreparationOptions,
     scale: WorkerOptions,
 ) -> None:
-    """Tokenize documents into a corpus for pre-training in Python, without duplicates and other unwanted documents.
+    """Tokenize documents into a corpus for pre-training in Python, without duplicates or other unwanted documents.
 
-    Each file of documents becomes separate files in OUT, which are the same for any number of workers. The same command
-    continues a stopped run.
+    Each file of documents becomes separate files in OUT, which are the same for any number of workers. To continue a
+    stopped run, repeat the command.
     """
     from lmzoo.data.corpora import Preparation, prepare_corpus
     from lmzoo.presets.source import open_source

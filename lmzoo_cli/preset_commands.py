@@ -26,7 +26,7 @@ def presets() -> None:
         fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
         print_tabs([columns, *([row[column] for column in columns] for row in fields)])
         return
-    cells = {
+    values_by_title = {
         "name": [info.name for info in infos],
         "params": [f"{info.parameters / 1e6:.1f}M" for info in infos],
         "size": [f"{info.size_bytes / 1e6:.1f} MB" for info in infos],
@@ -38,20 +38,18 @@ def presets() -> None:
     # Names are never truncated, since users copy them: on narrow terminals, the last columns are dropped.
     table = plain_table()
     free_width = console.width
-    for title, values in cells.items():
+    for title, values in values_by_title.items():
         free_width -= max(map(len, [title, *values])) + 2 * (title != "name")
         if free_width < 0:
             break
         table.add_column(title, no_wrap=True)
-    for row in zip(*cells.values(), strict=True):
+    for row in zip(*values_by_title.values(), strict=True):
         table.add_row(*row[: len(table.columns)])
     console.print(table)
 
 
 _SOURCE = "A preset's name, a directory, hf://org/name, kaggle://... or https://..."
-_FamilyOption = Annotated[
-    str | None, typer.Option(help="The family, such as bert, of a checkpoint that does not tell it.")
-]
+_FamilyOption = Annotated[str | None, typer.Option(help="Family, such as bert, of a checkpoint that does not name it.")]
 
 
 def convert(
@@ -80,7 +78,8 @@ def verify(
     write_manifest: Annotated[
         bool,
         typer.Option(
-            "--write-manifest", help="Write the checksums of its files, which are checked whenever it is loaded."
+            "--write-manifest",
+            help="Write a manifest with checksums of the files, against which every later load checks them.",
         ),
     ] = False,
     family: _FamilyOption = None,

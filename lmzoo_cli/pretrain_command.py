@@ -16,12 +16,12 @@ from lmzoo_cli.output import say
 from lmzoo_cli.registered import PRETRAINED_FAMILIES
 
 _CONFIRMATION_SECONDS = 3600.0  # longer training must be confirmed
-_TOKENS = "Tokens to train on, counting repetitions: the corpus is repeated as often as necessary."
+_TOKENS = "Number of tokens to train on, counting repetitions; the corpus is repeated as needed."
 _WORK = "Directory of the run, from which a stopped run continues. Default: OUTPUT.work."
-_STATES = "Directory, or URL such as s3://bucket/run, of the saved states. Default: in the directory of the run."
+_STATES = "Directory, or URL such as s3://bucket/run, for the saved states. Default: in the directory of the run."
 _MIXTURE = (
-    "In place of CORPUS: a file, directory or quoted pattern, and its weight in a mixture; may be given several times. "
-    "`--text films/:2 --text books/:1` takes two thirds of the tokens from the films, whatever the sizes."
+    "Instead of CORPUS: a file, directory or quoted pattern, and its weight in a mixture; may be given several times. "
+    "`--text films/:2 --text books/:1` takes two thirds of the tokens from the films, whatever their sizes."
 )
 _SIZE = "nano, mini, small, medium or base; or layers and width, such as 6x256. Default: nano."
 _INIT = (
@@ -29,7 +29,7 @@ _INIT = (
     "Its family and size are kept. Default: random weights."
 )
 _SCHEDULE = (
-    "How the learning rate falls: linear, over the whole training; or wsd, in its last fifth, so that the same command "
+    "Decay of the learning rate: linear, over the whole training; or wsd, in the last fifth, so that the same command "
     "with more --tokens can continue from before the decay."
 )
 _LENGTH = "Tokens in most sequences (128); for elmo, the words through which gradients flow (20)."
@@ -60,22 +60,23 @@ class RecipeOptions:
     objective: Annotated[
         str,
         typer.Option(
-            help="What is trained in addition to masked tokens: nsp, sop or none; for xlnet plm, in place of them; for "
-            "electra and albert rtd, which tokens a generator has replaced. auto: the family's objective."
+            help="Objective in addition to masked tokens: nsp, sop or none; for electra and albert also rtd (detection "
+            "of tokens that a generator replaced). For xlnet plm instead. auto: the family's objective."
         ),
     ] = "auto"
     dynamic: Annotated[
-        bool, typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep those of a sequence.")
+        bool,
+        typer.Option("--dynamic/--static", help="Draw new masks for each batch, or keep the masks of each sequence."),
     ] = True
-    mask_probability: Annotated[float, typer.Option(help="Fraction of the tokens that are masked and predicted.")] = (
-        0.15
-    )
+    mask_probability: Annotated[float, typer.Option(help="Fraction of tokens to mask and predict.")] = 0.15
     whole_word: Annotated[bool, typer.Option("--whole-word", help="Mask all tokens of a word together.")] = False
     dtype: Annotated[str, typer.Option(help="Dtype policy, such as mixed_bfloat16.")] = "float32"
     seed: Annotated[int, typer.Option(help="Seed for all random numbers.")] = 0
-    accumulate: Annotated[int, typer.Option(min=1, help="Batches whose gradients are accumulated for one step.")] = 1
+    accumulate: Annotated[
+        int, typer.Option(min=1, help="Number of batches whose gradients are accumulated for a step.")
+    ] = 1
     remat: Annotated[
-        bool, typer.Option("--remat", help="Compute activations again in the backward pass: saves memory, costs time.")
+        bool, typer.Option("--remat", help="Recompute activations in the backward pass: saves memory, costs time.")
     ] = False
 
 
@@ -83,7 +84,7 @@ class RecipeOptions:
 def pretrain(
     *,
     corpus: Annotated[list[str] | None, typer.Argument(metavar="CORPUS...", help=DOCUMENTS)] = None,
-    output: Annotated[Path, typer.Option("--output", "-o", help="The preset's directory to write.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Directory of the preset to write.")],
     text: Annotated[list[str] | None, typer.Option(metavar="PATTERN[:WEIGHT]", help=_MIXTURE)] = None,
     validation: Annotated[
         list[str] | None,
@@ -99,15 +100,15 @@ def pretrain(
     states: Annotated[str | None, typer.Option(help=_STATES)] = None,
     field: Field = "text",
     split: Split = True,
-    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard's logs.")] = None,
+    tensorboard: Annotated[Path | None, typer.Option(help="Directory for TensorBoard logs.")] = None,
     language: Annotated[str | None, typer.Option(help="Language of the preset, such as en.")] = None,
-    license: Annotated[str | None, typer.Option(help="Its license, such as Apache-2.0.")] = None,
+    license: Annotated[str | None, typer.Option(help="License of the preset, such as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
     weights_dtype: Annotated[
         str, typer.Option(help="Dtype of the weights in the preset's files: float16 or float32.")
     ] = "float16",
     yes: Annotated[
-        bool, typer.Option("--yes", "-y", help="Start trainings of more than an hour without asking.")
+        bool, typer.Option("--yes", "-y", help="Start training runs of more than an hour without asking.")
     ] = False,
     scale: TrainingWorkerOptions,
 ) -> None:
@@ -188,7 +189,7 @@ def _describe_duration(seconds: float) -> str:
     """Describe a duration in words, such as "2 minutes", "3 hours 20 minutes" or "5 days 4 hours"."""
     minutes = max(1, round(seconds / 60))
     if minutes >= 60:
-        minutes = round(minutes, -1)  # the estimate is not more accurate
+        minutes = round(minutes, -1)  # the estimate is not accurate to the minute
     days, remaining_minutes = divmod(minutes, 24 * 60)
     words = []
     for count, name in ((days, "day"), (remaining_minutes // 60, "hour"), (remaining_minutes % 60, "minute")):

@@ -14,16 +14,16 @@ from lmzoo_cli.options import Model
 from lmzoo_cli.output import say, show_status
 
 _TARGET = (
-    "The version to write, such as serving/reviews/1; for serving/reviews, the version after the latest one. Or a "
-    ".onnx or .tflite file for the model without its tokenizer."
+    "The version to write, such as serving/reviews/1; serving/reviews stands for its next version. Or a .onnx or "
+    ".tflite file for the model without its tokenizer."
 )
 _DTYPE = (
-    "Dtype of the backbone's weights. Default: unchanged. Others take less space, and on most CPUs more time, but for "
-    "int8 in .onnx files, which takes less of both."
+    "Dtype of the backbone's weights. Default: unchanged. Smaller dtypes save space but are slower on most CPUs, "
+    "except for int8 in .onnx files, which is also faster."
 )
 _THREADS = (
-    "Threads that TensorFlow shares an operation among. With 1, small models answer single texts sooner. Default: one "
-    "for each core."
+    "Number of threads for each TensorFlow operation. With 1, small models answer single texts sooner. Default: one "
+    "per core."
 )
 _DIRECTORY = "The directory of the model, with a subdirectory for each version."
 
@@ -34,11 +34,11 @@ def export(
     dtype: Annotated[Literal["int8", "bfloat16"] | None, typer.Option(help=_DTYPE)] = None,
     max_new_tokens: Annotated[
         int | None,
-        typer.Option(min=1, help="Largest number of tokens that a language model adds. Default: the model's."),
+        typer.Option(min=1, help="Maximum number of tokens that a language model adds. Default: the model's."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing version.")] = False,
 ) -> None:
-    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as a file of ONNX or LiteRT."""
+    """Write a task as a SavedModel that takes strings, for TensorFlow Serving; or as an ONNX or LiteRT file."""
     if (target.is_file() or (target.exists() and target.name.isdecimal())) and not overwrite:
         raise FileExistsError(f"{target} exists already. Pass --overwrite to replace it.")
     from lmzoo.serving.export import describe_export, file_format, is_int8
@@ -72,7 +72,7 @@ def serve(
     host: Annotated[
         str, typer.Option(help="Address to listen on; 0.0.0.0 accepts requests from other machines.")
     ] = "localhost",
-    max_texts: Annotated[int, typer.Option(min=1, help="Largest number of texts in a request.")] = 1024,
+    max_texts: Annotated[int, typer.Option(min=1, help="Maximum number of texts in a request.")] = 1024,
     threads: Annotated[int | None, typer.Option(min=1, help=_THREADS)] = None,
 ) -> None:
     """Serve an exported model over HTTP, with TensorFlow Serving's REST API. New versions are loaded as they appear."""
@@ -95,5 +95,5 @@ def serve(
         typer.echo(f"Try: curl -d {body} {url}/v1/models/{api.versions.name}:predict", err=True)
         server.serve(api, listener)
         typer.echo("stopped", err=True)
-    if api.running:  # clients have got an error; Python would wait for threads that cannot be interrupted
+    if api.running:  # clients have received an error; Python would wait for threads that cannot be interrupted
         os._exit(0)

@@ -59,7 +59,7 @@ def evaluate(
 ) -> None:
     """Print a task's scores on a file of labeled examples.
 
-    The scores are the loss and metrics that the model was compiled with, and further scores of its task.
+    The scores are the loss and metrics that the model was compiled with, and further scores for its task.
     """
     from lmzoo.data.examples import ExampleStream
     from lmzoo.evaluation.reports import Report
@@ -89,7 +89,7 @@ def predict(
         str,
         typer.Argument(
             metavar="DATA",
-            help="Examples: a file; a directory or quoted pattern for many; or - for lines of text from standard "
+            help="Examples: a file; a directory or quoted pattern for many files; or - for lines of text from standard "
             f"input. {DATA}",
         ),
     ],
@@ -100,7 +100,7 @@ def predict(
     top_k: Annotated[int | None, typer.Option(min=1, help="Number of answers for each example, best first.")] = None,
     threshold: Annotated[
         float | None,
-        typer.Option(min=0, max=1, help="Lowest probability of a returned label, for multi-label. Default: 0.5."),
+        typer.Option(min=0, max=1, help="Minimum probability of a returned label, for multi-label. Default: 0.5."),
     ] = None,
     batch_size: BatchSize = 32,
     to: Annotated[
@@ -115,15 +115,15 @@ def predict(
     scale: WorkerOptions,
     overwrite: Overwrite = False,
 ) -> None:
-    """Write a task's answers to a file of examples, as JSON lines, CSV or Parquet.
+    """Predict for a file of examples, and write the answers as JSON lines, CSV or Parquet.
 
     An answer is the result of the task's method: a class and its score, a number, spans, an answer, a choice, words for
     the mask, or a vector. It is written with the example's id or text, and with its label ("actual") if it has one.
-    Without --to, the suffix of OUTPUT gives the format; if it does not, CSV is written with --format csv, otherwise
-    JSON lines.
+    Without --to, the suffix of OUTPUT determines the format. For other suffixes, answers are written as CSV with
+    --format csv, and otherwise as JSON lines.
 
     For a directory, a pattern, or with --workers, OUTPUT is a directory with a file of answers for each file of
-    examples. If a run was stopped, the same command continues it.
+    examples. To continue a stopped run, repeat the command.
     """
     from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
     from lmzoo_cli.answers import choose_format, open_output

@@ -26,7 +26,7 @@ from lmzoo_cli.examples import (
 
 @dataclass(frozen=True)
 class Reading:
-    """Reader of the examples of a kind of task, with its description.
+    """Reader of examples for a kind of task, with descriptions of its files and columns.
 
     Attributes:
         read: function that reads examples.
@@ -109,10 +109,10 @@ KINDS = tuple(
 
 
 def get_kind(name: str) -> Kind:
-    """Return the kind of task for a name: a name of `--task`, a kind of head, or the name of a class.
+    """Return the kind of task for a name: a value of `--task`, a kind of head, or the name of a class.
 
     Raises:
-        ValueError: For an unknown name; the message suggests a similar name.
+        ValueError: If the name is unknown; the message suggests a similar name.
     """
     # If a class has two kinds, its name stands for the first.
     kinds_by_name = {

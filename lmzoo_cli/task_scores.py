@@ -17,7 +17,7 @@ from lmzoo_cli.task_kinds import Kind
 
 
 def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Report:
-    """Evaluate a task on labeled examples with progress bars, and return a report like `Task.report`.
+    """Evaluate a task on labeled examples with progress bars, and return a report, as `Task.report` does.
 
     Args:
         kind: kind of the task.
@@ -58,5 +58,5 @@ def write_report(path: Path, content: dict[str, object], report: Report) -> None
 
 
 def _replace_names(y: Any, numbers: dict[str, int]) -> Any:
-    """Replace names in nested lists of labels by numbers."""
+    """Replace names in nested lists of labels with numbers."""
     return numbers[y] if isinstance(y, str) else [_replace_names(label, numbers) for label in y]

@@ -48,7 +48,7 @@ class HeadStatistics(NamedTuple):
 
     Attributes:
         distance: float64 (L, N), mean distance to the attended tokens, in tokens.
-        entropy: float64 (L, N), mean entropy of a token's attention weights in nats; 0 if a single token gets all.
+        entropy: float64 (L, N), mean entropy of a token's attention weights in nats; 0 if one token gets all attention.
         special: float64 (L, N), mean fraction of attention to special tokens, or to one special token.
 
     Example: see `head_statistics`.
@@ -74,7 +74,7 @@ def attention(
         One `Attention` for each text.
 
     Raises:
-        TypeError: For a model without attention, such as ELMo, or an entry that is not text; the message gives its
+        TypeError: If the model has no attention, such as ELMo, or an entry is not text; the message gives the entry's
             position.
         ValueError: If there are no texts, or no preprocessor.
 
@@ -119,7 +119,7 @@ class _Scores(keras.layers.Layer):
 
 
 def join_words(found: Attention) -> Attention:
-    """Return the attention weights between words: mean over the tokens that attend, sum over the attended tokens.
+    """Return the attention weights between words: averaged over attending tokens and summed over attended tokens.
 
     Rows still sum to 1 (Clark et al., 2019, https://aclanthology.org/W19-4828). Special tokens and tokens outside of
     words are not joined.
@@ -192,7 +192,7 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
     require(special is None or special in names, "special", f"one of {', '.join(sorted(names))}", special)
     counted_names = names if special is None else {special}
     sums = np.zeros((3, *found[0].scores.shape[:2]))
-    count = 0
+    num_tokens = 0
     for text in found:
         is_counted = (text.segments == SPECIAL) & np.isin(text.tokens, [*counted_names])
         scores = text.scores.astype("float64")
@@ -206,5 +206,5 @@ def head_statistics(found: Sequence[Attention], special: str | None = None) -> H
                 scores[..., is_counted].sum(axis=(2, 3)),
             ]
         )
-        count += len(positions)
-    return HeadStatistics(*(sums / count))
+        num_tokens += len(positions)
+    return HeadStatistics(*(sums / num_tokens))

@@ -1,4 +1,4 @@
-"""Interactive HTML page of attention weights, in a single file that needs no network."""
+"""Interactive HTML page of attention weights, in a single file that works offline."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 from lmzoo.analysis.attention import Attention, join_words
 from lmzoo.analysis.page import write_page
 
-_MAX_TOKENS = 256  # of a text, so that its page stays readable
+_MAX_TOKENS = 256  # limit per text, so that the page stays readable
 
 
 def write_attention(path: str | Path, found: Sequence[Attention], title: str = "Attention") -> None:
     """Write an HTML page that shows the attention of each token, in a layer and head chosen on the page.
 
-    The page shows tokens or whole words. It is a single file that needs no network, works with the keyboard, and has a
-    light and a dark mode. Its size is at most 2 MB, which 58 tokens fill in a model of 12 layers with 12 heads. For
-    longer texts, pass only some layers: `text._replace(scores=text.scores[-2:])` for each text.
+    The page shows tokens or whole words. It is a single file that works offline and with the keyboard, and has a light
+    and a dark mode. It may have at most 2 MB, enough for 58 tokens in a model of 12 layers with 12 heads. For longer
+    texts, pass only some layers: `text._replace(scores=text.scores[-2:])` for each text.
 
     Args:
         path: file to write; an existing file is replaced.
@@ -54,7 +54,7 @@ def write_attention(path: str | Path, found: Sequence[Attention], title: str = "
 
 
 def _page_data(view: Attention) -> dict[str, object]:
-    """Return the page's data for a text, with scores as two digits each, by layer, head, query and key."""
+    """Return the page's data for a text; each score becomes two digits, ordered by layer, head, query and key."""
     layers, heads, length, _ = view.scores.shape
     percentages = np.clip(np.rint(view.scores * 99), 0, 99).astype("int64").reshape(-1)
     digit_pairs = "".join(f"{value:02d}" for value in percentages.tolist())

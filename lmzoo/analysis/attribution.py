@@ -16,8 +16,8 @@ from lmzoo.analysis.reading import SPECIAL
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.common.tensor_types import Features, Tensor
 
-# Numbers of parts into which the path is divided, in turn, until the sum is accurate. Scores with kinks, such as from
-# ReLU, need more points than smooth scores.
+# The path is divided into more and more parts until the contributions add up. Scores with kinks, such as from ReLU,
+# need more points than smooth scores.
 _PART_COUNTS = (1, 2, 4, 8)
 _NOISE = 1e-4  # rounding error of float32 scores
 
@@ -38,15 +38,15 @@ def integrated_gradients(
             the answer is explained.
         target: class to explain, by name or index; by default the predicted class of each text. For a
             `QuestionAnswerer`, "start" or "end"; by default the sum of both logits of its answer.
-        steps: int, points on the path. If the contributions do not add up within 1%, up to eight times as many are
-            used.
+        steps: int, points on the path. If the contributions do not add up within 1%, up to eight times as many
+            points are used.
         word: for a `TokenClassifier`, the word whose label is explained: its index, or the word itself (its first
             occurrence).
 
     Raises:
-        TypeError: For another task, or an entry that is not text; the message gives its position.
-        ValueError: For an unknown class or word, a family without token embeddings, such as ELMo (use `leave_out`), a
-            `TokenClassifier` with a CRF, or if there are no texts.
+        TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
+        ValueError: If the class or word is unknown, the family has no token embeddings, such as ELMo (use `leave_out`),
+            a `TokenClassifier` has a CRF, or there are no texts.
 
     Example:
 
@@ -60,8 +60,8 @@ def integrated_gradients(
     """
     texts = check_explained(task, texts, word)
     require(is_integer(steps, 1), "steps", "a positive integer", steps)
-    layer = getattr(task.backbone, "embeddings", None)
-    if layer is None:
+    embedding_layer = getattr(task.backbone, "embeddings", None)
+    if embedding_layer is None:
         raise ValueError(
             f"{type(task.backbone).__name__} has no embeddings of tokens to fade in: use `leave_out` instead."
         )
@@ -70,32 +70,32 @@ def integrated_gradients(
     points, weights = np.polynomial.legendre.leggauss(steps)  # Gaussian quadrature from -1 to 1
     points = (points + 1) / 2
     weights = weights / 2
-    results = []
+    attributions = []
     for i, (read_text, features, name, score) in enumerate(questions(task, texts, target, word)):
         baseline_features = {**features, "token_ids": features["token_ids"].copy()}
         baseline_features["token_ids"][0, : len(read_text.tokens)][read_text.segments != SPECIAL] = baseline_id
-        start = _embed(task, layer, baseline_features)  # (1, T, E)
-        end = _embed(task, layer, features)  # (1, T, E)
-        difference = ops.cast(end - start, "float32")
+        path_start = _embed(task, embedding_layer, baseline_features)  # (1, T, E)
+        path_end = _embed(task, embedding_layer, features)  # (1, T, E)
+        difference = ops.cast(path_end - path_start, "float32")
         repeated = {key: np.repeat(values, steps, axis=0) for key, values in features.items()}
 
         def total(x: Tensor, repeated: Features = repeated, score: Callable[[Any], Any] = score) -> Tensor:
-            with _replace_outputs(layer, lambda _: x):
+            with _replace_outputs(embedding_layer, lambda _: x):
                 return ops.sum(score(ops.cast(task(repeated, training=False), "float32")))
 
-        gradient = _gradient_of(total)
+        compute_gradient = _gradient_of(total)
         text_score, baseline_score = (
             float(score(ops.convert_to_numpy(task(x, training=False)).astype("float32"))[0])
             for x in (features, baseline_features)
         )
         for num_parts in _PART_COUNTS:
-            mean = np.zeros(difference.shape[1:])  # (T, E)
+            mean_gradient = np.zeros(difference.shape[1:])  # (T, E)
             for part in range(num_parts):  # each part has all points, so that batches keep their shape
                 fractions = ((part + points) / num_parts).reshape(-1, 1, 1).astype("float32")
-                embedded = ops.cast(start, "float32") + fractions * difference  # (S, T, E)
-                slopes = np.asarray(gradient(embedded), "float64")  # (S, T, E)
-                mean += np.tensordot(weights, slopes, 1) / num_parts
-            values = (mean * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
+                embedded = ops.cast(path_start, "float32") + fractions * difference  # (S, T, E)
+                gradients = np.asarray(compute_gradient(embedded), "float64")  # (S, T, E)
+                mean_gradient += np.tensordot(weights, gradients, 1) / num_parts
+            values = (mean_gradient * np.asarray(difference[0], "float64")).sum(axis=-1)  # (T,)
             gap = abs(values.sum() - (text_score - baseline_score))
             if gap <= max(0.01 * abs(text_score - baseline_score), _NOISE):
                 break
@@ -103,8 +103,8 @@ def integrated_gradients(
             warnings.warn(
                 f"The contributions of text {i} do not add up to its score, by {gap:.2g}: raise `steps`.", stacklevel=2
             )
-        results.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
-    return results
+        attributions.append(Attribution(*read_text, values[: len(read_text.tokens)], name, text_score, baseline_score))
+    return attributions
 
 
 def leave_out(
@@ -129,8 +129,8 @@ def leave_out(
         word: word whose label is explained; see `integrated_gradients`.
 
     Raises:
-        TypeError: For another task, or an entry that is not text; the message gives its position.
-        ValueError: For an unknown class or word, a `TokenClassifier` with a CRF, or if there are no texts.
+        TypeError: If the task is of another kind, or an entry is not text; the message gives the entry's position.
+        ValueError: If the class or word is unknown, a `TokenClassifier` has a CRF, or there are no texts.
 
     Example:
 
@@ -150,7 +150,7 @@ def leave_out(
 def _replace_outputs(layer: keras.layers.Layer, replace: Callable[[Tensor], Tensor]) -> Iterator[None]:
     """Temporarily pass the outputs of `layer` through `replace`.
 
-    A Functional model has no input for embeddings.
+    A Functional model has no input for embeddings, so they are replaced within its call.
     """
     call = layer.call
     layer.call = lambda *args, **kwargs: replace(call(*args, **kwargs))
@@ -161,7 +161,7 @@ def _replace_outputs(layer: keras.layers.Layer, replace: Callable[[Tensor], Tens
 
 
 def _embed(task: keras.Model, layer: keras.layers.Layer, features: Features) -> Tensor:
-    """Return the outputs of the embedding layer in a call of the task."""
+    """Call the task and return the outputs of its embedding layer."""
     embeddings: list[Tensor] = []
 
     def record(x: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""Prediction scores of each kind of task, for a text and for the text without single words."""
+"""Scores of the predictions to explain, for a text and for the text without each of its words."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ class Attribution(NamedTuple):
         segments: int64 (n,), index of each token's or word's text in `texts`; -1 for special tokens.
         values: float64 (n,), contributions to the score; positive values support the prediction.
         target: the explained prediction: a class name, the text of an answer to a question, or "score" for numbers.
-        score: float, score of the text: the logit of the class, the sum of the logits of the answer's start and end, or
-            the predicted number.
+        score: float, score of the text: the logit of the class, the sum of the answer's start and end logits, or the
+            predicted number.
         baseline: float, score of the baseline text; None if single words were left out.
 
     Example: see `leave_out`.
@@ -58,12 +58,12 @@ class Attribution(NamedTuple):
 
 
 def check_explained(task: Any, texts: Any, word: str | int | None) -> Any:
-    """Check that a task's predictions for texts can be explained, and return the texts, with iterators as lists.
+    """Check that predictions for texts can be explained, and return the texts with iterators turned into lists.
 
     Raises:
-        TypeError: For another task, or for texts that are not strings.
-        ValueError: For a `TokenClassifier` with a CRF; if `word` is missing for a `TokenClassifier`, or passed for
-            another task; if there are no texts.
+        TypeError: If the task is of another kind, or texts are not strings.
+        ValueError: If a `TokenClassifier` has a CRF; if `word` is missing for a `TokenClassifier`, or passed for
+            another task; or if there are no texts.
     """
     if not isinstance(task, Explained):
         raise WrongModelError(
@@ -104,41 +104,41 @@ def _label_scores(
     task: TokenClassifier, reader: Reader, texts: Any, target: str | int | None, word: str | int | None
 ) -> Iterator[Question]:
     encoded: EncodedWords = task.encode_inputs(texts)
-    columns = _columns(encoded, [_word_index(i, words, word) for i, words in enumerate(encoded.words)])
+    positions = _columns(encoded, [_word_index(i, words, word) for i, words in enumerate(encoded.words)])
     logits = task.predict(encoded, verbose=0)  # (n, T, C)
-    classes = _classes(task, logits[np.arange(len(columns)), columns], target)
+    classes = _classes(task, logits[np.arange(len(positions)), positions], target)
     start, _, end = reader.special()
     for i, words in enumerate(encoded.words):
         spans = place_tokens(reader.preprocessor.tokenizer, words)[: int(encoded.lengths[i]) - len(start) - len(end)]
-        text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
-        yield _question(reader, text, encoded, i, class_name(task, classes[i]), (columns[i], classes[i]))
+        read_text = joined((encoded.texts[i],), (SPECIAL, start), (0, spans), (SPECIAL, end))
+        yield _question(reader, read_text, encoded, i, class_name(task, classes[i]), (positions[i], classes[i]))
 
 
 def _span_scores(task: QuestionAnswerer, reader: Reader, pairs: Any, target: str | int | None) -> Iterator[Question]:
-    parts = _score_columns(target)
+    score_columns = _score_columns(target)
     answers: list[Any] = task.answer(pairs)
     encoded: EncodedWindows = task.encode_inputs(pairs)
-    spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
-    _, windows, positions = _answer_scores(task, encoded, spans, parts, 32)
-    asked: list[Any] = [question for question, _ in _rows(task, pairs)]
+    answer_spans = np.array([(answer["start"], answer["end"]) for answer in answers], "int64").reshape(-1, 2)
+    _, windows, positions = _answer_scores(task, encoded, answer_spans, score_columns, 32)
+    question_texts: list[Any] = [question for question, _ in _rows(task, pairs)]
     tokenizer = reader.preprocessor.tokenizer
     start, between, end = reader.special()
-    for text, answer, window in zip(asked, answers, windows.tolist(), strict=True):
-        first = encoded.begins[window]
-        count = encoded.counts[window]
-        context_slice = slice(first[3], first[3] + count[3])
+    for text, answer, window in zip(question_texts, answers, windows.tolist(), strict=True):
+        begins = encoded.begins[window]
+        counts = encoded.counts[window]
+        context_slice = slice(begins[3], begins[3] + counts[3])
         ids = encoded.tokens[context_slice].tolist()
         offsets = encoded.spans[context_slice].tolist()
         context = [
             TokenSpan(token_id, str(tokenizer.id_to_token(token_id)), *span)
             for token_id, span in zip(ids, offsets, strict=True)
         ]
-        question = tokenizer.tokenize_with_offsets([text])[0][: count[1]]
+        question = tokenizer.tokenize_with_offsets([text])[0][: counts[1]]
         read_text = joined(
             (_join_words(text), encoded.contexts[encoded.examples[window]]),
             (SPECIAL, start), (0, question), (SPECIAL, between), (1, context), (SPECIAL, end),
         )  # fmt: skip
-        indices = [(int(positions[window, part]), part) for part in parts]
+        indices = [(int(positions[window, part]), part) for part in score_columns]
         yield _question(reader, read_text, encoded.packed(np.array([window])), 0, answer["text"], *indices)
 
 
@@ -168,8 +168,8 @@ def left_out(
         return _answers_without(task, texts, target, batch_size)
     rows = _rows(task, texts)
     words = [_words(row) for row in rows]
-    shorter = [_without(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
-    outputs = task.predict(_as_inputs([*rows, *shorter]), batch_size=batch_size, verbose=0)  # (n + w, C)
+    shortened_rows = [_without(row, word) for row, row_words in zip(rows, words, strict=True) for word in row_words]
+    outputs = task.predict(_as_inputs([*rows, *shortened_rows]), batch_size=batch_size, verbose=0)  # (n + w, C)
     return _class_drops(task, [tuple(map(_join_words, row)) for row in rows], words, outputs, target)
 
 
@@ -180,11 +180,11 @@ def _tags_without(
     target_indices = [_word_index(i, words, word) for i, words in enumerate(full.words)]
     names = [[name for name, _, _ in words] for words in full.words]
     removable = [[j for j in range(len(row)) if j != k] for row, k in zip(names, target_indices, strict=True)]
-    shorter = [[*row[:j], *row[j + 1 :]] for row, removed in zip(names, removable, strict=True) for j in removed]
+    shortened = [[*row[:j], *row[j + 1 :]] for row, removed in zip(names, removable, strict=True) for j in removed]
     shifted_indices = [k - (j < k) for removed, k in zip(removable, target_indices, strict=True) for j in removed]
-    encoded: EncodedWords = task.encode_inputs([*names, *shorter])
-    columns = _columns(encoded, [*target_indices, *shifted_indices])
-    logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(columns)), columns]  # (n + w, C)
+    encoded: EncodedWords = task.encode_inputs([*names, *shortened])
+    positions = _columns(encoded, [*target_indices, *shifted_indices])
+    logits = task.predict(encoded, batch_size, verbose=0)[np.arange(len(positions)), positions]  # (n + w, C)
     words = [[(0, *full.words[i][j]) for j in removed] for i, removed in enumerate(removable)]
     return _class_drops(task, [(text,) for text in full.texts], words, logits, target)
 
@@ -192,22 +192,22 @@ def _tags_without(
 def _answers_without(
     task: QuestionAnswerer, pairs: Any, target: str | int | None, batch_size: int
 ) -> list[Attribution]:
-    parts = _score_columns(target)
+    score_columns = _score_columns(target)
     rows = _rows(task, pairs)
     answers: list[Any] = task.answer(pairs, batch_size=batch_size)
     spans = [(answer["start"], answer["end"]) for answer in answers]
     words = []
-    shorter = []
+    shortened_rows = []
     shifted_spans = []
     for row, (start, end) in zip(rows, spans, strict=True):
         removable = [word for word in _words(row) if word[0] == 0 or word[3] <= start or word[2] >= end]
         words.append(removable)
-        shorter += [_without(row, word) for word in removable]
+        shortened_rows += [_without(row, word) for word in removable]
         for word in removable:
             first, last = _removed_span(row[1], *word[2:]) if word[0] else (end, end)
             shifted_spans.append(tuple(offset - max(0, min(offset, last) - first) for offset in (start, end)))
-    encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shorter]))
-    scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), parts, batch_size)
+    encoded: EncodedWindows = task.encode_inputs(_as_inputs([*rows, *shortened_rows]))
+    scores, *_ = _answer_scores(task, encoded, np.array([*spans, *shifted_spans], "int64"), score_columns, batch_size)
     strings = [tuple(map(_join_words, row)) for row in rows]
     return _score_drops(strings, words, [answer["text"] for answer in answers], scores)
 
@@ -215,7 +215,7 @@ def _answers_without(
 def _class_drops(
     task: Any, texts: Sequence[tuple[str, ...]], words: list[list[Word]], outputs: np.ndarray, target: str | int | None
 ) -> list[Attribution]:
-    """Return contributions to classes, given outputs (n + w, C) for n texts, then for the texts without each word."""
+    """Return contributions to classes, from outputs (n + w, C) for n texts, then for the w texts without a word."""
     classes = _classes(task, outputs[: len(texts)], target)
     columns = np.append(classes, np.repeat(classes, [*map(len, words)]))  # (n + w,)
     scores = outputs[np.arange(len(outputs)), columns].astype("float64")
@@ -225,7 +225,7 @@ def _class_drops(
 def _score_drops(
     texts: Sequence[tuple[str, ...]], words: list[list[Word]], targets: Sequence[str], scores: np.ndarray
 ) -> list[Attribution]:
-    """Return contributions of words, given scores (n + w,) of n texts, then of the texts without each word."""
+    """Return contributions of words, from scores (n + w,) of n texts, then of the w texts without a word."""
     results = []
     parts = np.split(scores[len(texts) :], np.cumsum([*map(len, words)])[:-1])
     for strings, text_words, target, score, without in zip(texts, words, targets, scores.tolist(), parts, strict=False):
@@ -245,7 +245,7 @@ def class_name(task: Any, column: int) -> str:
 
 
 def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[int]:
-    """Return the column of `outputs` (n, C) to explain for each text."""
+    """Return the class to explain for each text, as its column in `outputs` (n, C)."""
     if isinstance(task, TextRegressor):
         require(target is None, "target", "None for a TextRegressor, which gives one number", target)
         return [0] * len(outputs)
@@ -261,9 +261,9 @@ def _classes(task: Any, outputs: np.ndarray, target: str | int | None) -> list[i
 
 def _score_columns(target: str | int | None) -> tuple[int, ...]:
     """Return the columns of a `QuestionAnswerer`'s outputs that add up to the score."""
-    parts: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
-    require(target in parts, "target", '"start", "end" or None for both, of an answer', target)
-    return parts[target]
+    columns_by_target: dict[Any, tuple[int, ...]] = {None: (0, 1), "start": (0,), "end": (1,)}
+    require(target in columns_by_target, "target", '"start", "end" or None for both, of an answer', target)
+    return columns_by_target[target]
 
 
 def _answer_scores(
@@ -284,8 +284,8 @@ def _answer_scores(
     scores = sum(logits[rows, positions[:, part], part].astype("float64") for part in parts)  # (w,)
     has_no_answer = (spans[:, 0] == spans[:, 1])[encoded.examples]  # (w,)
     ranks = np.where(has_no_answer, -scores, np.where(positions.any(axis=1), scores, -np.inf))
-    by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
-    windows = np.array([indices[ranks[indices].argmax()] for indices in by_example], "int64")
+    windows_by_example = [np.flatnonzero(encoded.examples == i) for i in range(len(encoded.contexts))]
+    windows = np.array([indices[ranks[indices].argmax()] for indices in windows_by_example], "int64")
     return np.where(np.isfinite(ranks[windows]), scores[windows], np.nan), windows, positions
 
 
@@ -301,11 +301,11 @@ def _word_index(i: int, words: Sequence[tuple[str, int, int]], word: str | int |
 
 
 def _columns(encoded: EncodedWords, word_indices: Sequence[int]) -> np.ndarray:
-    """Return the position of the first token of one word of each text in its sequence, int (n,)."""
-    columns = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
-    if (columns < 0).any():
+    """Return the position in each text's sequence at which its chosen word begins, int (n,)."""
+    positions = encoded.first[encoded.word_splits[:-1] + np.array(word_indices, "int64")]
+    if (positions < 0).any():
         raise ValueError("The word was truncated: pass a shorter text, or raise `sequence_length`.")
-    return columns
+    return positions
 
 
 def _rows(task: Explained, texts: Any) -> list[tuple[_Text, ...]]:
@@ -326,13 +326,13 @@ def _words(row: Iterable[_Text]) -> list[Word]:
 def _without(row: tuple[_Text, ...], word: Word) -> tuple[_Text, ...]:
     """Return a text or pair of texts without one word."""
     segment, _, start, end = word
-    text = shorter = row[segment]
+    text = shortened = row[segment]
     if isinstance(text, str):
         first, last = _removed_span(text, start, end)
-        shorter = text[:first] + text[last:]
+        shortened = text[:first] + text[last:]
     else:
-        shorter = [name for name, *span in place_words(text) if span != [start, end]]
-    return (*row[:segment], shorter, *row[segment + 1 :])
+        shortened = [name for name, *span in place_words(text) if span != [start, end]]
+    return (*row[:segment], shortened, *row[segment + 1 :])
 
 
 def _removed_span(text: _Text, start: int, end: int) -> tuple[int, int]:

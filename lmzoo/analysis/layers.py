@@ -100,8 +100,8 @@ def anisotropy(
 ) -> np.ndarray:
     """Return the mean cosine of random pairs of token vectors in each layer, float64 (L + 1,).
 
-    It is near 0 if directions are random. In BERT, GPT-2 and ELMo, all vectors of upper layers lie in a narrow cone
-    (Ethayarajh, 2019, https://aclanthology.org/D19-1006).
+    The mean is near 0 if directions are random. In BERT, GPT-2 and ELMo, all vectors of upper layers lie in a narrow
+    cone (Ethayarajh, 2019, https://aclanthology.org/D19-1006).
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
@@ -135,7 +135,7 @@ def anisotropy(
 
 
 def linear_cka(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the linear CKA similarity of two sets of vectors of the same examples, from 0 to 1.
+    """Return the linear CKA similarity, from 0 to 1, of two sets of vectors for the same examples.
 
     It is 1 if one set is the other set rotated and scaled. Linear centered kernel alignment (Kornblith et al., 2019,
     https://arxiv.org/abs/1905.00414) is ‖Yᵀ X‖² / (‖Xᵀ X‖ ‖Yᵀ Y‖) in Frobenius norms of centered columns.
@@ -174,7 +174,7 @@ def layer_similarity(
     other: Task | Backbone | None = None,
     batch_size: int = 32,
 ) -> np.ndarray:
-    """Return the linear CKA similarity of all pairs of layers of one or two models, float64 (L + 1, K + 1).
+    """Return the linear CKA similarity of all pairs of layers in one or two models, float64 (L + 1, K + 1).
 
     The vectors compared are the mean vectors of the texts; see `linear_cka`.
 
@@ -281,7 +281,7 @@ def mix_weights(model: Task | Backbone) -> Mix:
 
     Raises:
         TypeError: If `model` is neither a task nor a backbone.
-        ValueError: For a family that does not mix its layers.
+        ValueError: If the model's family does not mix its layers.
 
     Example:
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from lmzoo.files.atomic import atomic_file
 
-_MAX_BYTES = 2_000_000  # of a page
+_MAX_BYTES = 2_000_000  # limit per page
 
 
 def write_page(path: str | Path, title: str, body: str, style: str = "", script: str = "", data: Any = None) -> None:
@@ -21,7 +21,7 @@ def write_page(path: str | Path, title: str, body: str, style: str = "", script:
         path: file to write; an existing file is replaced.
         title: title of the page, any text.
         body: HTML below the title; texts in it must be escaped.
-        style: CSS in addition to the style of all pages.
+        style: CSS in addition to the style that all pages share.
         script: JavaScript, which can read `data` as the text of the element with id "data".
         data: JSON-serializable data for the script.
 

@@ -42,7 +42,7 @@ class ReadText(NamedTuple):
 
 
 def joined(texts: tuple[str, ...], *pieces: tuple[int, Sequence[TokenSpan]]) -> ReadText:
-    """Join spans of tokens to a sequence; each group of spans comes with the index of its text, or `SPECIAL`."""
+    """Join groups of token spans into a sequence; each group comes with the index of its text, or `SPECIAL`."""
     spans = [span for _, piece in pieces for span in piece]
     offsets = np.array([(span.start, span.end) for span in spans], "int64").reshape(-1, 2)
     segments = np.repeat([segment for segment, _ in pieces], [len(piece) for _, piece in pieces])
@@ -65,7 +65,7 @@ class Reader:
 
     @classmethod
     def of(cls, model: Task | Backbone, preprocessor: Preprocessor | None) -> Reader:
-        """Return a reader with the backbone and preprocessor of a task, or with a backbone and `preprocessor`.
+        """Return a reader for a task or a backbone; `preprocessor`, if given, replaces the task's preprocessor.
 
         Raises:
             TypeError: If `model` is neither a task nor a backbone, or `preprocessor` is not a preprocessor.
@@ -105,21 +105,21 @@ class Reader:
         start, between, end = self.special()
         read_texts = []
         for i, length in enumerate(encoded.lengths.tolist()):
-            second = int(encoded.second[i])  # position where the second text begins
+            second_start = int(encoded.second[i])  # position where the second text begins
             separator = end if len(spans) == 1 else between
             pieces: list[tuple[int, Sequence[TokenSpan]]] = [(SPECIAL, start)]
-            pieces += [(0, spans[0][i][: second - len(start) - len(separator)]), (SPECIAL, separator)]
+            pieces += [(0, spans[0][i][: second_start - len(start) - len(separator)]), (SPECIAL, separator)]
             if len(spans) > 1:
-                pieces += [(1, spans[1][i][: length - second - len(end)]), (SPECIAL, end)]
+                pieces += [(1, spans[1][i][: length - second_start - len(end)]), (SPECIAL, end)]
             strings = tuple(t if isinstance(t, str) else " ".join(t) for t in (column[i] for column in cleaned))
             read_texts.append(joined(strings, *pieces))
         return read_texts, encoded
 
     def special(self) -> list[list[TokenSpan]]:
         """Return the special tokens at the start of a sequence, between two texts, and at the end."""
-        name = self.preprocessor.tokenizer.id_to_token
+        id_to_token = self.preprocessor.tokenizer.id_to_token
         ids = self.preprocessor.special_ids()
-        return [[TokenSpan(i, str(name(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
+        return [[TokenSpan(i, str(id_to_token(i)), SPECIAL, SPECIAL) for i in part] for part in ids]
 
     def outputs(
         self, model: keras.Model, encoded: EncodedTexts, batch_size: int, keep: Callable[[Tensors, int], np.ndarray]
@@ -132,9 +132,9 @@ class Reader:
             model: a model with the backbone's inputs.
             encoded: packed sequences.
             batch_size: int, number of sequences in a batch.
-            keep: function of one sequence's outputs, including padding, and its length.
+            keep: function of the outputs of a sequence, including padding, and the length of the sequence.
         """
-        # Compiling these models by XLA takes longer than it saves; only JAX needs it.
+        # Compiling these models with XLA takes longer than it saves, but JAX requires it.
         model.compile(jit_compile=keras.backend.backend() == "jax")
         widths = np.array(ladder_buckets(max(self.preprocessor.sequence_length, int(encoded.lengths.max()))))
         order = np.argsort(encoded.lengths, kind="stable")
@@ -153,7 +153,7 @@ class Reader:
 def hidden_states(
     model: Task | Backbone, texts: Any, batch_size: int = 32, preprocessor: Preprocessor | None = None
 ) -> tuple[list[ReadText], list[np.ndarray]]:
-    """Return the hidden states of every token of texts in all layers.
+    """Return the hidden states of all tokens in all layers.
 
     Args:
         model: a task, or a backbone with a `preprocessor`.
@@ -183,7 +183,7 @@ def hidden_states(
     check_arguments(batch_size=batch_size)
     reader = Reader.of(model, preprocessor)
     read_texts, encoded = reader.read(texts)
-    # Without further operations, whose names could clash with the backbone's after `clear_session`.
+    # Add no operations: their names could clash with the backbone's after `clear_session`.
     layers = keras.Model(reader.backbone.input, reader.backbone.output["hidden_states"])  # (B, T, H) each
 
     def keep(values: Tensors, length: int) -> np.ndarray:
@@ -193,7 +193,7 @@ def hidden_states(
 
 
 def text_means(read: Sequence[ReadText], states: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the mean vector of each text in every layer, float32 (n, L + 1, H), over tokens that are not special."""
+    """Return the mean vector of each text in every layer, without special tokens: float32 (n, L + 1, H)."""
     means = []
     for text, values in zip(read, states, strict=True):
         is_word = text.segments != SPECIAL

@@ -13,8 +13,8 @@ from lmzoo.analysis.page import table, write_page
 from lmzoo.evaluation.errors import CALIBRATION, CURVE, WORST
 from lmzoo.evaluation.reports import Cell, Report, shortened
 
-_MAX_CHARACTERS = 2000  # of a text
-_MAX_ROWS = 1000  # of a table
+_MAX_CHARACTERS = 2000  # limit per text
+_MAX_ROWS = 1000  # limit per table
 _FIRST_TABLES = (CURVE, "confusion", CALIBRATION)
 
 # x and y coordinates of each line of a chart, by name
@@ -25,7 +25,7 @@ Range = tuple[float, float]
 def write_report(path: str | Path, report: Report, title: str = "Report") -> None:
     """Write an HTML page with the scores, tables and charts of a report.
 
-    The page is a single file that needs no network, works with the keyboard, and has a light and a dark mode. Texts are
+    The page is a single file that works offline and with the keyboard, and has a light and a dark mode. Texts are
     truncated to 2,000 characters, and tables to 1,000 rows.
 
     Args:
@@ -96,7 +96,7 @@ def _cells(row: Sequence[Cell], most: int, titles: Sequence[str]) -> str:
 
 
 def _curves(titles: Sequence[str], rows: Sequence[Sequence[Cell]]) -> list[str]:
-    """Return a chart of the loss and of each metric by epoch, for the training set and any validation set."""
+    """Return charts of the loss and each metric by epoch, for the training set and any validation set."""
     epochs, *columns = ([float(cell) for cell in column] for column in zip(*rows, strict=True))
     values = dict(zip(titles[1:], columns, strict=True))
     charts = []

@@ -55,9 +55,9 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
             "Expected at least 3 vectors (n, H), H above 1, and a label for each, got shape "
             f"{vectors.shape} and {len(names)} labels."
         )
-    order = [*dict.fromkeys(names)]
-    if len(order) > _MAX_LABELS:
-        raise ValueError(f"A picture can tell at most {_MAX_LABELS} labels apart, got {len(order)}: group them.")
+    unique_names = [*dict.fromkeys(names)]
+    if len(unique_names) > _MAX_LABELS:
+        raise ValueError(f"A picture can tell at most {_MAX_LABELS} labels apart, got {len(unique_names)}: group them.")
     axis_names = ["", ""]
     if reducer is None:
         from sklearn.decomposition import PCA
@@ -68,7 +68,7 @@ def plot_vectors(vectors: Any, labels: Sequence[object], reducer: Any = None, ti
     points = np.asarray(reducer.transform(vectors))  # (n, 2)
     figure = Figure(figsize=(6, 4.5), layout="constrained")
     axes = figure.subplots()
-    for name, marker in zip(order, itertools.cycle("osD^vPX*<>h")):
+    for name, marker in zip(unique_names, itertools.cycle("osD^vPX*<>h")):
         has_label = names == name
         axes.scatter(points[has_label, 0], points[has_label, 1], marker=marker, label=name, alpha=0.8)
     axes.set(xlabel=axis_names[0], ylabel=axis_names[1], title=title)

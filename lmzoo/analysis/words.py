@@ -39,7 +39,7 @@ class Sense(NamedTuple):
 
 
 class WordSurprisal(NamedTuple):
-    """A word and its surprisal.
+    """A word in a text, with its surprisal.
 
     Attributes:
         word: the word, `text[start:end]`.
@@ -81,7 +81,7 @@ def senses(
         The occurrences, in the order of the texts.
 
     Raises:
-        TypeError: For another kind of model, or an entry that is not text; the message gives its position.
+        TypeError: If the model is of another kind, or an entry is not text; the message gives the entry's position.
         ValueError: If there are no texts, the word occurs in none of them, or is read as several words, such as "don't"
             or "New York".
 
@@ -101,16 +101,16 @@ def senses(
     if not isinstance(embedder, TextEmbedder):
         raise WrongModelError(f"Senses are told apart by the vectors of a TextEmbedder, got {embedder!r:.60}.")
     cleaned = clean_texts(texts)
-    lowercase = word.lower()
+    lowercase_word = word.lower()
     if not cleaned:
         raise ValueError("`texts` is empty: pass at least one text.")
-    indices = [i for i, text in enumerate(cleaned) if lowercase in map(str.lower, words_of(text))]
+    indices = [i for i, text in enumerate(cleaned) if lowercase_word in map(str.lower, words_of(text))]
     occurrences = []
     vectors = []
     embeddings = embedder.embed([cleaned[i] for i in indices], batch_size, level="word", layers=layers)
     for i, embedded in zip(indices, embeddings, strict=True):
         for name, (start, end), vector in zip(*embedded, strict=True):
-            if name.lower() == lowercase:
+            if name.lower() == lowercase_word:
                 occurrences.append((i, int(start), int(end)))
                 vectors.append(vector / max(float(np.linalg.norm(vector)), 1e-12))
     if not occurrences:
@@ -119,24 +119,24 @@ def senses(
         raise ValueError(f"The word {word!r} occurs in none of the {len(cleaned)} texts as a whole word.")
     clusters = np.zeros(len(occurrences), "int64")
     if min(groups, len(occurrences)) > 1:
-        linkage = AgglomerativeClustering(min(groups, len(occurrences)), metric="cosine", linkage="average")
-        clusters = linkage.fit_predict(np.stack(vectors))
+        clusterer = AgglomerativeClustering(min(groups, len(occurrences)), metric="cosine", linkage="average")
+        clusters = clusterer.fit_predict(np.stack(vectors))
     ranks = np.argsort(np.argsort(-np.bincount(clusters), kind="stable"), kind="stable")
     return [
-        Sense(*occurrence, int(ranks[k]), vector)
-        for occurrence, k, vector in zip(occurrences, clusters, vectors, strict=True)
+        Sense(*occurrence, int(ranks[cluster]), vector)
+        for occurrence, cluster, vector in zip(occurrences, clusters, vectors, strict=True)
     ]
 
 
 def surprisal(
     model: CausalLM | MaskedLM | BidirectionalLM, texts: Sequence[Text], batch_size: int = 32
 ) -> list[list[WordSurprisal]]:
-    """Return the surprisal of each word of texts: the sum of the negative log-probabilities of its tokens.
+    """Return the surprisal of each word in texts: the negative log-probabilities of its tokens, summed.
 
     A `CausalLM` predicts a token from the text before it (Hale, 2001, https://aclanthology.org/N01-1021), a `MaskedLM`
     from all other tokens, including tokens of the same word. For a `BidirectionalLM`, surprisal is the mean of both
-    directions, predicted from the words before and from the words after; it reads each text as one sentence, and words
-    outside of its vocabulary count as `<UNK>`.
+    directions, predicted from the words before and from the words after. Each text is then read as one sentence, and
+    words outside of the vocabulary count as `<UNK>`.
 
     Args:
         model: a language model with a preprocessor.
@@ -147,7 +147,7 @@ def surprisal(
         The words of each text with their surprisals.
 
     Raises:
-        TypeError: For another kind of model, or an entry that is not text; the message gives its position.
+        TypeError: If the model is of another kind, or an entry is not text; the message gives the entry's position.
 
     Example:
 
@@ -166,16 +166,16 @@ def surprisal(
     cleaned = clean_texts(texts)
     if isinstance(model, BidirectionalLM):
         return _bidirectional_surprisal(model, cleaned, batch_size)
-    tokens = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
+    text_spans = model.text_preprocessor.tokenizer.tokenize_with_offsets(cleaned)
     results = []
-    for text, spans, scores in zip(cleaned, tokens, model.score(cleaned, batch_size), strict=True):
+    for text, spans, scores in zip(cleaned, text_spans, model.score(cleaned, batch_size), strict=True):
         words = place_words(text)
-        values = _token_surprisal(spans, scores)
+        token_values = _token_surprisal(spans, scores)
         word_indices, token_indices = tokens_of_words(words, spans)
-        sums = np.zeros(len(words))
-        np.add.at(sums, word_indices, values[token_indices])
-        sums[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
-        results.append([WordSurprisal(*word, float(value)) for word, value in zip(words, sums, strict=True)])
+        word_values = np.zeros(len(words))
+        np.add.at(word_values, word_indices, token_values[token_indices])
+        word_values[np.bincount(word_indices, minlength=len(words)) == 0] = np.nan
+        results.append([WordSurprisal(*word, float(value)) for word, value in zip(words, word_values, strict=True)])
     return results
 
 
@@ -195,7 +195,7 @@ def _token_surprisal(spans: Sequence[TokenSpan], scores: Sequence[TokenScore]) -
     """Return the surprisal of each token, float64 (T,), NaN for tokens without a score, such as GPT's first token."""
     values = np.full(len(spans), np.nan)
     pending = [*scores]
-    for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of one character have the same offsets
+    for i, span in reversed([*enumerate(spans)]):  # from the end, since tokens of the same character share offsets
         if pending and (pending[-1]["start"], pending[-1]["end"]) == (span.start, span.end):
             values[i] = -pending.pop()["log_probability"]
     return values

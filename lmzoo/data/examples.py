@@ -33,8 +33,8 @@ def from_table(
 
     Args:
         table: a DataFrame of pandas or polars, a table of pyarrow, or a Hugging Face dataset.
-        text: str, name of the column of the texts, or a tuple of two names for pairs.
-        label: str, name of the column of the labels, or None.
+        text: str, name of the text column, or a tuple of two names for pairs.
+        label: str, name of the label column, or None.
 
     Returns:
         The texts, a list, or a tuple of two lists for pairs; and the labels, a list, or None.
@@ -68,7 +68,7 @@ def from_table(
 
 
 def _cells(table: Any, name: Any, argument: str) -> list[Any]:
-    """Return the values of a column as a list; `argument` is the argument that named it, for messages.
+    """Return the values of a column as a list; messages refer to the column by `argument`.
 
     Raises:
         ValueError: If the table lacks the column.
@@ -87,14 +87,14 @@ def stream(
     label: Any = None,
     shuffle_buffer: int = SHUFFLE_BUFFER,
 ) -> ExampleStream:
-    r"""Create a stream of examples for `fit` and `evaluate`, which does not load them all into memory.
+    r"""Create a stream of examples for `fit` and `evaluate`, which need not fit into memory.
 
     Args:
         rows: iterable over rows, each a dict, that starts from the beginning each time: a
             `lmzoo.data.readers.TableStream`, a Hugging Face `IterableDataset`, a dataset of Grain, or a
             `tf.data.Dataset` of dicts.
-        text: name of the column of the texts, or a tuple of two names for pairs.
-        label: name of the column of the labels, or None.
+        text: name of the text column, or a tuple of two names for pairs.
+        label: name of the label column, or None.
         shuffle_buffer: int, number of examples in memory at once, to be shuffled and batched by length; fewer if they
             have more than 64 million characters.
 
@@ -134,8 +134,8 @@ class ExampleStream:
 
     Attributes:
         table: iterable over rows, which starts from the beginning each time.
-        text: name of the column of the texts, or a tuple of two names.
-        label: name of the column of the labels, or None.
+        text: name of the text column, or a tuple of two names.
+        label: name of the label column, or None.
         shuffle_buffer: int, number of examples in memory at once.
 
     Example: see `lmzoo.data.stream`.
@@ -161,22 +161,22 @@ class ExampleStream:
         return replace(self, table=self.table.shuffle_files(seed)) if hasattr(self.table, "shuffle_files") else self
 
     def rows(self, epoch: int = 0, first: int = 0) -> Iterator[Mapping[Any, Any]]:
-        """Iterate over the rows of an epoch, from the row with index `first` on."""
+        """Iterate over the rows of an epoch, starting with the row at index `first`."""
         table = self.table
         if hasattr(table, "select_columns"):
             table = table.select_columns(self.columns_read)
-        skips = first > 0 and hasattr(table, "skip")
-        if skips:
+        use_skip = first > 0 and hasattr(table, "skip")
+        if use_skip:
             table = table.skip(first)
         if hasattr(table, "set_epoch"):
             table.set_epoch(epoch)
         rows = table.as_numpy_iterator() if hasattr(table, "as_numpy_iterator") else iter(table)
-        return rows if skips else itertools.islice(rows, first, None)
+        return rows if use_skip else itertools.islice(rows, first, None)
 
     def buffers(self, epoch: int, first: int, batch_size: int) -> Iterator[list[Any]]:
         """Yield lists of indexed rows, `(i, row)`, each a full buffer, or less if the texts are very long.
 
-        A list holds whole batches, except for the last one. Rows of files are in the order of the files.
+        A list holds whole batches, except for the last one. Rows from files are sorted in the order of the files.
         """
         rows = enumerate(self.rows(epoch, first), first)
         while True:
@@ -195,7 +195,7 @@ class ExampleStream:
             yield buffer
 
     def examples(self, numbered: Sequence[tuple[int, Any]]) -> tuple[Any, Any]:
-        """Return the texts and the labels of indexed rows, for `fit`; labels are None if there is no column for them.
+        """Return the texts and the labels of indexed rows, for `fit`; labels are None if there is no label column.
 
         Raises:
             TypeError: If a row is not a dict; the message names it.
@@ -211,7 +211,7 @@ class ExampleStream:
         return cells(self.text, "`text`"), labels
 
     def count(self, verbose: bool = True) -> int | None:
-        """Return the number of rows, or None if the table does not provide it."""
+        """Return the number of rows, or None if it is unknown."""
         table = self.table
         if hasattr(table, "count_rows"):
             return table.count_rows(verbose)
@@ -221,7 +221,7 @@ class ExampleStream:
         return len(table) if hasattr(table, "__len__") else None
 
     def identity(self) -> dict[str, Any]:
-        """Return properties of the examples that are quickly computed, to compare them with an interrupted run.
+        """Return properties of the examples that are quick to compute, to compare with an interrupted run.
 
         Raises:
             ValueError: If two passes begin with different rows.
@@ -244,7 +244,7 @@ class ExampleStream:
         return row.where if isinstance(row, Row) else f"row {i} of the stream"
 
     def _cell(self, row: Any, name: Any, argument: str, i: int) -> Any:
-        """Return the value of a column in a row; `argument` is the argument that named the column, for messages.
+        """Return the value of a column in a row; messages refer to the column by `argument`.
 
         Raises:
             TypeError: If the row is not a dict.

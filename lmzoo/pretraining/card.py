@@ -36,7 +36,7 @@ def write_card(
         metadata: metadata of the preset, including `description`.
         log: path of the run's log.csv.
     """
-    scores = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
+    score_rows = "\n".join(f"| {name.replace('_', ' ')} | {value:.4g} |" for name, value in facts["scores"].items())
     cores = os.cpu_count()
     devices = ", ".join(keras.distribution.list_devices())
     settings = {
@@ -47,7 +47,7 @@ def write_card(
         "machine": f"{cores} CPU cores, {keras.backend.backend()} backend on {devices}",
         "time": f"{facts['seconds'] / 60:.0f} minutes of training in the last run",
     }
-    table = "\n".join(
+    recipe_rows = "\n".join(
         f"| {name.replace('_', ' ')} | {value} |" for name, value in settings.items() if value is not None
     )
     plot = ""
@@ -70,11 +70,11 @@ where "{name}" is the path of this folder.
 
 | held out: {facts["held_out"]} | |
 |---|---|
-{scores}
+{score_rows}
 {_scores_of_texts(facts["of_texts"])}
 | recipe | |
 |---|---|
-{table}
+{recipe_rows}
 {plot}
 ## Fine-tuning recipes
 
@@ -96,7 +96,7 @@ Written by `lmzoo pretrain`.
 
 
 def _scores_of_texts(texts: Mapping[str, Mapping[str, float]]) -> str:
-    """Return a Markdown table with the scores on each text of a mixture, or "" for one text."""
+    """Return a Markdown table with the scores on each text of a mixture, or "" for a single text."""
     if not texts:
         return ""
     names = next(iter(texts.values()))
@@ -118,7 +118,7 @@ def recipe_table(recipes: Mapping[str, FineTuningRecipe]) -> str:
 
 
 def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
-    """Plot the losses of a run, or its perplexity over a sample of words, over the number of tokens seen.
+    """Plot a run's losses, or its perplexity on a sample of words, against the number of tokens seen.
 
     Args:
         log: path of the run's log.csv.
@@ -128,15 +128,18 @@ def plot_loss(log: Path, target: Path, tokens: float, title: str) -> None:
     """
     from matplotlib.figure import Figure  # optional; `pyplot` would initialize a GUI backend
 
-    rows = [*{row["epoch"]: row for row in _read_log(log)}.values()]  # an epoch that was stopped has several rows
-    names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
-    names, axis_label = (["perplexity"], None) if "perplexity" in rows[0] else (names, "loss (nats)")
+    rows = [*{row["epoch"]: row for row in _read_log(log)}.values()]  # an interrupted epoch has several rows
+    metric_names = [name for name in rows[0] if name.endswith("_loss") and not name.startswith("val_")] or ["loss"]
+    metric_names, axis_label = (["perplexity"], None) if "perplexity" in rows[0] else (metric_names, "loss (nats)")
     figure = Figure(figsize=(6, 3.5), layout="constrained")
     axes = figure.subplots()
-    for name in names:
-        seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
+    for name in metric_names:
+        tokens_seen = np.linspace(0, tokens / 1e6, len(rows) + 1)[1:]
         axes.plot(
-            seen, [float(row[name]) for row in rows], label=name.replace("_", " "), marker="." if len(rows) < 10 else ""
+            tokens_seen,
+            [float(row[name]) for row in rows],
+            label=name.replace("_", " "),
+            marker="." if len(rows) < 10 else "",
         )
     axes.set(xlabel="tokens seen (millions)", ylabel=axis_label, title=title)
     axes.legend()

@@ -35,10 +35,10 @@ from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor, TextWordTokeni
 from lmzoo.text.batching import compiles_shapes
 from lmzoo.training import LateDecay, WarmUp
 
-_LONG_FRACTION = 0.1  # of the tokens, in sequences of full length, as in BERT's own recipe
-_DECAY_FRACTION = 0.2  # of a training with the schedule "wsd"
-_WINDOW = 5  # words that a feed-forward language model sees
-_WSD_PASSES = 10  # over the corpus to draw pairs, as in BERT's own code, since a "wsd" run may be extended
+_LONG_FRACTION = 0.1  # fraction of tokens in sequences of full length, as in BERT's own recipe
+_DECAY_FRACTION = 0.2  # fraction of the steps of a "wsd" run
+_WINDOW = 5  # number of words that a feed-forward language model sees
+_WSD_PASSES = 10  # passes over the corpus to draw pairs, as in BERT's own code, since a "wsd" run may be extended
 _REQUIRED_OBJECTIVES = ("plm", "rtd")  # heads of these objectives cannot be used for others
 _MAX_HELD_OUT = 1024  # number of sequences to evaluate on
 
@@ -69,38 +69,38 @@ def train_encoder(
         corpora = _tokenize_texts(run, "train", train, tokenizer)
     run.say("building the model and the sequences")
     model = _build_model(recipe, tokenizer)
-    causal = recipe.method.causal
+    is_causal = recipe.method.causal
     parts = _make_parts(run, model, train, corpora)
     short_length = parts[0].length
     batches_per_token = sum(part.rate for part in parts)
-    total = run.batches(recipe.tokens, 1 / batches_per_token)
-    model.compile(_make_optimizer(recipe, total))
+    total_batches = run.batches(recipe.tokens, 1 / batches_per_token)
+    model.compile(_make_optimizer(recipe, total_batches))
     for part in parts:
-        count = round(total * part.rate / batches_per_token)
-        texts = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
-        run.say(f"{texts}: {count:,} batches of {part.size}")
+        count = round(total_batches * part.rate / batches_per_token)
+        description = f"{len(part.batches.lengths):,} sequences of up to {part.length} tokens"
+        run.say(f"{description}: {count:,} batches of {part.size}")
     held_out_sequences = [
         [_held_out_sequences(model, text, documents, part.length, run) for part in parts]
         for text, documents in zip(held, held_out, strict=True)
     ]
-    # Interleaved: at the end, the learning rate would be too low to learn the later positions.
+    # Interleave the lengths: at the end, the learning rate would be too low to learn the later positions.
     interleaved = Interleaved([part.batches for part in parts], [part.rate for part in parts])
     interleaved.seed = (recipe.seed, 0)
-    seconds = run.fit(model, interleaved, total, 1 / batches_per_token, decay_begin(recipe, total))
+    seconds = run.fit(model, interleaved, total_batches, 1 / batches_per_token, decay_begin(recipe, total_batches))
     text_scores = []
     for text, text_sequences in zip(held, held_out_sequences, strict=True):
         scores: dict[str, float] = {}
-        # Separately for each length, since short sequences lack the later positions.
+        # Evaluate each length separately, since short sequences lack the later positions.
         for part, sequences in zip(parts, text_sequences, strict=True):
             count = max(1, _MAX_HELD_OUT * short_length // part.length)
             metrics = _evaluate(run, model, part, sequences, count, text.name)
-            metrics |= {"perplexity": math.exp(metrics["loss"])} if causal else {}
+            metrics |= {"perplexity": math.exp(metrics["loss"])} if is_causal else {}
             length_suffix = "" if part.length == short_length else f"_at_{part.length}"
             scores |= {f"{name}{length_suffix}": float(value) for name, value in metrics.items()}
         text_scores.append(scores)
     num_held_out = sum(map(len, held_out))
     scores = {name: sum(t.share * s[name] for t, s in zip(held, text_scores, strict=True)) for name in text_scores[0]}
-    for name in scores if causal else ():
+    for name in scores if is_causal else ():
         if name.startswith("perplexity"):  # geometric mean of the texts' perplexities
             scores[name] = math.exp(scores[name.replace("perplexity", "loss")])
     corpus_size = f"{sum(map(len, corpora)):,} documents, {sum(corpus.num_tokens for corpus in corpora):,} tokens"
@@ -112,12 +112,12 @@ def train_encoder(
         "text": corpus_size + describe_shares(train),
         "held_out": f"up to {_MAX_HELD_OUT:,} sequences of {short_length} tokens"
         f"{', of each text' if len(held) > 1 else ''}, drawn from {num_held_out:,} other documents",
-        "tokens": total / batches_per_token,
-        "steps": total // recipe.accumulate,
+        "tokens": total_batches / batches_per_token,
+        "steps": total_batches // recipe.accumulate,
         "seconds": seconds,
         "fixed": {
             "vocabulary_size": f"{tokenizer.vocabulary_size:,}",
-            **({} if causal else {"objective": getattr(model, "objective", None) or "none"}),
+            **({} if is_causal else {"objective": getattr(model, "objective", None) or "none"}),
         },
     }
 
@@ -153,7 +153,7 @@ def _tokenize_texts(run: Run, kind: str, texts: Sequence[TrainingDocuments], tok
 def _make_parts(
     run: Run, model: Task, texts: Sequence[TrainingDocuments], corpora: Sequence[TokenCorpus]
 ) -> list[_Part]:
-    """Return the parts of the training, the one with the shortest sequences first.
+    """Return the parts of the training, shortest sequences first.
 
     Args:
         run: settings and files of the run.
@@ -189,7 +189,7 @@ def _evaluate(
         text_name: str, name of the text for messages; may be empty.
     """
     size = part.size
-    if compiles_shapes():  # only full batches; smaller ones for few sequences
+    if compiles_shapes():  # use only full batches, and smaller ones for few sequences
         size = min(size, 64, 1 << (min(count, len(sequences)).bit_length() - 1))
         count = min(count, len(sequences)) // size * size
     sample = sample_sequences(sequences, count)
@@ -227,8 +227,8 @@ def _make_batches(
         passes = math.ceil(share * text.share * run.recipe.tokens / corpus.num_tokens)
         passes = _WSD_PASSES if run.recipe.schedule == "wsd" else passes  # a "wsd" run may be extended
         text_sequences.append(_pack_corpus(model, corpus, length, passes, run))
-    longest = np.array([sequences.lengths.max() for sequences in text_sequences])
-    options = BatchOptions(size, "shuffle", buckets=_buckets(model, longest))
+    max_lengths = np.array([sequences.lengths.max() for sequences in text_sequences])
+    options = BatchOptions(size, "shuffle", buckets=_buckets(model, max_lengths))
     mean_lengths = [float(sequences.lengths.mean()) for sequences in text_sequences]
     if len(text_sequences) == 1 and not compiles_shapes():  # an epoch may end with a smaller batch
         return model.batches(read_inputs(text_sequences[0]), options)[0], size * mean_lengths[0]
@@ -269,31 +269,33 @@ def decay_begin(recipe: Recipe, total: int) -> int | None:
 def _make_optimizer(recipe: Recipe, total: int) -> keras.optimizers.Optimizer:
     """Return the optimizer for a training of `total` batches."""
     peak = recipe.batch_settings[-1]
-    begin = decay_begin(recipe, total)
+    decay_start = decay_begin(recipe, total)
     accumulate = recipe.accumulate
-    if begin is None:
+    if decay_start is None:
         decay = keras.optimizers.schedules.PolynomialDecay(peak, total, end_learning_rate=0.0)
-        rate = WarmUp(decay, total // 10)
+        learning_rate = WarmUp(decay, total // 10)
     else:
-        rate = WarmUp(LateDecay(peak, begin, total), WSD_WARMUP * accumulate)
+        learning_rate = WarmUp(LateDecay(peak, decay_start, total), WSD_WARMUP * accumulate)
     accumulation_steps = accumulate if accumulate > 1 else None
-    return OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0, gradient_accumulation_steps=accumulation_steps)
+    return OPTIMIZERS[recipe.optimizer](
+        learning_rate, global_clipnorm=1.0, gradient_accumulation_steps=accumulation_steps
+    )
 
 
 def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> Tokenizer:
-    """Return the tokenizer of the run: of its initial preset, trained earlier, or newly trained."""
+    """Return the run's tokenizer: from its initial preset, trained when the run began, or newly trained."""
     recipe = run.recipe
     folder = run.work / "tokenizer"
     if recipe.init is not None:
         return open_source(recipe.init).preprocessor().tokenizer
     tokenizer_class = TextWordTokenizer if recipe.words else recipe.family_record.tokenizer
-    file = folder / "tokenizer.json"
-    # Stored with remote states as well: trained again, it might choose other tokens of the same frequency.
+    config_file = folder / "tokenizer.json"
+    # Also store the tokenizer with remote states: trained again, it might choose other, equally frequent tokens.
     remote_folder = inside(run.states, folder.name) if is_url(run.states) else None
-    if remote_folder and not file.exists() and exists(inside(remote_folder, file.name)):
-        copy_folder(remote_folder, folder, last=file.name)
-    if file.exists():
-        tokenizer = tokenizer_class.from_config(json.loads(file.read_text("utf-8")))
+    if remote_folder and not config_file.exists() and exists(inside(remote_folder, config_file.name)):
+        copy_folder(remote_folder, folder, last=config_file.name)
+    if config_file.exists():
+        tokenizer = tokenizer_class.from_config(json.loads(config_file.read_text("utf-8")))
         tokenizer.load_assets(folder)
         return tokenizer
     run.say(f"learning {recipe.vocabulary_size:,} {'words' if recipe.words else 'tokens'}")
@@ -304,10 +306,10 @@ def _load_or_train_tokenizer(run: Run, texts: Sequence[TrainingDocuments]) -> To
         )
     folder.mkdir(exist_ok=True)
     tokenizer.save_assets(folder)
-    with atomic_file(file) as temporary:  # written last, so that it marks a complete tokenizer
+    with atomic_file(config_file) as temporary:  # written last, so that it marks a complete tokenizer
         write_json(folder, temporary.name, tokenizer.get_config())
     if remote_folder:
-        copy_folder(folder, remote_folder, last=file.name)
+        copy_folder(folder, remote_folder, last=config_file.name)
     return tokenizer
 
 
@@ -329,14 +331,14 @@ def encoder_backbone(recipe: Recipe, vocabulary_size: int) -> Backbone:
     }
     if recipe.attends:
         settings["num_heads"] = width // 64
-        settings["initializer_range"] = 0.02 * math.sqrt(768 / width)  # attention logits as large as at a width of 768
+        settings["initializer_range"] = 0.02 * math.sqrt(768 / width)  # keeps attention logits as large as at width 768
     field_names = {field.name for field in fields(backbone.config_class)}
     settings = {name: value for name, value in settings.items() if name in field_names}
     return backbone(**settings, **common_settings)
 
 
 def _load_model(preset: str, recipe: Recipe) -> Task:
-    """Load the model of a preset with the heads for its training; missing heads get random weights.
+    """Load a preset's model with the heads that the recipe trains; missing heads get random weights.
 
     With the objective "auto", the stored heads determine the objective.
     """
@@ -344,12 +346,12 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
     family_objective = recipe.family_record.objective
     stored_objective: str | None = (source.head_of(Pretrainer) or {}).get("objective")
     # Checkpoints of other libraries do not name the objective. A masked-LM head belongs to a generator.
-    default = (
+    default_objective = (
         family_objective
         if family_objective in _REQUIRED_OBJECTIVES and source.head != "masked_lm"
         else stored_objective
     )
-    objective = {"auto": default, "none": None}.get(recipe.objective, recipe.objective)
+    objective = {"auto": default_objective, "none": None}.get(recipe.objective, recipe.objective)
     settings: dict[str, Any] = {"dropout": 0.0, "dtype": recipe.dtype, "sequence_length": recipe.positions}
     task: Task
     if recipe.method.causal:
@@ -377,13 +379,13 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
         return _load_model(recipe.init, recipe)
     family = recipe.family_record
     backbone = encoder_backbone(recipe, tokenizer.vocabulary_size)
-    positions = backbone.embeddings.position_embedding
-    if positions is not None:
-        rows, size = positions.embeddings.shape
+    position_embedding = backbone.embeddings.position_embedding
+    if position_embedding is not None:
+        num_positions, width = position_embedding.embeddings.shape
         # With random position embeddings, a small model behaves like a bag of words for millions of tokens before it
         # learns to attend to neighbors. Sinusoids of the same standard deviation avoid this.
         scale = np.sqrt(2) * backbone.config.initializer_range
-        positions.embeddings.assign(scale * sinusoids(rows, size))
+        position_embedding.embeddings.assign(scale * sinusoids(num_positions, width))
     objective = None if recipe.objective == "none" else recipe.objective
     preprocessor = Preprocessor(tokenizer, family.packing, recipe.positions)
     if recipe.method.causal:
@@ -394,7 +396,7 @@ def _build_model(recipe: Recipe, tokenizer: Tokenizer) -> Task:
 def _held_out_sequences(
     model: Task, text: TrainingDocuments, documents: TokenCorpus, length: int, run: Run
 ) -> EncodedTexts:
-    """Return the sequences of a held-out text; call it before the training, to fail early.
+    """Return the sequences of a held-out text; call this before training, to fail early.
 
     Raises:
         ValueError: if the text is too small.
@@ -418,5 +420,5 @@ def _pack_corpus(model: Task, corpus: TokenCorpus, length: int, passes: int, run
 
 
 def sample_sequences(sequences: EncodedTexts, count: int) -> EncodedTexts:
-    """Return a random sample of at most `count` sequences in their order, the same in every call."""
+    """Return a random sample of at most `count` sequences, in order; every call draws the same sample."""
     return sequences.select(np.sort(np.random.default_rng(0).permutation(len(sequences))[:count]))

@@ -1,4 +1,4 @@
-"""Estimates of training time, from a few steps of a model of the same size on random ids."""
+"""Estimates of training time, from a few steps on random ids with a model of the same size."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.pretraining.language_model import language_model_backbone, sampled_words
 from lmzoo.pretraining.recipe import OPTIMIZERS, Recipe
 
-_MAX_STEPS = 20  # of the trial, which ends at the first limit
+_MAX_STEPS = 20  # limits of the trial, which ends when it reaches one of them
 _MAX_SECONDS = 10.0
-_UNTIMED_STEPS = 2  # they include the compilation
+_UNTIMED_STEPS = 2  # the first steps include the compilation
 
 
 def training_seconds(recipe: Recipe) -> float:
-    """Estimate the time of a training on this machine, in seconds, without the preparation of the text.
+    """Estimate the time of a training run on this machine in seconds, excluding the preparation of the text.
 
-    A short trial runs the backbone, the optimizer and batches of the most frequent shape, and a head of about the same
-    cost. It takes some seconds, mainly to compile.
+    A short trial runs the backbone with the optimizer, batches of the most frequent shape, and a head of about the same
+    cost as the real one. It takes some seconds, mainly for compilation.
 
     Args:
         recipe: settings of the training.
@@ -30,16 +30,16 @@ def training_seconds(recipe: Recipe) -> float:
     Returns:
         The estimate in seconds, a float.
     """
-    length, batch_size, rate = recipe.batch_settings
+    length, batch_size, learning_rate = recipe.batch_settings
     predicts_words = recipe.method.words
     length = length if predicts_words else min(length, recipe.positions)
     backbone = language_model_backbone(recipe) if predicts_words else encoder_backbone(recipe, recipe.vocabulary_size)
     num_predicted = length if predicts_words or recipe.method.causal else recipe.masking.slots(length)
     num_classes = max(2, sampled_words(recipe.vocabulary_size)) if predicts_words else recipe.vocabulary_size
-    tokens = backbone.output["sequence_output"][:, :num_predicted]  # (B, P, H)
-    model = keras.Model(backbone.input, keras.layers.Dense(num_classes, dtype=backbone.dtype_policy)(tokens))
+    hidden_states = backbone.output["sequence_output"][:, :num_predicted]  # (B, P, H)
+    model = keras.Model(backbone.input, keras.layers.Dense(num_classes, dtype=backbone.dtype_policy)(hidden_states))
     model.compile(
-        OPTIMIZERS[recipe.optimizer](rate, global_clipnorm=1.0),
+        OPTIMIZERS[recipe.optimizer](learning_rate, global_clipnorm=1.0),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
     )
     backbone.set_compiled_by_xla(model.jit_compile)
@@ -47,12 +47,12 @@ def training_seconds(recipe: Recipe) -> float:
     features: dict[str, np.ndarray] = {}
     shape: tuple[int, ...]
     for name, x in backbone.input.items():
-        count = backbone.id_counts[name]
+        num_ids = backbone.id_counts[name]
         shape = (batch_size, length)
         if len(x.shape) == 3:
             shape += (backbone.config.max_characters,)
         # Masks and segments are constant.
-        features[name] = rng.integers(1, count, shape) if count > 2 else np.full(shape, count - 1)
+        features[name] = rng.integers(1, num_ids, shape) if num_ids > 2 else np.full(shape, num_ids - 1)
     batch = (features, np.zeros((batch_size, num_predicted)))
     steps = _UNTIMED_STEPS + _MAX_STEPS
     timer = _StepTimer()

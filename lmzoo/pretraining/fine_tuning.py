@@ -16,8 +16,8 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     """Return fine-tuning recipes by kind of head, for the tasks that the family supports.
 
     The peak learning rate is a power of the width: 1e-3 at a width of 128, from a search for the shipped presets, and
-    5e-5 at a width of 768 (Devlin et al., 2019). Classifiers pool the mean over tokens, which was better in the search.
-    Wider models pool the first token, if an objective has trained its vector, and wider causal models the last token.
+    5e-5 at a width of 768 (Devlin et al., 2019). Classifiers use the mean over tokens, which was better in the search.
+    Wider models use the first token instead if an objective has trained its vector, and wider causal models the last.
 
     Args:
         task: the pre-trained model.
@@ -25,11 +25,11 @@ def recipes_by_size(task: Task) -> dict[str, FineTuningRecipe]:
     width = task.backbone.config.hidden_dim
     objective = getattr(task, "objective", None)
     is_narrow = width < _WIDE_DIM
-    rate = float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
+    learning_rate = float(f"{5e-5 * (768 / width) ** (5 / 3):.1g}")
     epochs = 6 if is_narrow else 3
     has_trained_vector = objective in PAIRED or task.family.backbone.causal
     pooling = "first" if has_trained_vector and not is_narrow else "mean"
-    recipe = FineTuningRecipe(rate, epochs)
-    pooled_recipe = FineTuningRecipe(rate, epochs, pooling=pooling)
+    recipe = FineTuningRecipe(learning_rate, epochs)
+    pooled_recipe = FineTuningRecipe(learning_rate, epochs, pooling=pooling)
     recipes = {**dict.fromkeys(_OTHER_HEADS, recipe), **dict.fromkeys(_POOLED_HEADS, pooled_recipe)}
     return {kind: recipe for kind, recipe in recipes.items() if tasks()[kind].supports(task.family)}

@@ -15,7 +15,7 @@ from lmzoo.data.corpora.tokenized_documents import splits_of
 from lmzoo.text import EncodedTexts
 from lmzoo.text.batching import Batches, LengthBatches
 
-_EPOCH_BATCHES = 50  # of a mixture, which are drawn together
+_EPOCH_BATCHES = 50  # batches per epoch of a mixture; their sequences are drawn together
 
 
 def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
@@ -24,8 +24,8 @@ def next_turn(rates: np.ndarray, done: np.ndarray) -> int:
     Turn j of a part is at the time (j + 0.5) / rate, so that the turns of each part are evenly spaced.
 
     Args:
-        rates: float (K,), relative numbers of turns of the parts.
-        done: int (K,), numbers of turns that the parts have had.
+        rates: float (K,), relative number of turns of each part.
+        done: int (K,), number of turns that each part has had.
     """
     return int(np.argmin((done + 0.5) / rates))
 
@@ -46,7 +46,7 @@ class Interleaved(Batches):
 
     Args:
         parts: batches of each part.
-        rates: relative numbers of batches of the parts.
+        rates: relative number of batches of each part.
     """
 
     def __init__(self, parts: Sequence[LengthBatches], rates: Sequence[float]) -> None:
@@ -76,9 +76,9 @@ class Interleaved(Batches):
         done = turns_of_each(self.rates, step)
         streams = [part.batches_from(int(count)) for part, count in zip(self.parts, done, strict=True)]
         while True:
-            turn = next_turn(self.rates, done)
-            done[turn] += 1
-            yield next(streams[turn])
+            part_index = next_turn(self.rates, done)
+            done[part_index] += 1
+            yield next(streams[part_index])
 
     def identity(self) -> dict[str, object]:
         """Return the values that identify the batches in a saved run: the identities and the rates of all parts."""
@@ -96,7 +96,7 @@ class MixedBatches(LengthBatches):
     Args:
         batches: batches of all sequences, text after text.
         counts: list of int, number of sequences of each text.
-        rates: list of float, relative numbers of sequences of the texts in the stream.
+        rates: list of float, relative number of sequences of each text in the stream.
     """
 
     def __init__(self, batches: LengthBatches, counts: Sequence[int], rates: Sequence[float]) -> None:
@@ -112,18 +112,18 @@ class MixedBatches(LengthBatches):
         return _EPOCH_BATCHES
 
     def _plan(self, epoch: int) -> list[np.ndarray]:
-        """Return the indices of the sequences of each batch of an epoch."""
-        size = self.batch_size
+        """Return the indices of the sequences in each batch of an epoch."""
+        batch_size = self.batch_size
         rng = np.random.default_rng((*self.seed, epoch))
-        num_sequences = len(self) * size
+        num_sequences = len(self) * batch_size
         bounds = zip(*(turns_of_each(self.rates, count * num_sequences) for count in (epoch, epoch + 1)), strict=True)
         indices = np.concatenate([self._read_text(text, *map(int, bound)) for text, bound in enumerate(bounds)])
         indices = rng.permutation(indices)
         indices = indices[np.argsort(self.lengths[indices], kind="stable")]
-        return [indices[begin : begin + size] for begin in rng.permutation(range(0, num_sequences, size))]
+        return [indices[begin : begin + batch_size] for begin in rng.permutation(range(0, num_sequences, batch_size))]
 
     def _read_text(self, text: int, first: int, last: int) -> np.ndarray:
-        """Return the indices of sequences `first` to `last` (exclusive) in the endless reading of a text, int64."""
+        """Return the indices of sequences `first` to `last` (exclusive) in the endless stream of a text, int64."""
         begin = self.splits[text]
         count = int(self.splits[text + 1] - self.splits[text])
         blocks = [np.zeros(0, "int64")]

@@ -62,30 +62,30 @@ def train_language_model(
         KeyboardInterrupt: after Ctrl-C.
     """
     recipe = run.recipe
-    file = run.work / "words.txt"
+    words_file = run.work / "words.txt"
     run.say("reading the text")
     with first_process_first():
-        # Stored now, since the files may change before the evaluation at the end.
+        # Store the held-out documents now, since the files may change before the evaluation at the end.
         held_out = []
         for text in held:
             name = "_".join(filter(None, ("held_out", text.name)))
             held_out.append(StoredDocuments.store(text, run.work / f"{name}.jsonl", run.verbose))
         documents = StoredDocuments.store(MixedDocuments(train), run.work / "train.jsonl", run.verbose)
         run.say(f"train: {len(documents):,} documents")
-        if not file.exists():
+        if not words_file.exists():
             run.say(f"learning {recipe.vocabulary_size:,} words")
             with run.warnings_said():
-                words = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
-            with atomic_file(file) as temporary:
-                temporary.write_text("\n".join(words.vocabulary), "utf-8")
-    words = WordTokenizer(file.read_text("utf-8").split("\n"))
+                word_tokenizer = train_words(documents, recipe.vocabulary_size, verbose=run.verbose)
+            with atomic_file(words_file) as temporary:
+                temporary.write_text("\n".join(word_tokenizer.vocabulary), "utf-8")
+    word_tokenizer = WordTokenizer(words_file.read_text("utf-8").split("\n"))
     run.say("building the model")
     family = recipe.family_record
     backbone = language_model_backbone(recipe)
     preprocessor = Preprocessor(family.tokenizer(), family.packing)
     unroll, batch_size, learning_rate = recipe.batch_settings
-    num_sampled = sampled_words(len(words.vocabulary))
-    model = BidirectionalLM(backbone, preprocessor, words, num_sampled=num_sampled, unroll_steps=unroll)
+    num_sampled = sampled_words(len(word_tokenizer.vocabulary))
+    model = BidirectionalLM(backbone, preprocessor, word_tokenizer, num_sampled=num_sampled, unroll_steps=unroll)
     model.compile(optimizer=Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=10.0))
     steps = run.batches(recipe.tokens, batch_size * unroll)
     run.say(f"training on {batch_size} streams: {steps:,} steps of {unroll} words of each")
@@ -101,7 +101,7 @@ def train_language_model(
         )
     shares = [text.share for text in held]
     return model, {
-        # The geometric mean of the texts' perplexities.
+        # geometric means of the texts' perplexities
         "scores": {
             name: float(np.exp(np.dot(shares, [np.log(s[name]) for s in text_scores]))) for name in text_scores[0]
         },
@@ -113,5 +113,5 @@ def train_language_model(
         "tokens": batch_size * unroll * steps,
         "steps": steps,
         "seconds": seconds,
-        "fixed": {"optimizer": "adagrad", "vocabulary_size": f"{len(words.vocabulary):,}"},
+        "fixed": {"optimizer": "adagrad", "vocabulary_size": f"{len(word_tokenizer.vocabulary):,}"},
     }

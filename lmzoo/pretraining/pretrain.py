@@ -70,18 +70,18 @@ def pretrain(
             documents of each text is held out, or the last one if there are fewer than a hundred.
         work: folder of the run; by default `output` followed by ".work".
         overwrite: bool, whether to replace an existing preset.
-        callbacks: additional Keras callbacks of the training.
+        callbacks: additional Keras callbacks for the training.
         metadata: dict, entries for the preset's `metadata.json`, such as `languages` and `license`.
         verbose: bool, whether to show progress.
         say: function that is called with a line of text at each stage; by default lines are printed if `verbose`.
         field: str, key of the text in JSON lines, as for `lmzoo.data.corpora.read_documents`.
         split: bool, whether to split lines into sentences, as for `lmzoo.data.corpora.read_documents`.
-        confirm: function that is called before a new run with the estimated time of its training on this machine, in
-            seconds; it may raise an error to cancel the run. It is not called in several processes.
+        confirm: function that is called before a new run with the estimated training time on this machine in seconds;
+            it may raise an error to cancel the run. It is not called if there are several processes.
         weights_dtype: str, dtype of the weights in the preset's files, "float16" or "float32". Models are loaded in
             float32 in either case.
-        states: folder, or URL of fsspec such as s3:// or gs://, for the states of the training; by default in `work`. A
-            run that has lost `work` recreates the rest of it and continues.
+        states: folder, or fsspec URL such as s3:// or gs://, for the states of the training; by default in `work`. If
+            the rest of `work` is lost, the run recreates it and continues.
 
     Returns:
         Scores on the held-out text by name. For a mixture these are means weighted like its texts, with additional
@@ -89,7 +89,7 @@ def pretrain(
 
     Raises:
         FileNotFoundError: if there is no text.
-        FileExistsError: if the preset exists already.
+        FileExistsError: if the preset already exists.
         InterruptedError: after SIGTERM during the training; its state has been saved.
         KeyboardInterrupt: after Ctrl-C; during the training, its state has been saved.
         ProcessesError: if several processes have different arguments, or one of them has ended.
@@ -161,7 +161,7 @@ def _write_preset(
     """Save the model as a preset for fine-tuning, with dropout, fine-tuning recipes and a model card."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
     recipe = run.recipe
-    # The recipes of an initial preset may come from a search.
+    # Keep the recipes of an initial preset, which may come from a search.
     init_recipes = model.backbone.fine_tuning if recipe.init is not None else {}
     fine_tuning = init_recipes or recipes_by_size(model)
     changes |= {"dropout": 0.1, "dtype": model.dtype_policy.variable_dtype, "fine_tuning": fine_tuning}

@@ -57,7 +57,7 @@ class Method:
     reason: str = ""
 
 
-# Short descriptions of the tokens and relations that are predicted with each objective.
+# Short description of what a model predicts with each objective.
 LEARNS = {
     "nsp": "masked tokens, and next-sentence prediction",
     "sop": "masked tokens, and the order of sentences",
@@ -111,7 +111,7 @@ class Recipe:
         optimizer: str, "adamw" or "lamb". Not for ELMo, which uses Adagrad.
         schedule: str, "linear", a warm-up over a tenth of the training and a linear decay to 0; or "wsd", a warm-up
             over 500 steps, a constant learning rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
-            decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by more `tokens`. Not for ELMo.
+            decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by raising `tokens`. Not for ELMo.
         objective: str, "nsp", "sop", "plm", "rtd", "none", or "auto" for the objective of the family or of the heads in
             `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", and ELECTRA and ALBERT "rtd".
         dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo and
@@ -171,8 +171,8 @@ class Recipe:
             **settings: other fields of the recipe; `positions` may be smaller than in the preset.
 
         Raises:
-            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or of ELMo, whose
-                training `lmzoo.models.BidirectionalLM` continues.
+            ValueError: if a field is invalid or contradicts the preset, or the preset is unknown or an ELMo, which
+                `lmzoo.models.BidirectionalLM` can train further.
 
         Example:
 
@@ -201,11 +201,15 @@ class Recipe:
         width = self.shape[1]
         method = self.method
         if self.attends:
-            rate = 1e-3 * math.sqrt(128 / width)
+            learning_rate = 1e-3 * math.sqrt(128 / width)
         else:
             recipes = self.family_record.backbone.usual_recipes
-            rate = method.learning_rate or recipes[self.family_record.pretrained_head].learning_rate
-        defaults = {"sequence_length": method.sequence_length, "batch_size": method.batch_size, "learning_rate": rate}
+            learning_rate = method.learning_rate or recipes[self.family_record.pretrained_head].learning_rate
+        defaults = {
+            "sequence_length": method.sequence_length,
+            "batch_size": method.batch_size,
+            "learning_rate": learning_rate,
+        }
         for name, value in defaults.items():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, value)
@@ -235,7 +239,7 @@ class Recipe:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Number of layers, and width, of `size`.
+        """Number of layers and width that `size` stands for.
 
         Raises:
             ValueError: if `size` is neither a name nor layers and width.
@@ -315,15 +319,15 @@ class Recipe:
             require(is_number(value, minimum), name, f"at least {minimum} for {self.family}", value)
         probability = self.mask_probability
         require(is_number(probability, 0, 1) and probability > 0, "mask_probability", "a number in (0, 1]", probability)
-        rate = self.learning_rate
-        is_valid = rate is not None and is_number(rate) and 0 < rate < math.inf
-        require(is_valid, "learning_rate", "above 0", rate)
+        learning_rate = self.learning_rate
+        is_valid = learning_rate is not None and is_number(learning_rate) and 0 < learning_rate < math.inf
+        require(is_valid, "learning_rate", "above 0", learning_rate)
 
     def remember(self, folder: Path, text: Mapping[str, object]) -> None:
         """Write the recipe and the identity of its text to the folder of a run.
 
-        If the folder already has results, they must be of the same recipe and text; a run with the schedule "wsd" may
-        get more tokens.
+        Results that the folder already has must come from the same recipe and text; with the schedule "wsd", `tokens`
+        may be larger now.
 
         Args:
             folder: folder of the run.
@@ -333,15 +337,15 @@ class Recipe:
             ValueError: if the folder holds a run with another recipe or text, or its recipe.json is damaged.
         """
         settings = {**dataclasses.asdict(self), **text}
-        file = folder / "recipe.json"
-        has_results = folder.exists() and any(p != file and not p.name.startswith(".") for p in folder.iterdir())
-        if file.exists() and has_results and not self._check_stored(file, settings):
+        recipe_file = folder / "recipe.json"
+        has_results = folder.exists() and any(p != recipe_file and not p.name.startswith(".") for p in folder.iterdir())
+        if recipe_file.exists() and has_results and not self._check_stored(recipe_file, settings):
             return
-        with atomic_file(file) as temporary:
+        with atomic_file(recipe_file) as temporary:
             write_json(temporary.parent, temporary.name, settings)
 
     def _check_stored(self, file: Path, settings: Mapping[str, object]) -> bool:
-        """Check that a run with the stored settings may continue, and return whether it gets more tokens.
+        """Check that a run with the stored settings may continue, and return whether `tokens` is larger now.
 
         Raises:
             ValueError: if other settings than the tokens of a "wsd" run differ, or the file is damaged.
@@ -409,7 +413,7 @@ def _defaults() -> dict[str, Any]:
 
 
 def _describe_difference(stored: object, current: object) -> str:
-    """Return the stored and the current identity of a text in brackets, or "" for other fields."""
+    """Return the stored and the current identity of a text in parentheses, or "" for other fields."""
     if not isinstance(stored, dict) and not isinstance(current, dict):
         return ""
     stored_text, current_text = (

@@ -1,4 +1,4 @@
-"""The files and the training of a pre-training run."""
+"""Settings, files and training of a pre-training run."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from lmzoo.training import ResumableCheckpoint
 from lmzoo.training.run_state import RunStates
 from lmzoo.training.throughput import Throughput
 
-ROUND = 200  # batches of an epoch: between lines of the log, and at most between saved states
+ROUND = 200  # batches per epoch, between lines of the log and, at most, between saved states
 _STATES = "states"
 MINUTES = 5.0  # maximum time between saved states
 
 
 class Facts(TypedDict):
-    """Results of a training, for the model card.
+    """Results of a training run, for the model card.
 
     Attributes:
         scores: scores on the held-out text by name; for a mixture, weighted means over its texts.
@@ -73,7 +73,7 @@ class Run:
     say: Callable[[str], None]
 
     def saved(self, last: int | None = None) -> RunStates:
-        """Return the saved states of the run, or the states in the decay of a run of `last` batches."""
+        """Return the saved states of the run, or of its decay phase if it ends after `last` batches."""
         return RunStates(inside(self.states, _STATES if last is None else f"{_STATES}_to_{last}"))
 
     @contextmanager
@@ -97,11 +97,11 @@ class Run:
     def fit(
         self, model: Task, x: Any, batches: int, batch_tokens: float, decay: int | None = None, **arguments: Any
     ) -> float:
-        """Train for a number of batches in all, continuing from saved states, and return the time in seconds.
+        """Train up to a total number of batches, continuing from saved states, and return the time in seconds.
 
         Args:
             model: the model to train.
-            x: inputs of its `fit`.
+            x: inputs for the model's `fit`.
             batches: int, total number of batches.
             batch_tokens: float, mean number of tokens in a batch.
             decay: int, number of batches before the decay of the learning rate. The state before it is kept, since a
@@ -117,7 +117,9 @@ class Run:
         accumulate = self.recipe.accumulate
         throughput = Throughput(accumulate * batch_tokens, batches // accumulate, self.verbose, self.say)
         self.say("compiling the first step")
-        log = keras.callbacks.CSVLogger(self.work / "log.csv" if process_index() == 0 else os.devnull, append=True)
+        csv_logger = keras.callbacks.CSVLogger(
+            self.work / "log.csv" if process_index() == 0 else os.devnull, append=True
+        )
         try:
             model.fit(
                 x,
@@ -125,17 +127,17 @@ class Run:
                 steps_per_epoch=ROUND,
                 seed=self.recipe.seed,
                 verbose=0,
-                callbacks=[throughput, log, *self.callbacks, checkpoint],
+                callbacks=[throughput, csv_logger, *self.callbacks, checkpoint],
                 **arguments,
             )
         finally:
-            for callback in (throughput, log):
+            for callback in (throughput, csv_logger):
                 callback.on_train_end()  # closes the progress bar and the file even after an error
         return time.perf_counter() - started_at
 
 
 class _EndingCheckpoint(ResumableCheckpoint):
-    """A checkpoint that ends the training after `last` batches in all, even within an epoch.
+    """A checkpoint that ends the training after `last` batches in total, even within an epoch.
 
     States after the first `decay` batches are stored in a folder for this value of `last`.
     """
@@ -164,8 +166,8 @@ class _EndingCheckpoint(ResumableCheckpoint):
             KeyboardInterrupt: after SIGINT.
         """
         steps = self._done // self.run.recipe.accumulate
-        error = KeyboardInterrupt if number == signal.SIGINT else InterruptedError
-        raise error(f"Stopped after step {steps:,}. The same command continues from {self.run.work}.")
+        error_class = KeyboardInterrupt if number == signal.SIGINT else InterruptedError
+        raise error_class(f"Stopped after step {steps:,}. The same command continues from {self.run.work}.")
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
         """Count the step, and also save the state after the last batch and before the decay."""

@@ -25,7 +25,7 @@ _HEAD_BYTES = 1 << 16  # beginning of a file that identifies it, with its name a
 
 
 class TextSource:
-    """A text of documents in files or in memory, which can be iterated over several times.
+    """The documents of a text, in files or in memory, which can be iterated over several times.
 
     Args:
         source: files, folders or patterns; or documents, each a list of sentences.
@@ -66,7 +66,7 @@ class TextSource:
         return [path for source in self._source for path in text_files(source)] if self.in_files else []
 
     def identity(self) -> dict[str, object]:
-        """Return values that identify the text in a saved run, with a digest of the files' beginnings or all documents.
+        """Return values that identify the text in a saved run, with a digest of the files' beginnings or the documents.
 
         Raises:
             FileNotFoundError: if a file does not exist.
@@ -92,7 +92,7 @@ class TrainingDocuments:
 
     Args:
         text: the text.
-        every: int, number of documents of which the last one is held out; None to use all documents.
+        every: int n to hold out the last of every n documents; None to use all documents.
         held: bool, whether to use the held-out documents instead of the training documents.
     """
 
@@ -117,14 +117,14 @@ class MixedDocuments:
         self._texts = texts
 
     def __iter__(self) -> Iterator[list[str]]:
-        """Yield documents, each a list of sentences, with as many characters in total as all texts."""
+        """Yield documents, each a list of sentences, with about as many characters in total as the texts."""
         if len(self._texts) == 1:
             yield from self._texts[0]
             return
         sizes = [sum(len(sentence) for document in text for sentence in document) for text in self._texts]
         for text, size in zip(self._texts, sizes, strict=True):
             repetitions = text.share * sum(sizes) / size
-            due = 0.5  # copies of the next document, accumulated
+            due = 0.5  # copies to yield, accumulated over documents
             for document in text:
                 due += repetitions
                 yield from itertools.repeat(document, int(due))
@@ -229,5 +229,5 @@ def split_held_out(
 
 
 def _describe_text(text: TextSource, what: str) -> str:
-    """Return the description of a text in a message: `what`, and in a mixture its name."""
+    """Return a description of a text for messages: `what`, and the text's name if it is in a mixture."""
     return f"{what}, in the text {text.name}," if text.name else what

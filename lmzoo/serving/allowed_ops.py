@@ -1,4 +1,4 @@
-"""A check that a graph only uses ops of the stock TensorFlow Serving.
+"""A check for ops that the stock TensorFlow Serving lacks.
 
 Without it, an unknown op would only be noticed when a server rejects the exported model. TensorFlow Serving 2.20 is
 built with TensorFlow 2.20 and all of TF.Text 2.20's `ops_lib`; the tables below list the differences from the
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 # Ops in `tf.raw_ops` of TensorFlow 2.21, but not of TensorFlow 2.20.
 _LATER_OPS = frozenset({"DecodeJxl"})
 
-# The op and name of the only attribute that TensorFlow 2.21 added, and its default, which SavedModels omit.
+# The only attribute that TensorFlow 2.21 added, with its op. SavedModels omit it if it has its default, int32.
 _LATER_ATTRIBUTE = ("TensorListGetItem", "Tshape")
 _DT_INT32 = 3
 
@@ -64,8 +64,8 @@ def ops_of(graph: GraphDef) -> set[str]:
     op, attribute = _LATER_ATTRIBUTE
     ops = set()
     for node in (*graph.node, *(node for function in graph.library.function for node in function.node_def)):
-        unsupported = node.op == op and attribute in node.attr and node.attr[attribute].type != _DT_INT32
-        ops.add(f"{op}({attribute})" if unsupported else node.op)
+        is_unsupported = node.op == op and attribute in node.attr and node.attr[attribute].type != _DT_INT32
+        ops.add(f"{op}({attribute})" if is_unsupported else node.op)
     return ops - {function.signature.name for function in graph.library.function}
 
 
@@ -87,8 +87,8 @@ def check_ops(graph: GraphDef) -> None:
     """
     import tensorflow as tf
 
-    public = {name for name in dir(tf.raw_ops) if not name.startswith(("_", *_ACCELERATORS))}
-    if unknown := sorted(ops_of(graph) - (public - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
+    public_ops = {name for name in dir(tf.raw_ops) if not name.startswith(("_", *_ACCELERATORS))}
+    if unknown := sorted(ops_of(graph) - (public_ops - _LATER_OPS - _PYTHON_OPS) - _TEXT_OPS):
         raise ValueError(
             f"TensorFlow Serving cannot run this model. It uses {', '.join(unknown)}, and servers have the ops of "
             "TensorFlow 2.20 and TF.Text 2.20, none that call Python and none for TPUs. Use other ops in the layer or "

@@ -53,7 +53,7 @@ _OTHER_FILES = {".gz", ".h5", ".keras", ".lite", ".ort", ".pb", ".pt", ".safeten
 
 
 def file_format(path: str | Path) -> str | None:
-    """Return Keras' name of the export format of a path, or None for the directory of a SavedModel.
+    """Return Keras' name for the export format of a file, or None if `path` is for a SavedModel.
 
     Raises:
         ValueError: if the suffix belongs to another file format.
@@ -114,14 +114,14 @@ def export_backbone(backbone: keras.Model, path: str | Path, verbose: bool = Tru
         ValueError: if the backbone cannot be exported in this format.
     """
     check_path(path)
-    names = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
-    _export_atomically(path, backbone, _write_outputs, names, verbose)
+    description = f"{', '.join(backbone.input)} in, {', '.join(flat_outputs(backbone.output))} out"
+    _export_atomically(path, backbone, _write_outputs, description, verbose)
 
 
 def _export_atomically(
     path: str | Path, model: Any, write: Callable[[Any, Path], None], names: str, verbose: bool, int8: bool = False
 ) -> None:
-    """Write an export to `path` atomically, in a process of its own on other backends than TensorFlow.
+    """Export a model to `path` atomically; backends other than TensorFlow use a separate process.
 
     Args:
         path: file or directory to write.
@@ -182,7 +182,7 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
 
 
 def _set_export_options(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
-    """Temporarily avoid ops that export formats lack: compute repeated words and, for LiteRT, unroll loops."""
+    """Temporarily avoid ops that formats lack: do not deduplicate words and, for LiteRT, unroll loops."""
     settings = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
     return temporary_attributes(
         (layer, name, value) for layer in sublayers(model) for name, value in settings.items() if hasattr(layer, name)
@@ -244,8 +244,7 @@ def _export(model: keras.Model, target: Path, format: str, what: str) -> None:
         ValueError: if it does not; the message calls the model `what`.
     """
     model(model.input)  # Keras only exports models that have been called
-    # tf2onnx also tries to export tables of other models; notebooks would show where Keras writes a temporary
-    # SavedModel.
+    # Hide log lines: tf2onnx also tries to export tables of other models, and Keras names its temporary SavedModel.
     with warnings.catch_warnings(), without_log_lines("Issue encountered when serializing", "Assets written to"):
         warnings.filterwarnings("ignore", "In the future `np.object`", FutureWarning)  # tf2onnx asks numpy for it
         model.export(str(target), format=format, verbose=False)
@@ -318,7 +317,7 @@ def signature(
 ) -> tf.types.experimental.PolymorphicFunction:
     """Return a `tf.function` with an input signature; loops and branches must be TensorFlow ops.
 
-    AutoGraph, which converts Python's loops and branches, is off: it would take a quarter of the time of an export.
+    AutoGraph, which converts Python's loops and branches, is off: it would take up a quarter of the export time.
     """
     import tensorflow as tf
 
@@ -356,13 +355,13 @@ def token_inputs(task: ServedModel) -> list[str]:
 
 
 def _zero_inputs(task: ServedModel) -> tuple[str, ...]:
-    """Return the names of the inputs that are 0 for all texts, and that an exported model fills in itself."""
+    """Return the names of the inputs that are always 0, which an exported model fills in itself."""
     has_zero_segments = task.preprocessor is not None and task.preprocessor.packing.zero_segments
     return ("segment_ids",) if has_zero_segments else ()
 
 
 def _add_zero_inputs(task: ServedModel, features: Features) -> Features:
-    """Return the features with zeros for the inputs that are 0 for all texts."""
+    """Return the features, with zeros added for the inputs that are always 0."""
     return {**features, **{name: keras.ops.zeros_like(features["token_ids"]) for name in _zero_inputs(task)}}
 
 
@@ -395,12 +394,12 @@ def tokens_signature(task: ServedModel) -> tf.types.experimental.PolymorphicFunc
 def _write_with_tensorflow(task: Any, target: Path) -> None:
     """Export a model in another process, with TensorFlow as the backend, to a file or an empty directory."""
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "task.keras")
+        task_file = Path(folder, "task.keras")
         exported = Path(folder, "export" + target.suffix * bool(file_format(target)))
-        task.save(file)
+        task.save(task_file)
         modules = {type(model).__module__ for model in (task, getattr(task, "backbone", task))} - {"__main__"}
         result = subprocess.run(
-            [sys.executable, "-c", _EXPORT_SCRIPT, str(file), str(exported), *modules],
+            [sys.executable, "-c", _EXPORT_SCRIPT, str(task_file), str(exported), *modules],
             env={**os.environ, "KERAS_BACKEND": "tensorflow", "PYTHONPATH": os.pathsep.join(sys.path)},
             capture_output=True,
             text=True,
@@ -433,8 +432,8 @@ def class_answers(logits: tf.Tensor, names: list[str], multi_label: bool = False
 
     if multi_label:
         probabilities = tf.sigmoid(logits)  # (B, C)
-        score, best = tf.math.top_k(probabilities, len(names))  # (B, C)
-        return {"label": tf.gather(tf.constant(names), best), "score": score, "probabilities": probabilities}
+        score, order = tf.math.top_k(probabilities, len(names))  # (B, C)
+        return {"label": tf.gather(tf.constant(names), order), "score": score, "probabilities": probabilities}
     probabilities = tf.nn.softmax(logits)  # (B, C)
     return {
         "label": tf.gather(tf.constant(names), tf.argmax(logits, axis=-1)),

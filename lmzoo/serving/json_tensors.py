@@ -54,7 +54,7 @@ def to_tensor(name: str, values: Json, spec: tf.TensorSpec) -> tf.Tensor:
         spec: dtype and shape of the input.
 
     Raises:
-        RequestError: if the values have another dtype or shape.
+        RequestError: if the values have the wrong dtype or shape.
     """
     import tensorflow as tf
 

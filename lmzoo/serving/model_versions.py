@@ -99,20 +99,20 @@ class ModelVersion:
         return {"predictions": rows if len(json_outputs) > 1 else next(iter(json_outputs.values()))}
 
     def metadata(self) -> dict[str, Json]:
-        """Return the names, types and shapes of all signatures, in the format of TensorFlow Serving."""
+        """Return the inputs and outputs of all signatures, with types and shapes, in TensorFlow Serving's format."""
         from google.protobuf.json_format import MessageToDict
         from tensorflow.core.protobuf import saved_model_pb2
 
-        saved = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
+        saved_model = saved_model_pb2.SavedModel.FromString((self.folder / "saved_model.pb").read_bytes())
         options = {"preserving_proto_field_name": True, "always_print_fields_with_no_presence": True}
         signatures = {}
-        for name, signature in saved.meta_graphs[0].signature_def.items():
+        for name, signature in saved_model.meta_graphs[0].signature_def.items():
             signatures[name] = MessageToDict(signature, **options)
             del signatures[name]["defaults"]  # default inputs, which exported models do not have
         return {"signature_def": {"signature_def": signatures}}
 
     def example(self) -> dict[str, Json]:
-        """Return an example of a request to `predict`."""
+        """Return an example request for `predict`."""
         for name, inputs in self._requests:
             if name == "serving_default":
                 row = {key: to_json(key, values[:1].tolist()[0]) for key, values in inputs.items()}
@@ -129,7 +129,7 @@ class ModelVersions:
 
     Attributes:
         name: str, name of the model.
-        loaded: dict from version numbers to `ModelVersion`; never empty, and replaced as a whole.
+        loaded: dict from version numbers to `ModelVersion`; never empty, and replaced instead of changed in place.
 
     Raises:
         FileNotFoundError: if the directory does not exist or contains no version.
@@ -188,12 +188,12 @@ class ModelVersions:
         for number, path in version_paths.items():
             if number in loaded:
                 continue
-            state = {(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*")}
-            if self._refused.get(number) != state:
+            fingerprint = {(str(p), p.stat().st_size, p.stat().st_mtime_ns) for p in path.rglob("*")}
+            if self._refused.get(number) != fingerprint:
                 try:
                     loaded[number] = ModelVersion(path)
                 except ValueError as error:
-                    self._refused[number] = state
+                    self._refused[number] = fingerprint
                     warnings.warn(str(error), stacklevel=2)
         self.loaded = loaded or self.loaded
 

@@ -171,7 +171,7 @@ class RestApi(Starlette):
         states: list[Json] = [{"version": str(n), "state": "AVAILABLE", "status": ok_status} for n in numbers]
         return _json_response({"model_version_status": states})
 
-    def _metadata(self, request: Request) -> Response:  # not async, so that reading a file gets a thread
+    def _metadata(self, request: Request) -> Response:  # not async, so that Starlette reads the file in a thread
         number = request.path_params.get("version")
         metadata = self.versions.get(number).metadata()
         number = max(self.versions.loaded) if number is None else number
@@ -186,7 +186,7 @@ class RestApi(Starlette):
                 message = f"The body must be plain JSON, not {encoding}."
                 raise RequestError(message, HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             response = await run_in_threadpool(self._answer, request.path_params.get("version"), body)
-        except asyncio.CancelledError:  # an exception's handler would be canceled as well
+        except asyncio.CancelledError:  # an exception handler would also be canceled
             return _json_response({"error": "The server is stopping."}, HTTPStatus.SERVICE_UNAVAILABLE)
         seconds = time.perf_counter() - start
         self._seconds += seconds

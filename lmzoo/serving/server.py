@@ -21,11 +21,11 @@ _BACKLOG = 1024  # number of clients that may wait for a connection
 
 
 class _Protocol(H11Protocol):
-    """The HTTP/1.1 protocol of uvicorn with three improvements.
+    """uvicorn's HTTP/1.1 protocol with three improvements.
 
     Connections with an incomplete request time out; the time runs from the first byte of the request. A malformed body
-    gets at most one response. The body of a response is sent without waiting for the client to acknowledge its headers,
-    which takes 40 ms on persistent connections: asyncio prevents this only for sockets that it creates itself.
+    gets at most one response. A response body is sent without waiting for the client to acknowledge the headers; the
+    wait would take 40 ms on persistent connections, and asyncio prevents it only for sockets that it creates itself.
     """
 
     _first_byte = 0.0  # time at which the next request began to arrive; 0 before
@@ -61,7 +61,7 @@ class _Protocol(H11Protocol):
 
 @contextlib.contextmanager
 def listening(host: str = "localhost", port: int = 0) -> Iterator[socket.socket]:
-    """Yield a socket on which clients can connect before a server runs.
+    """Yield a socket to which clients can connect before a server runs.
 
     Args:
         host: str, address to listen at; by default one that other machines cannot reach.

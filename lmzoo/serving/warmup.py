@@ -32,13 +32,13 @@ def string_signatures(meta_graph: MetaGraphDef) -> dict[str, SignatureDef]:
 
 
 def example_requests(task: ServedModel, signature: SignatureDef) -> Iterator[dict[str, np.ndarray]]:
-    """Yield example requests to a signature of strings: a short text, a text that is truncated, and a batch of both.
+    """Yield example requests for a signature: a short text, a text that will be truncated, and a batch of both.
 
     The graph pads batches to their longest sequence, so the first two requests have the smallest and the largest shape.
     If the task fills masks, the texts contain one.
 
     Yields:
-        Arrays of strings by name of the input, in sorted order.
+        Arrays of strings by input name, in sorted order.
     """
     short = _TEXT.format(task.preprocessor.tokenizer.mask_token if "mask_positions" in task.input else "film")
     long = short + " film" * task.served_length  # each word has at least one token

@@ -50,7 +50,7 @@ def peer_heads(family: Family) -> list[str]:
 
 
 def check_peer_outputs(family: Family, head: str, variant: int = 0) -> None:
-    """Check that a model loaded from transformers has the same hidden states, attention scores and logits there.
+    """Check that a model from transformers has the same hidden states, attention scores and logits in lmzoo.
 
     Args:
         family: the family.
@@ -102,9 +102,11 @@ def check_peer_files(family: Family, head: str, variant: int = 0) -> None:
         assert set(report["missing_keys"]) <= missing, f"transformers misses {report['missing_keys']}"
         assert not report["unexpected_keys"], f"transformers ignores {report['unexpected_keys']}"
         reloaded = _load(family, head, Path(folder) / "ours")
-        optional = tuple(prefix for prefix in layout.optional if not any(n.startswith(prefix[:-1]) for n in names))
+        optional_prefixes = tuple(
+            prefix for prefix in layout.optional if not any(n.startswith(prefix[:-1]) for n in names)
+        )
         for old, new in zip(model.weights, reloaded.weights, strict=True):
-            if not old.path.startswith(optional):  # weights that no file has are random
+            if not old.path.startswith(optional_prefixes):  # weights that are in no file are random
                 np.testing.assert_array_equal(ops.convert_to_numpy(new), ops.convert_to_numpy(old), err_msg=old.path)
 
 
@@ -112,9 +114,9 @@ CHECKPOINT_CHECKS = (check_peer_outputs, check_peer_files)
 
 
 def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
-    """Save a model of transformers with random weights to `folder / "peer"`, and return it.
+    """Save a transformers model with random weights to `folder / "peer"`, and return it.
 
-    Its configuration is written by lmzoo for the family's tiny model.
+    Its configuration is the one that lmzoo writes for the family's tiny model.
     """
     import torch
     import transformers
@@ -142,7 +144,7 @@ def _make_peer(family: Family, head: str, folder: Path, variant: int) -> Any:
 
 
 def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
-    """Load a checkpoint of transformers as a backbone, or as a task with the kind of head."""
+    """Load a transformers checkpoint as a backbone, or as a task if `head` is not empty."""
     task = task_of(head)
     if task is None:
         return Backbone.from_preset(directory)
@@ -152,12 +154,12 @@ def _load(family: Family, head: str, directory: Path) -> Backbone | Task:
 
 
 def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray]:
-    """Return padded inputs of a model, with values other than zero at padding, since they must not matter."""
+    """Return padded inputs of a model; values at padding are not zero, since they must not matter."""
     task = model if isinstance(model, Task) else tiny_task(TextClassifier, family)
     encoded = task.encode_inputs(tiny_examples(task)[0])
     count = len(encoded)
     inputs = task.features(encoded, np.arange(count), int(encoded.lengths.max()) + 2)
-    if "draws" in model.input:  # no token is replaced
+    if "draws" in model.input:  # with these, no token is replaced
         inputs |= {"mask_positions": np.zeros((count, 1), "int32"), "draws": np.zeros((count, 1), "float32")}
     elif "mask_positions" in model.input:
         inputs["mask_positions"] = np.random.default_rng(SEED).integers(0, encoded.lengths.min(), (count, 3), "int32")
@@ -169,7 +171,7 @@ def _make_inputs(model: Backbone | Task, family: Family) -> dict[str, np.ndarray
 
 
 def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: bool) -> dict[str, Any]:
-    """Return the outputs of a model of transformers by name, aligned with the positions of `inputs`.
+    """Return a transformers model's outputs by name, aligned with the positions of `inputs`.
 
     With `pads_left`, padding is moved before the tokens, for models that represent a text by its last position.
     """
@@ -196,7 +198,7 @@ def _compute_peer_outputs(peer: Any, inputs: dict[str, np.ndarray], pads_left: b
 def _pair_outputs(
     head: str, outputs: Tensors, peer_outputs: dict[str, Any], inputs: dict[str, np.ndarray]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Return pairs of outputs of lmzoo and transformers to compare, by name, without padding."""
+    """Return pairs of outputs to compare, of lmzoo and of transformers, by name and without padding."""
     mask = inputs.get("decoder_padding_mask", inputs["padding_mask"]) > 0
     pairs: dict[str, tuple[Any, Any]] = {}
     if not head:

@@ -35,15 +35,15 @@ def _features(family: Family, extra_width: int = 0) -> tuple[dict[str, np.ndarra
     encoded = preprocessor.encode(tiny_texts())
     width = int(encoded.lengths.max()) + extra_width
     features = preprocessor.features(encoded, np.arange(len(encoded)), width)
-    real = np.arange(width) < encoded.lengths[:, None]  # (B, T)
+    is_real = np.arange(width) < encoded.lengths[:, None]  # (B, T)
     if "padding_mask" in features:
         for name, values in features.items():
             if name != "padding_mask":
-                values[~real] = 1
+                values[~is_real] = 1
     if family.backbone.reads_source:  # the texts are the targets, with different sources
         features |= {f"decoder_{name}": values.copy() for name, values in features.items()}
         features |= {name: np.roll(features[name], 1, axis=0) for name in ("token_ids", "padding_mask")}
-    return features, real
+    return features, is_real
 
 
 def _blank(features: dict[str, np.ndarray], index: int) -> None:
@@ -78,9 +78,9 @@ def check_config(family: Family) -> None:
 def check_shapes(family: Family) -> None:
     """Check that outputs have the names, shapes and dtypes required of every backbone."""
     backbone = tiny_backbone(family)
-    features, real = _features(family)
+    features, is_real = _features(family)
     outputs = _outputs(backbone, features)
-    batch, length = real.shape
+    batch, length = is_real.shape
     hidden_dim = family.tiny.hidden_dim
     source_outputs = {"encoder_output", "encoder_hidden_states"} if family.backbone.reads_source else set()
     assert outputs.keys() == {"sequence_output", "pooled_output", "hidden_states", *source_outputs}
@@ -93,15 +93,15 @@ def check_shapes(family: Family) -> None:
 
 
 def check_padding(family: Family) -> None:
-    """Check that more padding does not change the outputs, and sequences of only padding have finite outputs."""
+    """Check that padding does not change the outputs, and that all-padding sequences have finite outputs."""
     backbone = tiny_backbone(family)
-    (narrow, real), (wide, _) = (_features(family, extra) for extra in (0, 5))
-    width = real.shape[1]
+    (narrow, is_real), (wide, _) = (_features(family, extra) for extra in (0, 5))
+    width = is_real.shape[1]
     expected = _outputs(backbone, narrow)
     padded = _outputs(backbone, wide)
     assert_close(padded["pooled_output"], expected["pooled_output"], "pooled_output depends on padding")
     for narrow_state, wide_state in zip(expected["hidden_states"], padded["hidden_states"], strict=True):
-        assert_close(wide_state[:, :width][real], narrow_state[real], "hidden_states depend on padding")
+        assert_close(wide_state[:, :width][is_real], narrow_state[is_real], "hidden_states depend on padding")
     _blank(wide, 0)
     blank = _outputs(backbone, wide)
     assert all(np.isfinite(array).all() for array in keras.tree.flatten(blank)), "an all-padding sequence is not finite"
@@ -123,7 +123,7 @@ def check_batches(family: Family) -> None:
 
 
 def check_input_names(family: Family) -> None:
-    """Check that inputs of other models do not change the outputs, and unknown names raise an error."""
+    """Check that inputs for other models do not change the outputs, and that unknown names raise an error."""
     _check_input_names(tiny_backbone(family), _features(family)[0])
 
 
@@ -142,11 +142,11 @@ def _check_input_names(model: NamedInputsModel, features: dict[str, np.ndarray])
 
 
 def check_causality(family: Family) -> None:
-    """Check that a token of a causal model or decoder changes all real tokens after it, but none before it."""
+    """Check that changing a token of a causal model or decoder affects all real tokens after it, but none before."""
     if not family.backbone.causal and not family.backbone.reads_source:
         return
     backbone = tiny_backbone(family)
-    features, real = _features(family)
+    features, is_real = _features(family)
     position = 3
     name = "decoder_token_ids" if family.backbone.reads_source else "token_ids"
     changed = {**features, name: features[name].copy()}
@@ -155,8 +155,8 @@ def check_causality(family: Family) -> None:
     for old_state, new_state in zip(old, new, strict=True):
         assert_close(new_state[:, :position], old_state[:, :position], "a token changes earlier ones", tolerance=0)
     differences = np.abs(new[-1] - old[-1]).max(axis=-1)  # (B, T)
-    assert real[:, position].any()
-    assert (differences[:, position:][real[:, position:]] > 1e-5).all(), "a token does not see an earlier one"
+    assert is_real[:, position].any()
+    assert (differences[:, position:][is_real[:, position:]] > 1e-5).all(), "a token does not see an earlier one"
 
 
 def check_training(family: Family, eager: bool | None = None) -> None:
@@ -169,10 +169,10 @@ def check_training(family: Family, eager: bool | None = None) -> None:
         eager: whether to take an eager step; by default not on JAX, where it takes most of a minute, and
             `check_task_backends` compares the compiled step with TensorFlow's.
     """
-    features, real = _features(family)
+    features, is_real = _features(family)
     rng = np.random.default_rng(SEED)
     _blank(features, 0)
-    shape = (*real.shape, family.tiny.hidden_dim)
+    shape = (*is_real.shape, family.tiny.hidden_dim)
     targets = [rng.normal(size=shape), rng.normal(size=(shape[0], shape[2]))]
 
     def build() -> keras.Model:
@@ -214,7 +214,7 @@ def check_backbone_files(family: Family) -> None:
 
 
 def check_functional_model(family: Family) -> None:
-    """Check that copies of a functional model by Keras (cloned, from JSON, loaded) compute the same."""
+    """Check that Keras' copies of a functional model (cloned, from JSON, loaded) have the same outputs."""
     assert_copies_agree(tiny_backbone(family), _features(family)[0])
 
 
@@ -228,7 +228,7 @@ def _task_batch(task: Task) -> tuple[Tensors, ...]:
 
 
 def check_task_predictions(task_class: type[Task], family: Family) -> None:
-    """Check that predictions do not depend on order and batch size, and that `answers` is a method of the task."""
+    """Check that predictions do not depend on order or batch size, and that `answers` is a method of the task."""
     answers = task_class.answers
     if answers is not Task.answers:
         name = answers.__name__
@@ -242,13 +242,13 @@ def check_task_predictions(task_class: type[Task], family: Family) -> None:
 
 
 def check_task_input_names(task_class: type[Task], family: Family) -> None:
-    """Check that inputs of other models do not change the outputs, and unknown names raise an error."""
+    """Check that inputs for other models do not change the outputs, and that unknown names raise an error."""
     task = tiny_task(task_class, family)
     _check_input_names(task, _task_batch(task)[0])
 
 
 def check_task_functional_model(task_class: type[Task], family: Family) -> None:
-    """Check that copies of a functional model by Keras (cloned, from JSON, loaded) compute the same."""
+    """Check that Keras' copies of a functional model (cloned, from JSON, loaded) have the same outputs."""
     task = tiny_task(task_class, family)
     assert_copies_agree(task, _task_batch(task)[0])
 
@@ -270,10 +270,10 @@ def check_task_fit(task_class: type[Task], family: Family) -> None:
     x = 2 * list(x)
     y = None if y is None else 2 * list(y)
     variables = [*task.variables, *task.optimizer.variables]
-    start = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
+    start_values = [np.array(ops.convert_to_numpy(variable)) for variable in variables]
     losses = []
     for _ in range(2):
-        for variable, value in zip(variables, start, strict=True):
+        for variable, value in zip(variables, start_values, strict=True):
             variable.assign(value)
         keras.utils.set_random_seed(SEED)
         losses.append(task.fit(x, y, batch_size=8, epochs=3, verbose=0).history["loss"])
@@ -319,7 +319,7 @@ def check_task_resume(task_class: type[Task], family: Family) -> None:
 def check_task_backends(task_class: type[Task], family: Family) -> None:
     """Check that a `.keras` file trains and predicts the same on TensorFlow and JAX, if both are installed.
 
-    Inputs are compared first, so that a failure shows whether they differ or results differ for equal inputs.
+    Inputs are compared first, so that a failure shows whether the inputs differ or only the results.
     """
     other = "tensorflow" if keras.backend.backend() == "jax" else "jax"
     if importlib.util.find_spec(other) is None:
@@ -332,8 +332,8 @@ def check_task_backends(task_class: type[Task], family: Family) -> None:
     for name, result in train_and_predict(task).items():
         what = f"{name} of {keras.backend.backend()} (ACTUAL) and {other} (DESIRED)"
         if name.startswith("input"):  # without padding, since padded lengths depend on the backend
-            common = tuple(map(slice, np.minimum(result.shape, other_results[name].shape)))
-            assert_close(result[common], other_results[name][common], what)
+            common_slices = tuple(map(slice, np.minimum(result.shape, other_results[name].shape)))
+            assert_close(result[common_slices], other_results[name][common_slices], what)
         else:
             assert_close(result, other_results[name], f"{what}, with equal inputs")
 
@@ -391,7 +391,7 @@ def _check_step(build: Callable[[], keras.Model], loss: str, *batch: Tensors, ea
     unchanged = [
         weight.path
         for weight, old, new in zip(model.weights, old_weights, results[-1][1], strict=True)
-        # The bias of keys has no gradient but noise, since a softmax ignores what is added to all scores of a query.
+        # The gradient of a key bias is only noise, since softmax ignores what is added to all scores of a query.
         if id(weight) in trainable_ids and np.array_equal(old, new) and not weight.path.endswith("key/bias")
         if not _is_unseen(model, weight, batch)
     ]

@@ -34,8 +34,8 @@ def assert_answers_agree(task: Task, x: Sequence[Any], found: dict[str, np.ndarr
         if name == "probabilities":  # not part of the answers in Python
             continue
         for row, answer in zip(found[name], answers, strict=True):
-            dicts = [a["text" if name == "answer" else name] for a in _dicts(answer)]
-            expected = np.array(dicts if isinstance(answer, (dict, list)) else answer).ravel()
+            entries = [a["text" if name == "answer" else name] for a in _dicts(answer)]
+            expected = np.array(entries if isinstance(answer, (dict, list)) else answer).ravel()
             values = np.array(row, found[name].dtype).ravel()
             assert_same(values[: len(expected)], expected, f"served {name}")
             assert all(value in (b"", "", 0, -1) for value in values[len(expected) :]), f"padding of {name}"

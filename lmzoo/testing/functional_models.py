@@ -12,14 +12,14 @@ from lmzoo.testing.other_backend import compiles_each_operation
 
 
 def assert_copies_agree(model: keras.Model, features: Features) -> None:
-    """Check that copies of a model, and of a functional model on top of its outputs, compute the same.
+    """Check that copies of a model, and of a functional model on top of it, have the same outputs.
 
     Args:
         model: functional model.
         features: inputs of the model, by name.
 
     Raises:
-        AssertionError: If a copy has other weights or outputs.
+        AssertionError: If the outputs of a copy differ.
     """
     functional = keras.Model(model.input, [_on_top(x) for x in keras.tree.flatten(model.output)])
     with tempfile.TemporaryDirectory() as folder:

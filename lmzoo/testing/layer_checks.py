@@ -28,11 +28,11 @@ _BATCH_SIZE = 3
 
 
 def _symbolic_inputs(arguments: list[Any], fixed_batch: bool = False) -> list[Any]:
-    """Return symbolic inputs like the arrays, whose first axis has no length unless `fixed_batch`."""
+    """Return symbolic inputs for the arrays; the size of the first axis is unknown unless `fixed_batch`."""
 
     def make_input(array: np.ndarray) -> keras.KerasTensor:
-        batch = array.shape[0] if fixed_batch else None
-        return keras.Input(batch_shape=(batch, *array.shape[1:]), dtype=str(array.dtype))
+        batch_size = array.shape[0] if fixed_batch else None
+        return keras.Input(batch_shape=(batch_size, *array.shape[1:]), dtype=str(array.dtype))
 
     return keras.tree.map_structure(make_input, arguments)
 
@@ -60,7 +60,7 @@ def _arrays(tensors: Tensors) -> list[np.ndarray]:
 
 
 def _make_functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str = "") -> tuple[keras.Model, list[Any]]:
-    """Return a model of the layer with all outputs whose dtypes contain `kinds`, and its inputs as arrays."""
+    """Return a functional model of the layer, with the outputs whose dtypes contain `kinds`, and its input arrays."""
     inputs = _symbolic_inputs(arguments)
     outputs = [x for x in keras.tree.flatten(layer(*inputs)) if kinds in x.dtype]
     model = keras.Model(keras.tree.flatten(inputs), outputs)
@@ -69,7 +69,7 @@ def _make_functional(layer: keras.layers.Layer, arguments: list[Any], kinds: str
 
 
 def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[str] = DTYPE_POLICIES) -> None:
-    """Check that outputs have the declared shapes and dtypes, and are finite, in each dtype policy."""
+    """Check that outputs have the declared shapes and dtypes, and are finite, under each dtype policy."""
     values = arguments(_BATCH_SIZE)
     for policy in policies:
         layer = _build_layer(build, values, policy)
@@ -86,7 +86,7 @@ def check_layer_outputs(build: Build, arguments: Arguments, policies: Sequence[s
 
 
 def check_layer_config(build: Build, arguments: Arguments) -> None:
-    """Check that a layer restored from its configuration in JSON has the same configuration, in each dtype policy."""
+    """Check that a layer survives a round trip of its configuration through JSON, under each dtype policy."""
     for policy in DTYPE_POLICIES:
         layer = build(policy)
         config = json.loads(json.dumps(keras.saving.serialize_keras_object(layer)))
@@ -97,7 +97,7 @@ def check_layer_config(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_files(build: Build, arguments: Arguments) -> None:
-    """Check that a functional model of the layer computes the same after saving and loading."""
+    """Check that a functional model of the layer has the same outputs after saving and loading."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
     model, values = _make_functional(layer, arguments(_BATCH_SIZE))
     with tempfile.TemporaryDirectory() as folder:
@@ -144,7 +144,7 @@ def check_layer_training(build: Build, arguments: Arguments) -> None:
 
 
 def check_layer_empty_batch(build: Build, arguments: Arguments) -> None:
-    """Check that an empty batch returns outputs that are empty along one axis and otherwise have the same shape."""
+    """Check that the outputs for an empty batch are empty along one axis and otherwise keep their shape."""
     layer = _build_layer(build, arguments(_BATCH_SIZE))
     pairs = zip(_arrays(_compute(layer, arguments(0))), _arrays(_compute(layer, arguments(_BATCH_SIZE))), strict=True)
     for empty, full in pairs:

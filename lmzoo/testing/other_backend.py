@@ -39,7 +39,7 @@ for line in sys.stdin:
 
 @functools.cache
 def _backend_process(backend: str) -> subprocess.Popen[str]:
-    """Start a process with another backend, and reuse it in later calls, since starting takes long."""
+    """Start a process with another backend, and reuse it in later calls, since starting one is slow."""
     process = subprocess.Popen(
         [sys.executable, "-c", _PROGRAM],
         env={**os.environ, "KERAS_BACKEND": backend, "PYTHONPATH": os.pathsep.join(sys.path)},
@@ -52,7 +52,7 @@ def _backend_process(backend: str) -> subprocess.Popen[str]:
 
 
 def ask_other_backend(backend: str, request: list[str]) -> None:
-    """Train and predict with a saved task in a process of another backend.
+    """Train and predict with a saved task in a process that uses another backend.
 
     Args:
         backend: "tensorflow" or "jax".

@@ -49,7 +49,7 @@ def tiny_preprocessor(family: Family) -> Preprocessor:
 def tiny_backbone(family: Family, **overrides: Any) -> Backbone:
     """Return a backbone with the configuration `family.tiny`, random weights and no dropout.
 
-    It sets the random seed, so that all calls return the same weights.
+    The random seed is set, so that all calls return the same weights.
 
     Args:
         family: the family.
@@ -108,11 +108,11 @@ def _make_choices(i: int) -> list[str]:
 
 
 def _halves(words: list[str]) -> tuple[str, str]:
-    """Return two texts, of every other word."""
+    """Return two texts: the words at even indices, and the words at odd indices."""
     return " ".join(words[::2]), " ".join(words[1::2])
 
 
-# Functions from texts to `x` and `y` of `fit`, by class of tasks.
+# Functions from texts to `x` and `y` of `fit`, by task class.
 _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
     # Each document has enough words to fill a batch.
     BidirectionalLM: lambda texts: ([[*texts[i:], *texts[:i]][:5] for i in range(len(texts))], None),
@@ -133,12 +133,12 @@ _EXAMPLES: dict[type[Task], Callable[[list[str]], tuple[Any, Any]]] = {
 def tiny_examples(task: Task, count: int = 7) -> tuple[list[Any], Any]:
     """Return small inputs and labels (or None) for the `fit` method of a task.
 
-    A task of another package gets texts, and class indices below 3 if it needs labels.
+    A task from another package gets texts, and class indices below 3 if it needs labels.
     """
     texts = tiny_texts(count)
     if isinstance(task, MaskedLM):  # predicts at mask tokens
         texts = [f"{text} {task.text_preprocessor.tokenizer.mask_token}" for text in texts]
-    for cls, make in _EXAMPLES.items():
+    for cls, make_examples in _EXAMPLES.items():
         if isinstance(task, cls):
-            return make(texts)
+            return make_examples(texts)
     return texts, np.arange(count) % 3 if task.needs_labels else None

@@ -32,7 +32,7 @@ class Shard(TypedDict):
         documents: int, number of documents in the file.
         sentences: int, number of sentences in the file.
         tokens: int, number of tokens in the file.
-        special: int, number of special tokens; missing in corpora of earlier versions.
+        special: int, number of special tokens spelled out in the text; missing in corpora of earlier versions.
         size: int, bytes of the file.
         sha256: str, checksum of the whole file.
         crc32: list of ints, a checksum for every `BLOCK` bytes; missing in corpora of earlier versions.
@@ -72,7 +72,7 @@ class Index:
 
     Attributes:
         tokenizer: `TokenizerIdentity` of the tokenizer that made the ids.
-        dtype: str, numpy's name of the dtype of the ids.
+        dtype: str, NumPy name of the ids' dtype, such as "uint16".
         shards: list of `Shard`, the files of the corpus.
         complete: bool, whether all documents have been written.
         format: int, version of the format, 1.
@@ -90,7 +90,7 @@ class Index:
 
         Raises:
             FileNotFoundError: If the directory has no index.
-            ValueError: If the index is damaged or has another format.
+            ValueError: If the index is damaged or its format is not supported.
         """
         path = folder / INDEX_FILE
         if not path.exists():
@@ -108,7 +108,7 @@ class Index:
         return index
 
     def problem(self) -> str:
-        """Return a description of the first contradiction or path outside the directory, or "" if there is none."""
+        """Return a description of the first invalid entry, or "" if the index is valid."""
         if self.dtype not in ("uint16", "int32"):
             return f"ids of {self.dtype!r:.40}"
         types = {name: type(value) for name, value in self.tokenizer.items()} if type(self.tokenizer) is dict else {}
@@ -133,7 +133,7 @@ class Index:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If it is another one.
+            ValueError: If it is a different tokenizer.
         """
         identity = identity_of(tokenizer)
         if identity != self.tokenizer:
@@ -148,7 +148,7 @@ class Index:
 
         Raises:
             FileNotFoundError: If a file is missing; the message names it.
-            ValueError: If a file has another size; the message names it.
+            ValueError: If a file has the wrong size; the message names it.
         """
         for shard in self.shards:
             path = folder / shard["name"]
@@ -168,7 +168,7 @@ def checksums_of(content: np.ndarray) -> list[int]:
 
 
 def dtype_of(tokenizer: Tokenizer) -> str:
-    """Return numpy's name of the dtype in which files store the ids of a tokenizer."""
+    """Return the NumPy name of the dtype that corpus files use for a tokenizer's ids."""
     return "uint16" if tokenizer.vocabulary_size <= 1 << 16 else "int32"
 
 
@@ -176,7 +176,7 @@ def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
     """Return the identity of a tokenizer: its class, its arguments, and the digest of its files.
 
     Raises:
-        ValueError: If the tokenizer has no ids, which a corpus consists of.
+        ValueError: If the tokenizer has no vocabulary: a corpus stores token ids.
     """
     if not tokenizer.vocabulary:
         raise ValueError(
@@ -189,6 +189,6 @@ def identity_of(tokenizer: Tokenizer) -> TokenizerIdentity:
         for name in sorted(os.listdir(folder)):
             digest.update(name.encode() + b"\n" + Path(folder, name).read_bytes())
     name = keras.saving.get_registered_name(type(tokenizer))
-    # Lists for tuples, to equal a config that was read from JSON.
+    # Turn tuples into lists, so that the config equals one that was read from JSON.
     config = json.loads(json.dumps(tokenizer.get_config()))
     return {"name": name, "config": config, "sha256": digest.hexdigest()}

@@ -49,15 +49,13 @@ def write_corpus(
 ) -> TokenCorpus:
     """Tokenize documents into a directory of memory-mapped files.
 
-    Documents are read one after another and are never all in memory. WordPiece and BPE look up the words that they have
-    tokenized before, unless they may use more than four cores, and tokenize the rest in threads on all cores, while the
-    next documents are read (`RAYON_NUM_THREADS` limits the threads). Every file is written under a temporary name
-    first, and `corpus.json` records its size and checksums. Ids are uint16 if the vocabulary is small enough, otherwise
-    int32.
+    Documents are read one at a time, so they need not fit into memory, and are tokenized while the next ones are read.
+    WordPiece and BPE use threads on all cores (`RAYON_NUM_THREADS` limits them); on up to four cores, they also cache
+    the words that they have tokenized. Every file is written under a temporary name first, and `corpus.json` records
+    its size and checksums. Ids are uint16 if the vocabulary is small enough, otherwise int32.
 
-    To resume a run that was stopped, call the function again with the same arguments: it continues after the last
-    complete file. Earlier documents are read again and compared, but not tokenized. A complete corpus is only
-    opened.
+    To resume a stopped run, call the function again with the same arguments: it continues after the last complete file.
+    Earlier documents are read again and compared, but not tokenized. A corpus that is already complete is only opened.
 
     Args:
         documents: iterable of documents of any length, each a list of sentences, or a string, which is one sentence.
@@ -70,8 +68,8 @@ def write_corpus(
 
     Raises:
         TypeError: If a document is not a list of strings; the message names its position.
-        ValueError: If the directory holds a corpus of another tokenizer or of other documents, a file is incomplete,
-            which the message names, or there are no tokens.
+        ValueError: If the directory holds a corpus of another tokenizer or of other documents, there are no tokens, or
+            a file is incomplete; the message names the file.
 
     Example: see `TokenCorpus`.
     """
@@ -97,20 +95,20 @@ def write_corpus(
 
 def _write(folder: Path, index: Index, documents: Iterable[str | Sequence[str]], writer: ShardWriter) -> None:
     """Write the missing part of a corpus, continuing after its last complete file."""
-    last = index.shards[-1] if index.shards else None
-    if last is not None and "digest" not in last:
+    last_shard = index.shards[-1] if index.shards else None
+    if last_shard is not None and "digest" not in last_shard:
         raise ValueError(f"{folder} was begun by an older version of lmzoo and cannot be continued. {ADVICE}")
     reader = DocumentReader(documents)
     digest = hashlib.sha256()
-    texts = iter(reader)
-    if last is not None:
-        for document in itertools.islice(texts, last["read"]):
+    valid_documents = iter(reader)
+    if last_shard is not None:
+        for document in itertools.islice(valid_documents, last_shard["read"]):
             digest.update(_encode_document(document))
-        if (reader.count, digest.hexdigest()) != (last["read"], last["digest"]):
+        if (reader.count, digest.hexdigest()) != (last_shard["read"], last_shard["digest"]):
             raise ValueError(
                 f"{folder} was begun with other documents than these. {ADVICE} Or pass the same documents."
             )
-    for shard in writer.shards_of(texts, lambda: reader.count, digest, len(index.shards)):
+    for shard in writer.shards_of(valid_documents, lambda: reader.count, digest, len(index.shards)):
         index.shards.append(shard)
         index.write(folder)
     if not index.shards:
@@ -137,8 +135,8 @@ class ShardWriter:
         folder: str or path, directory or URL to write to.
         tokenizer: `lmzoo.text.Tokenizer`.
         shard_tokens: int, number of tokens after which a new file begins.
-        prefix: str, digits in front of the numbers of the files.
-        advance: callable that is called with the number of tokens of each batch.
+        prefix: str, digits before the number in each file name.
+        advance: callable that takes the number of tokens of each batch.
     """
 
     def __init__(
@@ -166,7 +164,7 @@ class ShardWriter:
             texts: iterable of documents as lists of valid sentences.
             read: callable that returns the number of documents read so far, including earlier files and empty
                 documents.
-            digest: hash object of the documents so far, which is updated.
+            digest: hash object of the documents so far; each document updates it.
             first: int, number of the first file.
         """
         self.number = first
@@ -185,7 +183,7 @@ class ShardWriter:
             yield self._close(read(), digest.hexdigest())
 
     def _batches(self, texts: Iterable[list[str]]) -> Iterator[list[list[str]]]:
-        """Yield batches of about `_BATCH_CHARACTERS` characters, or fewer for small shards, which end with a batch."""
+        """Yield batches of about `_BATCH_CHARACTERS` characters, smaller for small shards, which hold whole batches."""
         max_characters = min(_BATCH_CHARACTERS, self.shard_tokens)
         batch = []
         count = 0
@@ -212,10 +210,10 @@ class ShardWriter:
     def _close(self, read: int, digest: str) -> Shard:
         """Write the current shard: bounds of documents, bounds of sentences, then the tokens."""
         name = f"shard-{self.prefix}{self.number:05}.bin"
-        sentences = _join_splits([part.sentence_splits for part in self.parts])
-        documents = _join_splits([part.document_splits for part in self.parts])
+        sentence_splits = _join_splits([part.sentence_splits for part in self.parts])
+        document_splits = _join_splits([part.document_splits for part in self.parts])
         tokens = np.concatenate([part.token_ids for part in self.parts]).astype(dtype_of(self.tokenizer))
-        content = np.concatenate([array.view("uint8") for array in (documents, sentences, tokens)])
+        content = np.concatenate([array.view("uint8") for array in (document_splits, sentence_splits, tokens)])
         with whole_file(inside(self.folder, name)) as file:
             file.write(content.data)
         self.parts = []
@@ -223,8 +221,8 @@ class ShardWriter:
         self.number += 1
         return {
             "name": name,
-            "documents": len(documents) - 1,
-            "sentences": len(sentences) - 1,
+            "documents": len(document_splits) - 1,
+            "sentences": len(sentence_splits) - 1,
             "tokens": len(tokens),
             "special": int(np.count_nonzero(~maskable(self.tokenizer, tokens))),
             "size": len(content),
@@ -236,11 +234,11 @@ class ShardWriter:
 
 
 def _join_splits(splits: list[np.ndarray]) -> np.ndarray:
-    """Concatenate the splits of parts into splits of the whole."""
-    begins = np.cumsum([0, *(part[-1] for part in splits[:-1])])
-    return np.concatenate([[0], *(part[1:] + begin for part, begin in zip(splits, begins, strict=True))])
+    """Concatenate the splits of consecutive parts, shifted to positions in the whole."""
+    offsets = np.cumsum([0, *(part[-1] for part in splits[:-1])])
+    return np.concatenate([[0], *(part[1:] + offset for part, offset in zip(splits, offsets, strict=True))])
 
 
 def _encode_document(document: list[str]) -> bytes:
-    """Return a document as bytes that differ for different lists of sentences."""
+    """Encode a document so that different lists of sentences give different bytes."""
     return "".join([f"{len(document)};", *(f"{len(text)}:{text}" for text in document)]).encode()

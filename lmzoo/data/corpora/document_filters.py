@@ -18,7 +18,7 @@ class DocumentFilter:
         min_characters: int, minimum length of a document.
         max_characters: int, maximum length of a document; None for no limit.
         languages: tuple of codes such as "en", the accepted languages; empty for all languages.
-        left_out: dict from reasons to numbers of dropped documents.
+        left_out: dict, number of dropped documents by reason.
     """
 
     min_characters: int = 0
@@ -36,10 +36,10 @@ class DocumentFilter:
 
     def _reason(self, sentences: Sequence[str]) -> str:
         """Return the reason for dropping a document, or "" to accept it."""
-        count = sum(map(len, sentences))
-        if count < self.min_characters:
+        num_characters = sum(map(len, sentences))
+        if num_characters < self.min_characters:
             return "too short"
-        if self.max_characters is not None and count > self.max_characters:
+        if self.max_characters is not None and num_characters > self.max_characters:
             return "too long"
         if self.languages and language_of(sentences) not in self.languages:
             return "other languages"
@@ -47,7 +47,7 @@ class DocumentFilter:
 
 
 def language_of(sentences: Sequence[str]) -> str:
-    """Return the code of the most likely language of a document's beginning, such as "en".
+    """Detect the language of a document from its beginning, and return its code, such as "en".
 
     Raises:
         ImportError: If py3langid is not installed.

@@ -17,21 +17,21 @@ _BLOCK_BYTES = 1 << 24  # number of bytes searched at once
 
 
 class StoredDocuments(Sequence[list[list[str]]]):
-    """Documents in a file, each a list of sentences, which are lists of words; only their positions are in memory.
+    """Documents in a file, each a list of sentences split into words; memory holds only their positions.
 
     Args:
-        path: path of a file that `store` has written.
+        path: path of a file written by `store`.
     """
 
     def __init__(self, path: Path) -> None:
         self._bytes = np.memmap(path, "uint8", "r")
-        blocks = range(0, len(self._bytes), _BLOCK_BYTES)  # comparing all at once would take as much memory as the file
-        ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK_BYTES] == ord("\n")) for begin in blocks]
+        begins = range(0, len(self._bytes), _BLOCK_BYTES)  # comparing all bytes at once would double the memory
+        ends = [begin + np.flatnonzero(self._bytes[begin : begin + _BLOCK_BYTES] == ord("\n")) for begin in begins]
         self._ends = np.concatenate(ends)
 
     @classmethod
     def store(cls, documents: Iterable[list[str]], path: Path, verbose: bool = True) -> StoredDocuments:
-        """Split the sentences of documents into words and write them to a file that does not exist yet.
+        """Split documents into words and write them to a file, unless it exists; then open the file.
 
         Args:
             documents: iterable of lists of sentences.

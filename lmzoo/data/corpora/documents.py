@@ -44,16 +44,16 @@ def read_documents(
 
     Args:
         paths: a file; a directory, whose `.txt`, `.jsonl` and `.ndjson` files are read in the order of their paths,
-            including subdirectories; a pattern such as `"books/*.txt.gz"`; or several of these. URLs that fsspec reads
-            are also accepted, such as `"s3://bucket/books"`.
+            including subdirectories; a pattern such as `"books/*.txt.gz"`; or several of these. URLs that fsspec
+            supports are also accepted, such as `"s3://bucket/books"`.
         field: str, key of the text in JSON lines.
-        split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
+        split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False to keep lines whole.
 
     Returns:
         An iterator over lists of sentences. Documents without text are omitted; one warning at the end counts them.
 
     Raises:
-        FileNotFoundError: Immediately, if a file does not exist or a directory holds none.
+        FileNotFoundError: Immediately, if a file does not exist or a directory holds no such files.
         ValueError: While reading, if a file is not UTF-8 or contains NUL, as binary files do, an archive is damaged, or
             a line is not JSON or has no text; the message names the file and the byte or line.
 
@@ -83,10 +83,10 @@ def split_documents(documents: Any, field: str = "text", split: bool = True) -> 
             that hold one of these, as in Hugging Face datasets; or a `tf.data.Dataset` of strings or records,
             batched or not.
         field: str, key of the text in records.
-        split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False if each line is one.
+        split: bool, whether to split lines into sentences with `lmzoo.text.split_sentences`; False to keep lines whole.
 
     Returns:
-        An iterator over lists of sentences, like `read_documents`.
+        An iterator over lists of sentences, as from `read_documents`.
 
     Raises:
         TypeError: If `documents` is a single text, a dict or a table; while reading, if a document is not text, in
@@ -131,7 +131,7 @@ def _documents(texts: Iterable[Any], split: bool) -> Iterator[list[str]]:
 
 
 def text_files(path: str | Path) -> list[str]:
-    """List the files that match a path, directory, pattern or URL, like `read_documents`.
+    """List the document files at a path, directory, pattern or URL, as in `read_documents`.
 
     Raises:
         FileNotFoundError: If there are none.
@@ -201,7 +201,7 @@ def _json_texts(path: str, lines: Iterable[str], field: str) -> Iterator[str | S
 
 
 def _field_of(record: Mapping[str, Any], field: str, where: str) -> Any:
-    """Return the text of a record, "" if it is null; `where` names the record in messages.
+    """Return the text of a record, or "" if it is null; `where` names the record in messages.
 
     Raises:
         ValueError: If the record lacks the field.

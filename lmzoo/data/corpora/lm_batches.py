@@ -46,8 +46,8 @@ def cut_streams(
     Args:
         sentences: iterable of lists of words.
         rows: int, number of streams, B.
-        steps: int, words of a stream in a batch, T.
-        backward: bool, whether sentences are read from their ends.
+        steps: int, number of words per stream in a batch, T.
+        backward: bool, whether to read each sentence from its end.
         complete: bool, whether to continue until every sentence has been read; the last rows may be shorter than T.
 
     Yields:
@@ -62,8 +62,8 @@ def cut_streams(
     # [[("<S>", "a"), ("a", "b")], [("<S>", "d"), ("d", "</S>")]]
     ```
     """
-    reader = map(functools.partial(pairs_of, backward=backward), sentences)
-    streams = [itertools.chain.from_iterable(reader) for _ in range(rows)]
+    sentence_pairs = map(functools.partial(pairs_of, backward=backward), sentences)
+    streams = [itertools.chain.from_iterable(sentence_pairs) for _ in range(rows)]
     while True:
         batch = [list(itertools.islice(stream, steps)) for stream in streams]
         if not (any(batch) if complete else all(len(row) == steps for row in batch)):
@@ -78,15 +78,15 @@ class DocumentStreams(OrderedBatches):
 
     Args:
         documents: iterable of documents, each a list of sentences: strings, which are split into words, or lists of
-            words. It is iterated over several times.
-        make_batch: callable `(rows, steps, goes_on) -> batch` of B lists of T `Step`s, T, and whether they continue the
-            previous batch.
+            words. They are iterated over several times.
+        make_batch: callable `(rows, steps, goes_on) -> batch` that takes B lists of T `Step`s, T, and whether they
+            continue the previous batch.
         rows: int, B, number of streams.
-        steps: int, T, words of a stream in a batch.
-        length: int, batches of a pass, which reads the documents again where they end; None for an endless pass.
+        steps: int, T, number of words per stream in a batch.
+        length: int, number of batches per pass, which starts over when the documents end; None for an endless pass.
         once: bool, whether a pass reads every sentence once, without shuffling, until the last stream ends.
-        shuffle: bool, whether to read documents, if they are a sequence, in a new order each time and in each
-            direction.
+        shuffle: bool, whether to read documents, if they are a sequence, in a new random order for each repetition
+            and direction.
         seed: tuple of ints, seed of the order.
 
     Raises:
@@ -126,7 +126,7 @@ class DocumentStreams(OrderedBatches):
 
     @property
     def num_batches(self) -> int | None:
-        """Number of batches of a pass, or None if it is endless."""
+        """Number of batches in a pass, or None if it is endless."""
         return self.length
 
     def count(self, verbose: bool = True) -> None:
@@ -156,13 +156,13 @@ class DocumentStreams(OrderedBatches):
             )
 
     def batches(self) -> Iterator[Tensors]:
-        """Iterate over the batches of one pass over the current epoch."""
+        """Iterate over the batches of the current epoch."""
         yield from self._pass_of(self.epoch)
 
     def batches_from(self, step: int) -> Iterator[Tensors]:
-        """Iterate endlessly over the batches of all epochs, from a step counted from the first epoch.
+        """Iterate endlessly over the batches of all epochs, starting at `step`, counted from the first epoch.
 
-        Earlier steps are also read, but not made into batches.
+        Earlier steps are read, but not made into batches.
         """
         epoch, first = divmod(step, self.length) if self.length else (0, step)
         while True:
@@ -171,18 +171,18 @@ class DocumentStreams(OrderedBatches):
             first = 0
 
     def _pass_of(self, epoch: int, first: int = 0) -> Iterator[Tensors]:
-        """Yield the batches of one epoch, from the batch at index `first` on."""
+        """Yield the batches of one epoch, starting with the batch at index `first`."""
         directions = [
             cut_streams(self._sentences(epoch, backward), self.rows, self.steps, backward, complete=self.once)
             for backward in (False, True)
         ]
-        pairs = itertools.islice(zip(*directions, strict=True), first, self.length)
-        for index, pair in enumerate(pairs, first):
-            rows = [list(zip(*row, strict=True)) for row in zip(*pair, strict=True)]
+        batch_pairs = itertools.islice(zip(*directions, strict=True), first, self.length)
+        for index, batch_pair in enumerate(batch_pairs, first):
+            rows = [list(zip(*row, strict=True)) for row in zip(*batch_pair, strict=True)]
             yield self.make_batch(rows, self.steps, index > 0)
 
     def identity(self) -> dict[str, object]:
-        """Return properties of the documents that are quickly computed, and the settings; see `Batches`."""
+        """Return the settings, and properties of the documents that are quick to compute; see `Batches`."""
         first_sentence: list[str] = next(sentences_of(self.documents, warning=self.warning), [])
         properties: dict[str, object] = {"first sentence": " ".join(first_sentence)}
         if isinstance(self.documents, Sized):
@@ -201,7 +201,7 @@ class DocumentStreams(OrderedBatches):
         }
 
     def _sentences(self, epoch: int, backward: bool) -> Iterator[list[str]]:
-        """Yield the sentences of an epoch in one direction, endlessly unless `once`."""
+        """Yield the sentences of one epoch for one direction; repeat them endlessly unless `self.once` is set."""
         for repetition in range(1) if self.once else itertools.count():
             order = None
             if self.shuffle:
@@ -226,7 +226,7 @@ class EncodedDocuments(Encoded):
 
     @classmethod
     def of(cls, documents: Iterable[Document]) -> EncodedDocuments:
-        """Split documents into words and steps, like `sentences_of`."""
+        """Split documents into words, as `sentences_of` does, and pair them into steps."""
         check_documents(documents)
         documents = list(documents)
         warning = FirstWarning()

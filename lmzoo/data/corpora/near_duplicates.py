@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 PERMUTATIONS = 128
-_SHINGLE_WORDS = 5  # number of words that are compared as one
+_SHINGLE_WORDS = 5  # number of words in a run
 _CHUNK_PAIRS = 1 << 16  # number of pairs compared at once
 
 
@@ -45,8 +45,8 @@ def exact_duplicates(digests: np.ndarray) -> np.ndarray:
 def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     """Return whether each document resembles an earlier one: bool (n,).
 
-    By locality-sensitive hashing, each document that agrees with others in a band of their signatures is compared with
-    the first of them. The number of bands is the one that datasketch finds best for the similarity.
+    Locality-sensitive hashing divides the signatures into bands. Among documents that agree in a band, each later one
+    is compared with the first. datasketch chooses the number of bands that suits the similarity.
 
     Args:
         signatures: uint32 (n, 128), from `min_hash`.
@@ -65,12 +65,12 @@ def near_duplicates(signatures: np.ndarray, similarity: float) -> np.ndarray:
     """
     count = len(signatures)
     is_duplicate = np.zeros(count, bool)
-    index = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
-    factors = np.random.default_rng(1).integers(1, 1 << 63, index.r, "uint64") | np.uint64(1)  # (r,)
-    for band in range(index.b):
-        part = signatures[:, band * index.r : (band + 1) * index.r].astype("uint64")  # (n, r)
-        _, first, inverse = np.unique((part * factors).sum(axis=1), return_index=True, return_inverse=True)
-        earliest = first[inverse]  # (n,)
+    lsh = _import_datasketch().MinHashLSH(similarity, PERMUTATIONS)
+    factors = np.random.default_rng(1).integers(1, 1 << 63, lsh.r, "uint64") | np.uint64(1)  # (r,)
+    for band in range(lsh.b):
+        columns = signatures[:, band * lsh.r : (band + 1) * lsh.r].astype("uint64")  # (n, r)
+        _, first_indices, inverse = np.unique((columns * factors).sum(axis=1), return_index=True, return_inverse=True)
+        earliest = first_indices[inverse]  # (n,)
         candidates = np.flatnonzero(earliest < np.arange(count))
         for begin in range(0, len(candidates), _CHUNK_PAIRS):
             later = candidates[begin : begin + _CHUNK_PAIRS]

@@ -40,7 +40,7 @@ _RECORD_FILE = "_prepare.json"  # the arguments; programs that read whole direct
 
 @dataclass(frozen=True)
 class Preparation:
-    """Selection of the documents of a corpus, and its division into files.
+    """Settings for `prepare_corpus`: the documents to accept, and the size of the corpus's files.
 
     Attributes:
         field: str, key of the text in JSON lines.
@@ -72,7 +72,7 @@ class Preparation:
         object.__setattr__(self, "languages", tuple(self.languages))
 
     def documents_in(self, file: str) -> tuple[DocumentFilter, Iterator[tuple[int, Sequence[str]]]]:
-        """Return the filter of a file's documents, and an iterator over the accepted ones with their positions."""
+        """Return a new filter, and an iterator over the documents of a file that pass it, with their positions."""
         document_filter = DocumentFilter(self.min_characters, self.max_characters, self.languages)
         return document_filter, document_filter.kept(read_documents(file, self.field, self.split))
 
@@ -94,7 +94,7 @@ class _Part(NamedTuple):
         return self.file
 
     def temporary_path(self, kind: str, suffix: str) -> str:
-        """Return the path of a temporary file of this part."""
+        """Return the path of a temporary file for this part."""
         return inside(self.folder, f"_{kind}-{self.number:05}.{suffix}")
 
 
@@ -107,31 +107,31 @@ def prepare_corpus(
     ray_address: str | None = None,
     verbose: bool = True,
 ) -> dict[str, int]:
-    r"""Tokenize files of documents into a corpus like `write_corpus`, dropping unwanted documents.
+    r"""Tokenize files of documents and write them as a corpus, as `write_corpus` does, without unwanted documents.
 
-    Each input file becomes files of its own in the corpus, which have the same bytes for any number of workers. Work is
-    therefore balanced if there are more input files than workers, and none is much larger than the rest. Memory holds a
-    batch of documents for each worker and, to drop duplicates, 16 bytes for each document, or half a kilobyte for near
+    Each input file becomes one or more files of the corpus, whose bytes do not depend on the number of workers. Work is
+    therefore balanced if there are more input files than workers and none is much larger than the rest. Memory holds a
+    batch of documents per worker and, to drop duplicates, 16 bytes per document, or half a kilobyte for near
     duplicates.
 
-    A file whose worker dies is retried. A run that was stopped continues with the same arguments, after the files
-    that are complete. A complete corpus is not changed.
+    A file whose worker dies is retried. To resume a stopped run, call the function again with the same arguments;
+    completed files are skipped. A complete corpus is not changed.
 
     Args:
-        documents: files, directories or patterns, like in `read_documents`; also URLs that fsspec reads.
+        documents: files, directories or patterns, as in `read_documents`; also URLs that fsspec supports.
         tokenizer: `lmzoo.text.Tokenizer`, which is saved with the corpus.
         folder: str or path, directory or fsspec URL to write. `TokenCorpus` reads directories, not URLs.
         preparation: `Preparation`, selection of documents and size of files; None for the defaults.
         workers: int, number of processes that Ray starts (`pip install 'lmzoo[scale]'`); None for this process only.
-        ray_address: str, address of a Ray cluster, whose hosts see the same files; None for this machine.
+        ray_address: str, address of a Ray cluster, whose hosts must see the same files; None for this machine.
         verbose: bool, whether to show progress.
 
     Returns:
-        The numbers of documents and of tokens, and of dropped documents by reason.
+        The number of documents, the number of tokens, and the numbers of dropped documents by reason.
 
     Raises:
-        ValueError: If the directory holds another corpus, there are no tokens, or a file cannot be read, which the
-            message names.
+        ValueError: If the directory holds another corpus, there are no tokens, or a file cannot be read; the message
+            names the file.
         ImportError: If a package is missing; the message names it.
 
     Example:
@@ -236,7 +236,7 @@ def _run(
         what: str, title of the progress bar.
         kind: str, name of the step in temporary files.
         parts: sequence of parts, one per job.
-        do: callable that does the job of a part and returns its warnings.
+        do: callable that processes a part and returns the warnings.
         workers: int, number of processes that Ray starts; None for this process only.
         address: str, address of a Ray cluster; None for this machine.
         verbose: bool, whether to show progress.
@@ -251,7 +251,7 @@ def _run(
 
 
 def _choose(preparation: Preparation, parts: Sequence[_Part]) -> Counter[str]:
-    """Write the positions of each part's documents that are not duplicates, and count the duplicates."""
+    """Write the positions of each part's unique documents, and count the duplicates."""
     arrays_by_part = [_load(part.temporary_path("signatures", "npz")) for part in parts]
     is_exact = exact_duplicates(np.concatenate([arrays["digests"] for arrays in arrays_by_part]))
     is_near = np.zeros_like(is_exact)
@@ -270,7 +270,7 @@ def _begin(folder: str, record: dict[str, Any], tokenizer: Tokenizer) -> dict[st
     """Record the arguments of a new corpus, or check them and return the counts if the corpus is complete.
 
     Raises:
-        ValueError: If the directory holds a corpus that was made in another way.
+        ValueError: If the directory holds a corpus of other files or arguments.
     """
     path = inside(folder, _RECORD_FILE)
     if exists(path):

@@ -24,7 +24,7 @@ from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.packing import truncate_pair
 from lmzoo.text.validate_text import clean_columns, warn
 
-_MAX_DRAWS = 10  # draws of another document before the same one is used
+_MAX_DRAWS = 10  # attempts to draw a different document
 _BLOCK_PAIRS = 4096  # number of pairs joined at once
 
 
@@ -33,7 +33,7 @@ class SegmentPairs(EncodedTexts):
     """Packed pairs of segments with labels that say whether they belong together.
 
     Attributes:
-        labels: int32 (n,), 0 for a pair in its original form, 1 for a pair whose second segment is from
+        labels: int32 (n,), 0 for consecutive segments in their order, 1 for a pair whose second segment is from
             another document (`"nsp"`) or whose segments are swapped (`"sop"`).
 
     Example: see `segment_pairs`.
@@ -58,23 +58,23 @@ def segment_pairs(
     """Split documents into pairs of segments, as in the pretraining of BERT and ALBERT (`create_pretraining_data`).
 
     Each pass reads all documents. It collects sentences of a document until they reach a target length, and splits them
-    into two segments at a random sentence boundary. The target is all that fits into a sequence or, with probability
-    `short`, a smaller number of tokens, uniformly drawn; it is drawn once per document and pass.
+    into two segments at a random sentence boundary. The target is a full sequence or, with probability `short`, a
+    smaller number of tokens, drawn uniformly; each document has one target per pass.
 
     * `"nsp"`, next-sentence prediction (Devlin et al., 2019): half of the second segments are replaced by consecutive
-      sentences of another document, from a random one on. The replaced sentences come next. These pairs have
-      label 1, all other pairs 0.
+      sentences of another document, from a random one on. The replaced sentences are used next. These pairs
+      have label 1, all other pairs 0.
     * `"sop"`, sentence-order prediction (Lan et al., 2020): half of the pairs are swapped. These pairs have label 1,
       all other pairs 0.
 
     A single sentence cannot be split: with either objective it gets a random second segment and label 1. If a pair is
     too long, tokens are removed one by one from the longer segment (the second on ties), from its front or back at
-    random. If the other document is the same one, it is drawn again, up to ten times; a single document is paired with
-    itself.
+    random. If the document drawn for the second segment is the same one, it is drawn again, up to ten times; a single
+    document is paired with itself.
 
     Sentences without tokens and documents without sentences are omitted. One warning counts these documents, and
-    those with a single sentence. In addition to documents and sequences that are not in a corpus, memory holds
-    about 40 bytes per pair.
+    those with a single sentence. Memory holds about 40 bytes per pair, in addition to the documents and sequences if
+    they are not in a corpus.
 
     Args:
         documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a
@@ -150,7 +150,7 @@ def clean_documents(documents: Iterable[Sequence[str]]) -> list[list[str]]:
 
 
 class _JoinedDocuments:
-    """Documents in several parts, with positions that count the tokens of all parts.
+    """Documents in several parts, with token positions that are counted across all parts.
 
     Args:
         parts: sequence of `TokenizedDocuments`.
@@ -207,7 +207,7 @@ class _Pairs:
         self._labels = array("b")
 
     def append(self, first: tuple[int, int], second: tuple[int, int], label: int) -> None:
-        """Add a pair by the begins and ends of its two segments, and its label."""
+        """Add a pair, given the start and end of each segment, and the label."""
         self._begins.extend((first[0], second[0]))
         self._lengths.extend((first[1] - first[0], second[1] - second[0]))
         self._labels.append(label)
@@ -307,6 +307,6 @@ def _blocks(
         begins = pairs.begins[order[block]]
         lengths = pairs.lengths[order[block]]
         parts: list[np.ndarray] = []
-        for (a, b), (c, d) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
-            parts += (start, joined.take(a, c), between, joined.take(b, d), end)
+        for (begin_1, begin_2), (end_1, end_2) in zip(begins.tolist(), (begins + lengths).tolist(), strict=True):
+            parts += (start, joined.take(begin_1, end_1), between, joined.take(begin_2, end_2), end)
         yield np.concatenate(parts), lengths.sum(axis=1, dtype="int32") + np.int32(overhead)

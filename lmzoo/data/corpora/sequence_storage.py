@@ -54,8 +54,8 @@ def join_blocks(
     lengths = [np.zeros(0, "int32")]
 
     def token_blocks() -> Iterator[np.ndarray]:
-        for ids, counts in blocks:
-            lengths.append(counts)
+        for ids, block_lengths in blocks:
+            lengths.append(block_lengths)
             yield ids
 
     if folder is None:

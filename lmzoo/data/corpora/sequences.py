@@ -29,7 +29,7 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     """Pack running text into full sequences: `start`, tokens, `end` and `last`, where the family has these tokens.
 
     Documents are joined, separated by the end token, and the result is split into sequences of full length, so there is
-    no padding. A last, shorter sequence is dropped. `pack_sentences` splits between sentences instead.
+    no padding. A shorter sequence at the end is dropped. `pack_sentences` splits between sentences instead.
 
     Args:
         documents: iterable of strings or lists of sentences, or a `TokenCorpus`, whose sequences are stored in a file.
@@ -63,8 +63,8 @@ def pack_documents(documents: Documents, preprocessor: Preprocessor) -> EncodedT
     def blocks() -> _Blocks:
         remainder: list[np.ndarray] = []
         for part in _parts(documents, preprocessor):
-            ends = part.sentence_splits[part.document_splits[1:]]
-            stream = np.concatenate([*remainder, np.insert(part.token_ids, ends, end)])
+            end_positions = part.sentence_splits[part.document_splits[1:]]
+            stream = np.concatenate([*remainder, np.insert(part.token_ids, end_positions, end)])
             count = len(stream) // room
             rows = np.empty((count, length), stream.dtype)
             rows[:, : len(start)] = start
@@ -136,7 +136,7 @@ def pack_continuously(documents: Documents, preprocessor: Preprocessor) -> Encod
 
 
 class WithSpaces:
-    """Documents whose sentences are joined by spaces, for models that write text.
+    """Documents whose sentences are joined by spaces, for models that generate text.
 
     Args:
         documents: iterable of strings or lists of sentences.
@@ -162,9 +162,9 @@ def pack_sentences(
     A sequence has at most `preprocessor.sequence_length` tokens: `start`, sentences, each followed by `end`, and
     `last`, where the family has them. A sentence that does not fit begins a new sequence. By default sequences continue
     across documents, with one more `end` between documents (FULL-SENTENCES); otherwise each document begins a new
-    sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next one; the original code
-    keeps a sequence that is too long. If such a sentence ends exactly where a sequence is full, its `end`, which would
-    begin the next one, is omitted.
+    sequence (DOC-SENTENCES). A sentence that is longer than a sequence continues in the next one, whereas the
+    original code keeps the overlong sequence. If such a sentence ends exactly where a sequence is full, its `end`,
+    which would begin the next one, is omitted.
 
     Args:
         documents: iterable of documents, each a list of sentences; or a `TokenCorpus`, whose sequences are stored in a
@@ -216,38 +216,38 @@ def pack_sentences(
 def _units(
     part: TokenizedDocuments, room: int, end: int, across_documents: bool
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Insert end tokens into the tokens of a part, and split them into units that a sequence must not split.
+    """Insert end tokens into the tokens of a part, and divide them into units that must stay in one sequence.
 
     Returns:
         The tokens with end tokens, the lengths of the units, int (u,), and the boundaries of documents among the units.
     """
     lengths = np.diff(part.sentence_splits)
-    documents = part.document_splits
+    document_splits = part.document_splits
     has_end = lengths % room != 0  # (s,)
-    ends = part.sentence_splits[1:][has_end]
-    units = lengths + has_end
+    end_positions = part.sentence_splits[1:][has_end]
+    lengths_with_end = lengths + has_end
     if across_documents:
-        units = np.insert(units, documents[1:], 1)
-        ends = np.concatenate([ends, part.sentence_splits[documents[1:]]])
-        documents = documents + np.arange(len(documents))
-    count = -(-units // room)
-    parts = np.full(count.sum(), room)
-    parts[np.cumsum(count) - 1] = units - room * (count - 1)
-    return np.insert(part.token_ids, ends, end), parts, splits_of(count)[documents]
+        lengths_with_end = np.insert(lengths_with_end, document_splits[1:], 1)
+        end_positions = np.concatenate([end_positions, part.sentence_splits[document_splits[1:]]])
+        document_splits = document_splits + np.arange(len(document_splits))
+    num_units = -(-lengths_with_end // room)
+    unit_lengths = np.full(num_units.sum(), room)
+    unit_lengths[np.cumsum(num_units) - 1] = lengths_with_end - room * (num_units - 1)
+    return np.insert(part.token_ids, end_positions, end), unit_lengths, splits_of(num_units)[document_splits]
 
 
 def _fill(units: np.ndarray, room: int, document_splits: np.ndarray | None) -> tuple[list[int], np.ndarray]:
     """Fill sequences with units in order.
 
     Returns:
-        The index of each sequence's first unit, and last the number of units; and the starts of the units in the stream
-        and its end, int64 (u + 1,).
+        The index of each sequence's first unit, followed by the number of units; and the start of each unit in the
+        stream, followed by the length of the stream, int64 (u + 1,).
     """
     unit_starts = splits_of(units)  # (u + 1,)
-    following = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
+    next_units = np.searchsorted(unit_starts, unit_starts[:-1] + room, side="right") - 1  # (u,)
     if document_splits is not None:
-        following = np.minimum(following, np.repeat(document_splits[1:], np.diff(document_splits)))
-    next_first = following.tolist()
+        next_units = np.minimum(next_units, np.repeat(document_splits[1:], np.diff(document_splits)))
+    next_first = next_units.tolist()
     first_units = [0]
     while first_units[-1] < len(next_first):
         first_units.append(next_first[first_units[-1]])
@@ -266,7 +266,7 @@ def _extract_sequences(
         last: list with the id of the token after each sequence, or empty.
 
     Returns:
-        The tokens of all sequences, and the lengths of these.
+        The tokens of all sequences, and the length of each sequence.
     """
     lengths = np.diff(places)
     is_kept = lengths > 1
@@ -281,14 +281,14 @@ def _extract_sequences(
 
 
 def _start_and_end(preprocessor: Preprocessor) -> tuple[int | None, int]:
-    """Return the ids of the start token, None if there is none, and of the end token."""
+    """Return the id of the start token, or None if there is none, and the id of the end token."""
     packing = preprocessor.packing
     token_to_id = preprocessor.tokenizer.token_to_id
     return token_to_id(packing.start) if packing.start else None, token_to_id(packing.end)
 
 
 def _parts(documents: Documents, preprocessor: Preprocessor) -> Iterator[TokenizedDocuments]:
-    """Yield the tokenized documents in parts, warning at the end of documents without tokens."""
+    """Yield the tokenized documents in parts, then warn of documents without tokens."""
     if isinstance(documents, TokenCorpus):
         documents.check_tokenizer(preprocessor.tokenizer)
         yield from documents.shards

@@ -19,13 +19,13 @@ from lmzoo.text import Tokenizer
 
 
 class TokenCorpus:
-    """Tokenized documents in a directory that `write_corpus` filled, memory-mapped.
+    """Memory-mapped corpus of tokenized documents, in a directory that `write_corpus` wrote.
 
     `pack_documents`, `pack_sentences` and `segment_pairs` accept it in place of documents. They store their sequences
     in an unnamed file, which is removed with the sequences.
 
     Each file is compared with its checksums on first use, so that damage raises an error instead of changing the text.
-    This reads the file once more, at some GB per second.
+    This reads the file once more, at a few GB per second.
 
     Args:
         folder: str or path, directory of the corpus.
@@ -82,7 +82,7 @@ class TokenCorpus:
     def tokenizer(self) -> Tokenizer:
         """Tokenizer that made the corpus."""
         identity = self._index.tokenizer
-        # The file may be untrusted: only a tokenizer is created, whatever class it names.
+        # The file may be untrusted, so only create an object if the class that it names is a tokenizer.
         cls = keras.saving.get_registered_object(identity["name"])
         if not (isinstance(cls, type) and issubclass(cls, Tokenizer)):
             raise ValueError(
@@ -100,7 +100,7 @@ class TokenCorpus:
         """Check that a tokenizer is the one that made the corpus.
 
         Raises:
-            ValueError: If it is another one.
+            ValueError: If it is a different tokenizer.
         """
         self._index.check_tokenizer(self.folder, tokenizer)
 

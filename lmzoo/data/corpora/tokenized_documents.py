@@ -43,9 +43,9 @@ class TokenizedDocuments:
     def without_empty(self) -> TokenizedDocuments:
         """Return a copy without sentences that have no tokens, and documents that have no sentences."""
         non_empty = np.flatnonzero(np.diff(self.sentence_splits))
-        sentences = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
-        documents = np.unique(np.searchsorted(non_empty, self.document_splits))
-        return TokenizedDocuments(self.token_ids, sentences, documents)
+        sentence_splits = self.sentence_splits[np.concatenate([[0], non_empty + 1])]
+        document_splits = np.unique(np.searchsorted(non_empty, self.document_splits))
+        return TokenizedDocuments(self.token_ids, sentence_splits, document_splits)
 
 
 def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Tokenizer) -> TokenizedDocuments:
@@ -65,11 +65,11 @@ def tokenize_documents(documents: Sequence[str | Sequence[str]], tokenizer: Toke
     tokenize_documents([["a a", "b"], ["a"]], tokenizer).sentence_splits  # [0, 2, 3, 4]
     ```
     """
-    parts = [sentences_of(document) for document in documents]
-    ids = tokenizer.tokenize([sentence for part in parts for sentence in part])
-    sentences = splits_of([len(sentence) for sentence in ids])
-    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentences[-1]))
-    return TokenizedDocuments(flat, sentences, splits_of([len(part) for part in parts]))
+    sentence_lists = [sentences_of(document) for document in documents]
+    ids = tokenizer.tokenize([sentence for part in sentence_lists for sentence in part])
+    sentence_splits = splits_of([len(sentence) for sentence in ids])
+    flat = tokenizer.as_array(itertools.chain.from_iterable(ids), int(sentence_splits[-1]))
+    return TokenizedDocuments(flat, sentence_splits, splits_of([len(part) for part in sentence_lists]))
 
 
 class DocumentReader:
@@ -119,11 +119,11 @@ class DocumentReader:
 
 
 def check_documents(documents: object) -> None:
-    """Check that `documents` can be a list of documents.
+    """Check that `documents` is an iterable of documents, not a single text, a dict or a table.
 
     Raises:
-        TypeError: If it is not iterable, or is a single text, a dict or a table, whose names would be read as
-            documents.
+        TypeError: If it is not iterable, or is a single text, a dict or a table (iterating over a dict or table would
+            yield the names of its columns).
     """
     if not is_column(documents) or hasattr(documents, "columns"):
         raise TypeError(
@@ -133,7 +133,7 @@ def check_documents(documents: object) -> None:
 
 
 def no_record(document: _Item, position: int) -> _Item:
-    """Return a document, a string or a list of sentences, after checking that it is not a record.
+    """Return a document after checking that it is not a record.
 
     Raises:
         TypeError: If it is a record, since the names of its fields would be read as sentences.
@@ -152,14 +152,14 @@ def sentences_of(document: str | Sequence[str]) -> Sequence[str]:
 
 
 def splits_of(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
-    """Return the boundaries of consecutive parts with these lengths: int64 (n + 1,)."""
+    """Return the boundaries of consecutive parts with the given lengths: int64 (n + 1,)."""
     splits = np.zeros(len(lengths) + 1, "int64")
     np.cumsum(lengths, out=splits[1:])
     return splits
 
 
 def groups_of(items: Iterable[_Item], size: int) -> Iterator[list[_Item]]:
-    """Group items into lists of `size` items; the last may be shorter."""
+    """Yield the items in lists of `size` items; the last list may be shorter."""
     items = iter(items)
     while group := list(itertools.islice(items, size)):
         yield group

@@ -56,7 +56,7 @@ def train_tokenizer(
         documents: iterable of strings or lists of sentences, of any length.
         kind: `WordPieceTokenizer`, `BytePairTokenizer`, `NormalizedBytePairTokenizer`, `CharacterPairTokenizer`,
             `DebertaV3Tokenizer`, `SentencePieceTokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer` or
-            `TextWordTokenizer`; `families()["albert"].tokenizer` is the class of a family.
+            `TextWordTokenizer`. For the class of a family, see `families()`, as in `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
         **options: arguments of the function that trains this class, such as `train_wordpiece`, including special
             tokens, such as a family's `special_tokens`.
@@ -101,8 +101,8 @@ def train_wordpiece(
 ) -> WordPieceTokenizer:
     """Train a WordPiece tokenizer with Hugging Face's trainer; the result is the same in every run.
 
-    Texts are read once and copied to a temporary file, since the trainer reads them a second time, with the characters
-    in a fixed order.
+    Texts are iterated over once and copied to a temporary file for a second training run, in which the characters have
+    a fixed order.
 
     Args:
         texts: iterable of strings, lines or documents.
@@ -114,7 +114,7 @@ def train_wordpiece(
 
     Returns:
         The tokenizer. The special tokens have ids 0 to 4, followed by the 1,000 most frequent characters. The choice
-        can differ between runs only if there are more, and the rarest of them are equally frequent.
+        can differ between runs only if there are more characters and the rarest ones are equally frequent.
 
     Raises:
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
@@ -129,9 +129,9 @@ def train_wordpiece(
     """
     from tokenizers import Tokenizer, models, trainers
 
-    # The rules clean and split like the result, but treat a special token in a text as text, not as a word to learn.
-    tokens = WordPieceTokenizer(**special).special_tokens
-    rules = WordPieceTokenizer(tokens, lowercase, **special)
+    # `rules` cleans and splits texts like the trained tokenizer, but treats special tokens in them as ordinary text.
+    special_tokens = WordPieceTokenizer(**special).special_tokens
+    rules = WordPieceTokenizer(special_tokens, lowercase, **special)
 
     def learn(texts: Iterable[str], size: int, characters: Sequence[str], max_characters: int) -> dict[str, int]:
         learner = Tokenizer(models.WordPiece(unk_token=rules.unk_token))
@@ -140,7 +140,7 @@ def train_wordpiece(
         trainer = trainers.WordPieceTrainer(
             vocab_size=size,
             min_frequency=min_frequency,
-            special_tokens=[*tokens, *characters],
+            special_tokens=[*special_tokens, *characters],
             limit_alphabet=max_characters,
             initial_alphabet=[piece for piece in characters if len(piece) == 1],
             show_progress=False,
@@ -154,7 +154,7 @@ def train_wordpiece(
         _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts,
         tempfile.TemporaryFile("w+", encoding="ascii") as file,
     ):
-        alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - tokens
+        alphabet = learn(_copy_to_file(valid_texts, file), 0, (), _MAX_CHARACTERS).keys() - special_tokens
         characters = sorted(alphabet, key=lambda piece: (len(piece), piece))
         file.seek(0)
         vocabulary = learn(map(json.loads, file), vocabulary_size, characters, len(characters))
@@ -163,7 +163,7 @@ def train_wordpiece(
 
 
 def _copy_to_file(texts: Iterable[str], file: TextIO) -> Iterator[str]:
-    """Yield the texts after writing each to a file as a line of JSON."""
+    """Yield each text after writing it to a file as a line of JSON."""
     for text in texts:
         file.write(json.dumps(text) + "\n")
         yield text
@@ -190,7 +190,7 @@ def train_byte_pairs(
 
     Returns:
         The tokenizer. Special tokens have RoBERTa's ids: `<s>`, `<pad>`, `</s>` and `<unk>` are 0 to 3, and `<mask>` is
-        the last. Those of another class are in the order of its roles, the last of them again at the end.
+        the last. The special tokens of another class are in the order of its roles, again with the last one at the end.
 
     Raises:
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and the bytes.
@@ -205,8 +205,8 @@ def train_byte_pairs(
     """
     from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-    *first, last = kind(**special).special_tokens
-    _check_size(vocabulary_size, len(first) + len(BYTE_TOKENS) + 1, "bytes")
+    *first_tokens, last_token = kind(**special).special_tokens
+    _check_size(vocabulary_size, len(first_tokens) + len(BYTE_TOKENS) + 1, "bytes")
     learner = Tokenizer(models.BPE())
     if (normalizer := kind.normalizer()) is not None:
         learner.normalizer = normalizer
@@ -214,13 +214,13 @@ def train_byte_pairs(
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size - 1,
         min_frequency=min_frequency,
-        special_tokens=first,
+        special_tokens=first_tokens,
         initial_alphabet=list(BYTE_TOKENS),
         show_progress=False,
     )
     with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
         tokens, merges = _learn_merges(learner, trainer, valid_texts)
-    return kind([*tokens, last], merges, **special)
+    return kind([*tokens, last_token], merges, **special)
 
 
 def train_character_pairs(
@@ -230,7 +230,7 @@ def train_character_pairs(
     verbose: bool = True,
     **special: Unpack[SpecialTokens],
 ) -> CharacterPairTokenizer:
-    """Train byte-pair encoding of characters, GPT's tokenizer, with Hugging Face's trainer.
+    """Train a character-level BPE tokenizer, such as GPT's, with Hugging Face's trainer.
 
     Args:
         texts: iterable of strings, lines or documents.
@@ -256,16 +256,16 @@ def train_character_pairs(
     """
     from tokenizers import Tokenizer, models, trainers
 
-    tokens = CharacterPairTokenizer(**special).special_tokens
-    _check_size(vocabulary_size, len(tokens) + 1, "special tokens")
-    rules = CharacterPairTokenizer(tokens, [], **special).backend
+    special_tokens = CharacterPairTokenizer(**special).special_tokens
+    _check_size(vocabulary_size, len(special_tokens) + 1, "special tokens")
+    rules = CharacterPairTokenizer(special_tokens, [], **special).backend
     learner = Tokenizer(models.BPE(end_of_word_suffix=END_OF_WORD))
     learner.normalizer = rules.normalizer
     learner.pre_tokenizer = rules.pre_tokenizer
     trainer = trainers.BpeTrainer(
         vocab_size=vocabulary_size,
         min_frequency=min_frequency,
-        special_tokens=list(tokens),
+        special_tokens=list(special_tokens),
         limit_alphabet=_MAX_CHARACTERS,
         end_of_word_suffix=END_OF_WORD,
         show_progress=False,
@@ -277,7 +277,7 @@ def train_character_pairs(
 
 
 def _learn_merges(learner: Any, trainer: Any, texts: Iterator[str]) -> tuple[list[str], list[list[str]]]:
-    """Train a model of `tokenizers`, and return its tokens in order of their ids, and its merges."""
+    """Train a `tokenizers` model, and return its tokens in the order of their ids, and its merges."""
     learner.train_from_iterator(texts, trainer)
     return in_order(learner.get_vocab()), json.loads(learner.to_str())["model"]["merges"]
 
@@ -291,7 +291,7 @@ def train_sentencepiece(
     kind: type[SentencePieceTokenizer] = SentencePieceTokenizer,
     **special: Unpack[SpecialTokens],
 ) -> SentencePieceTokenizer:
-    """Train a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the library's own trainer.
+    """Train a unigram SentencePiece model (Kudo, 2018) like ALBERT's, with the `sentencepiece` package.
 
     Texts are first cleaned by ALBERT's rules. The settings are the same as for the published models. The result is the
     same in every run, unless there are more than ten million texts: then the trainer samples ten million of them.
@@ -308,7 +308,7 @@ def train_sentencepiece(
 
     Returns:
         The tokenizer. Special tokens come first; ALBERT's have its ids, `<pad>`, `<unk>`, `[CLS]`, `[SEP]` and `[MASK]`
-        are 0 to 4. Then follow `( ) " - . – £ €`.
+        are 0 to 4. The tokens `( ) " - . – £ €` follow.
 
     Raises:
         ValueError: If all texts are empty, or the vocabulary is too small for the special tokens and characters.
@@ -323,20 +323,20 @@ def train_sentencepiece(
     """
     characters = character_map(lowercase, keep_accents)
     defaults = kind(**special)
-    tokens = defaults.special_tokens
+    special_tokens = defaults.special_tokens
     pad = defaults.pad_token
     unknown = str(defaults.unk_token)
     with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             (clean(text, characters) for text in valid_texts),
             vocabulary_size,
-            pad_id=-1 if pad is None else tokens.index(pad),
+            pad_id=-1 if pad is None else special_tokens.index(pad),
             pad_piece=pad or "<pad>",
-            unk_id=tokens.index(unknown),
+            unk_id=special_tokens.index(unknown),
             unk_piece=unknown,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=[token for token in tokens if token not in (pad, unknown)],
+            control_symbols=[token for token in special_tokens if token not in (pad, unknown)],
             user_defined_symbols=list(_SYMBOLS),
         )
     return kind(model, lowercase, keep_accents, **special)
@@ -345,9 +345,9 @@ def train_sentencepiece(
 def _train_with_fairseq_ids(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> XlmRobertaTokenizer:
-    """Train a SentencePiece model for XLM-RoBERTa, with the library's own cleaning rules and ids.
+    """Train a SentencePiece model for XLM-RoBERTa, with SentencePiece's own text cleaning and ids.
 
-    The tokenizer converts the ids to fairseq's.
+    The tokenizer converts these ids to fairseq's.
     """
     with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
         # fairseq adds the padding and mask tokens.
@@ -358,20 +358,20 @@ def _train_with_fairseq_ids(
 def _train_with_mask_added(
     texts: Iterable[str], vocabulary_size: int, verbose: bool = True, **special: Unpack[SpecialTokens]
 ) -> DebertaV3Tokenizer:
-    """Train a model with SentencePiece's own rules for cleaning texts, to which the tokenizer adds the mask."""
-    blank = DebertaV3Tokenizer(**special)
-    first = [token for token in blank.special_tokens if token != blank.mask_token]
-    unknown = str(blank.unk_token)
+    """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the mask token."""
+    defaults = DebertaV3Tokenizer(**special)
+    tokens_without_mask = [token for token in defaults.special_tokens if token != defaults.mask_token]
+    unknown = str(defaults.unk_token)
     with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
         model = _train_model(
             valid_texts,
             vocabulary_size - 1,
-            unk_id=first.index(unknown),
+            unk_id=tokens_without_mask.index(unknown),
             unk_piece=unknown,
             pad_id=-1,
             bos_id=-1,
             eos_id=-1,
-            control_symbols=[token for token in first if token != unknown],
+            control_symbols=[token for token in tokens_without_mask if token != unknown],
         )
     return DebertaV3Tokenizer(model, **special)
 
@@ -419,10 +419,10 @@ def train_joint_tokenizer(
 
 
 def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
-    """Train a SentencePiece model of `size` tokens with the library's own trainer, by default a unigram model.
+    """Train a SentencePiece model of `size` tokens with the `sentencepiece` package; a unigram model by default.
 
     Raises:
-        ValueError: If it cannot learn so many tokens from the texts.
+        ValueError: If that many tokens cannot be learned from the texts.
     """
     from sentencepiece import SentencePieceTrainer
 
@@ -433,7 +433,7 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
         "input_sentence_size": _MAX_TEXTS,
     }
     model_file = io.BytesIO()
-    reading_errors: list[Exception] = []  # errors in reading texts, which the library replaces by its own
+    reading_errors: list[Exception] = []  # errors raised by `texts`; SentencePiece replaces them with its own
 
     def read_texts() -> Iterator[str]:
         try:
@@ -459,7 +459,7 @@ def _train_model(texts: Iterable[str], size: int, **settings: Any) -> bytes:
 
 
 def _train_text_words(texts: Iterable[str], vocabulary_size: int, verbose: bool = True) -> Tokenizer:
-    """Learn a tokenizer of the most frequent words of texts."""
+    """Train a tokenizer of the most frequent words in the texts."""
     return learn_words(([text] for text in _valid_texts(texts)), vocabulary_size, 1, verbose, TextWordTokenizer)
 
 
@@ -493,7 +493,7 @@ def _valid_texts(texts: Iterable[str]) -> Iterator[str]:
 
 
 def _valid_texts_with_progress(texts: Iterable[str], size: int, verbose: bool) -> AbstractContextManager[Iterator[str]]:
-    """Return a context manager of an iterator over at least one valid text, with a progress bar.
+    """Return a context manager for an iterator over the valid texts that shows a progress bar.
 
     Raises:
         TypeError: If `texts` is a single text or not a list.
@@ -507,7 +507,7 @@ def _check_size(vocabulary_size: int, minimum: int, what: str) -> None:
     """Check that a vocabulary has room for the special tokens and `what`, which need `minimum` entries.
 
     Raises:
-        ValueError: If it is smaller.
+        ValueError: If it is too small.
     """
     require(is_integer(vocabulary_size, 1), "vocabulary_size", "a positive integer", vocabulary_size)
     if vocabulary_size < minimum:

@@ -34,7 +34,7 @@ def train_words(
             `CausalLM`.
 
     Returns:
-        The tokenizer: the special words, then all other words by falling frequency, equally frequent ones in
+        The tokenizer: the special words, then all other words by descending frequency, equally frequent ones in
         alphabetical order. A word that begins or ends with a space is omitted, since a file of words cannot hold it.
         If the documents have fewer words than `vocabulary_size`, one warning says how many.
 
@@ -59,7 +59,7 @@ def train_words(
 def learn_words(
     documents: Iterable[Document], vocabulary_size: int, min_frequency: int, verbose: bool, kind: type[WordTokenizer]
 ) -> WordTokenizer:
-    """Learn a vocabulary like `train_words`, but without a warning if there are few words."""
+    """Learn a vocabulary as `train_words` does, but without a warning if there are few words."""
     special = kind.special_tokens
     allowed = f"an integer above {len(special)}, the number of special words"
     require(is_integer(vocabulary_size, len(special) + 1), "vocabulary_size", allowed, vocabulary_size)
@@ -94,7 +94,7 @@ def report_size(found: int, asked: int, what: str) -> None:
 def sentences_of(
     documents: Iterable[Document], order: Sequence[int] | None = None, warning: FirstWarning | None = None
 ) -> Iterator[list[str]]:
-    """Yield the sentences of documents as lists of words, without sentences that have no words.
+    """Yield the sentences of documents as lists of words, skipping sentences without words.
 
     There is at most one warning of invalid UTF-8.
 

@@ -35,30 +35,29 @@ def read_conll(
     r"""Read words and their labels from the columns of a CoNLL file.
 
     Columns are separated by tabs in lines that contain tabs, otherwise by spaces. Sentences are separated by blank
-    lines and lines of `-DOCSTART-`. Lines before a sentence whose first column is "#" are comments, such as
-    MultiCoNER's `# id ...`. They are words only if they have as many columns as other lines, and a label that other
-    words also have. In CoNLL-U, all lines that begin with "#" are comments, and the lines of multi-word tokens ("1-2")
-    and empty nodes ("8.1") are skipped: the words are the syntactic words.
+    lines and lines of `-DOCSTART-`. A line before a sentence is a comment if its first column is "#", such as
+    MultiCoNER's `# id ...`, unless it has as many columns as other lines and a label that other words also have. In
+    CoNLL-U, all lines that begin with "#" are comments, and the lines of multi-word tokens ("1-2") and empty nodes
+    ("8.1") are skipped: the words are the syntactic words.
 
     Args:
         path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
         word: int, column of the words, counted from 0, or from the end if negative; in CoNLL-U also its name. By
-            default the first column, the second one if the first one numbers the words of each sentence, as in
-            GermEval's files, or FORM in CoNLL-U.
+            default FORM in CoNLL-U; in other files the first column, or the second if the first numbers the words of
+            each sentence, as in GermEval's files.
         label: int, column of the labels, or its name in CoNLL-U; by default the last one, or UPOS in CoNLL-U.
         labeled: bool, False to read only words.
         labels: list of strings, the allowed labels; None to allow any.
-        conllu: bool, whether the file is CoNLL-U; by default decided by its suffix.
+        conllu: bool, whether the file is CoNLL-U; by default determined by its suffix.
         encoding: str, encoding of the file.
 
     Returns:
         `x, y` for `lmzoo.models.TokenClassifier.fit`: for each sentence a list of its words, and a list of
-        their labels; `y` is None without labels.
+        their labels; `y` is None if `labeled` is False.
 
     Raises:
-        ValueError: If a column does not exist, a row has another number of cells than the first, the file has another
-            encoding or is empty, or a label is missing or not allowed; the message names the file and, where possible,
-            the line.
+        ValueError: If a column does not exist, rows differ in their number of cells, the file is empty or in another
+            encoding, or a label is missing or not allowed; the message names the file and, where possible, the line.
 
     Example:
 
@@ -111,7 +110,7 @@ def _count_columns(lines: Sequence[_Line]) -> int:
 def _word_test(
     lines: Sequence[_Line], width: int, label: int, labels: Sequence[str] | None
 ) -> Callable[[list[str], bool], bool]:
-    """Return a predicate that distinguishes words from comments by their cells and their place."""
+    """Return a function that tells words from comments by a line's cells and whether it is inside a sentence."""
     word_labels = {*(labels or ())}
     if width > 1 and -width <= label < width:  # a single column holds words
         word_labels |= {cells[label] for _, cells in lines if len(cells) == width and cells[0] != _COMMENT}
@@ -132,17 +131,17 @@ def _is_conllu_word(cells: list[str], inside: bool) -> bool:
 def _group_rows(
     lines: Sequence[_Line], is_word: Callable[[list[str], bool], bool], document: str | None
 ) -> list[list[_Line]]:
-    """Return the lines of the words of each sentence; blank lines and lines of `document` separate sentences."""
-    rows: list[list[_Line]] = []
+    """Group the lines of words by sentence; blank lines and lines of `document` separate sentences."""
+    sentences: list[list[_Line]] = []
     in_sentence = False
     for number, cells in lines:
         if not "".join(cells).strip() or cells[0] == document:
             in_sentence = False
         elif is_word(cells, in_sentence):
-            rows += [] if in_sentence else [[]]
-            rows[-1].append((number, cells))
+            sentences += [] if in_sentence else [[]]
+            sentences[-1].append((number, cells))
             in_sentence = True
-    return rows
+    return sentences
 
 
 def _is_numbered(rows: Sequence[Sequence[_Line]]) -> bool:
@@ -152,7 +151,7 @@ def _is_numbered(rows: Sequence[Sequence[_Line]]) -> bool:
 
 
 def _column_index(column: int | str | None, default: int | str, conllu: bool) -> int:
-    """Return the index of a column, given by its index or name, or of the default column.
+    """Return the index of a column from its index or name; `default` replaces None.
 
     Raises:
         ValueError: If the column has an unknown name, or a name in a file that is not CoNLL-U.

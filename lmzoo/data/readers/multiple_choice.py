@@ -29,7 +29,7 @@ def read_choices(
         choices: columns of the choices; or one column that holds lists (in JSON lines).
         label: column of the right choice, which is an index from 0 or a letter from A. None to read no labels.
         header: bool, whether the first line of CSV and TSV files names the columns.
-        format: str, a format of `read_table`; by default decided by the file's suffix.
+        format: str, a format of `read_table`; by default determined by the file's suffix.
         encoding: str, encoding of the file.
 
     Returns:
@@ -37,7 +37,8 @@ def read_choices(
         indices, or None.
 
     Raises:
-        ValueError: If `read_table` raises it, a label is not one of the choices, or choices are not a list.
+        ValueError: If the table is invalid (see `read_table`), a label is not one of the choices, or choices are not a
+            list.
 
     Example:
 
@@ -58,18 +59,18 @@ def read_choices(
     columns = [prompt] if isinstance(prompt, (str, int)) else prompt
     prompts = [" ".join(row) for row in zip(*map(table.texts, columns), strict=True)]
     if isinstance(choices, (str, int)):
-        lists = table.column(choices)
-        for i, row in enumerate(lists):
+        choice_rows = table.column(choices)
+        for i, row in enumerate(choice_rows):
             if not isinstance(row, list) or not all(isinstance(choice, str) for choice in row):
                 raise ValueError(f"{table.where(i)}: {choices!r} must be a list of strings, got {row!r:.60}.")
     else:
-        lists = [list(row) for row in zip(*map(table.texts, choices), strict=True)]
+        choice_rows = [list(row) for row in zip(*map(table.texts, choices), strict=True)]
     if start is not None:
-        lists = [[f"{head} {c}" for c in row] for head, row in zip(table.texts(start), lists, strict=True)]
-    x = list(zip(prompts, lists, strict=True))
+        choice_rows = [[f"{head} {c}" for c in row] for head, row in zip(table.texts(start), choice_rows, strict=True)]
+    x = list(zip(prompts, choice_rows, strict=True))
     if label is None:
         return x, None
-    return x, [_choice_index(name, lists[i], table.where(i)) for i, name in enumerate(table.labels(label))]
+    return x, [_choice_index(name, choice_rows[i], table.where(i)) for i, name in enumerate(table.labels(label))]
 
 
 def _choice_index(label: str, choices: Sequence[str], where: str) -> int:

@@ -31,7 +31,7 @@ def import_pyarrow() -> tuple[Any, Any]:
 def numbered_parquet_rows(
     source: Source, skip: int = 0, columns: Sequence[Any] | None = None
 ) -> Iterator[tuple[int, dict[Any, Any]]]:
-    """Yield the rows of a Parquet file with their numbers from 1, reading only a part of it at a time.
+    """Yield the rows of a Parquet file with their numbers from 1, reading the file in parts.
 
     Args:
         source: path, URL, or file object in binary mode.
@@ -40,25 +40,25 @@ def numbered_parquet_rows(
 
     Raises:
         ImportError: If pyarrow is not installed.
-        ValueError: If a column does not exist, or the file is damaged or in another format; the message names the file.
+        ValueError: If a column does not exist, or the file is damaged or not Parquet; the message names the file.
     """
     with _open_parquet(source) as file:
         names = file.schema_arrow.names
         for name in columns or ():
             if name not in names:
                 raise ValueError(f"{name_of(source)} has no column {name!r}.{near_names(str(name), names)}")
-        number = 1
+        row_number = 1
         for group in range(file.num_row_groups):
-            count = file.metadata.row_group(group).num_rows
-            if skip >= count:
-                skip -= count
-                number += count
+            num_rows = file.metadata.row_group(group).num_rows
+            if skip >= num_rows:
+                skip -= num_rows
+                row_number += num_rows
                 continue
             for part in file.iter_batches(_BATCH_ROWS, row_groups=[group], columns=columns):
                 dropped = min(skip, len(part))
-                yield from enumerate(part.slice(dropped).to_pylist(), number + dropped)
+                yield from enumerate(part.slice(dropped).to_pylist(), row_number + dropped)
                 skip -= dropped
-                number += len(part)
+                row_number += len(part)
 
 
 def count_parquet_rows(source: Source) -> int:
@@ -69,11 +69,11 @@ def count_parquet_rows(source: Source) -> int:
 
 @contextlib.contextmanager
 def _open_parquet(source: Source) -> Iterator[Any]:
-    """Open a Parquet file for a block that reads it.
+    """Open a Parquet file; errors while the block reads it become a ValueError that names the file.
 
     Raises:
         ImportError: If pyarrow is not installed.
-        ValueError: If the file is damaged or in another format.
+        ValueError: If the file is damaged or not in the Parquet format.
     """
     pyarrow, parquet = import_pyarrow()
     with open_to_read(source) if isinstance(source, (str, Path)) else contextlib.nullcontext(source) as file:

@@ -10,11 +10,11 @@ from lmzoo.errors import NoExamplesError
 
 
 class Answer(TypedDict):
-    """An answer in a file.
+    """A labeled answer in a SQuAD file.
 
     Attributes:
         text: str, text of the answer.
-        answer_start: int, offset in the context of the answer's first character.
+        answer_start: int, offset of the answer's first character in the context.
     """
 
     text: str
@@ -26,7 +26,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
 
     Args:
         path: path of a file, or a file object open in binary mode; it may be compressed with gzip or xz.
-        labeled: bool, False to read no answers, which the file may then lack.
+        labeled: bool, False to read no answers; the file may then lack them.
 
     Returns:
         `(questions, contexts), answers`, which `lmzoo.models.QuestionAnswerer` takes as `x` and `y`. The answers of a
@@ -34,7 +34,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
         they are not read.
 
     Raises:
-        ValueError: If the file has another format or holds no questions.
+        ValueError: If the file is not in the SQuAD format or holds no questions.
 
     Example:
 
@@ -71,7 +71,7 @@ def read_squad(path: Source, labeled: bool = True) -> tuple[tuple[list[str], lis
 
 
 def _answers(entry: dict[str, Any]) -> list[Answer]:
-    """Return the answers of a question, empty if it is marked as impossible."""
+    """Return the answers of a question, or an empty list if it is marked as impossible."""
     if entry.get("is_impossible"):
         return []
     return [{"text": answer["text"], "answer_start": answer["answer_start"]} for answer in entry["answers"]]

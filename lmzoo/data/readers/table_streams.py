@@ -29,10 +29,10 @@ NumberedRows = Iterator[tuple[int, dict[Column, Any]]]
 
 
 class Row(dict[Column, Any]):
-    """The cells of a row by the names of their columns, with its location.
+    """A row as a dict from column names to cells, with its location in the files.
 
     Attributes:
-        place: tuple of ints, index of the file and number of the line; rows sorted by it are in the order of the files.
+        place: tuple of ints, index of the file and line number; sorting rows by it restores the order of the files.
         where: str, file and line, for messages.
     """
 
@@ -45,7 +45,7 @@ class Row(dict[Column, Any]):
 
 
 class TableStream:
-    r"""A table in any number of files, which is streamed and need not fit into memory.
+    r"""A table that is streamed from any number of files and need not fit into memory.
 
     Iterating over it yields a dict for each row; `lmzoo.data.stream` turns these into examples for `fit` and
     `evaluate`. The formats are the same as for `lmzoo.data.readers.read_table`.
@@ -54,18 +54,18 @@ class TableStream:
         files: path of a file; of a directory, whose files with the suffixes `.jsonl`, `.ndjson`, `.parquet`, `.csv`,
             `.tsv` and `.txt` are read in the order of their paths; a pattern such as `"reviews/*.jsonl"`; or several of
             these. Text files may be compressed with gzip or xz.
-        format: str, a format of `read_table`; by default decided by each file's suffix.
+        format: str, a format of `read_table`; by default determined by each file's suffix.
         header: bool, whether the first line of CSV and TSV files names the columns. Without it, columns have numbers.
         encoding: str, encoding of text files.
         types: dict from names of columns to functions that convert their cells, such as `{"stars": int}`; text files
             other than JSON lines hold only strings.
 
     Raises:
-        FileNotFoundError: If a file does not exist, or a directory holds none.
+        FileNotFoundError: If a file does not exist, or a directory holds no such files.
         ImportError: If there are Parquet files and pyarrow is not installed.
-        ValueError: If the format or encoding is unknown; while reading, if a line is in another format, a row has
-            another number of cells than the first, a column does not exist, or a cell cannot be converted, in which
-            case the message names the file and line.
+        ValueError: If the format or encoding is unknown; while reading, if a line has the wrong
+            format, rows differ in their number of cells, a column does not exist, or a cell cannot be converted; the
+            message then names the file and line.
 
     Example:
 
@@ -110,7 +110,7 @@ class TableStream:
 
     @property
     def column_names(self) -> list[Column]:
-        """Names of the columns of the first row."""
+        """Names of the columns, read from the first row."""
         return next(([*row] for row in self._with(_first=0)), [])
 
     def __iter__(self) -> Iterator[Row]:
@@ -156,7 +156,7 @@ class TableStream:
     def shuffle_files(self, seed: int) -> Self:
         """Return the same table with its files in a new order for each epoch.
 
-        `fit` calls it, unless `shuffle=False`.
+        `fit` calls this method unless `shuffle=False`.
 
         Args:
             seed: int, seed of the order.
@@ -186,17 +186,17 @@ class TableStream:
     # === Files ===
 
     def _with(self, **changes: Any) -> Self:
-        """Return a copy with some changed attributes."""
+        """Return a shallow copy with some attributes changed."""
         table = copy.copy(self)
         vars(table).update(changes)
         return table
 
     def _order(self) -> list[int]:
         """Return the indices of the files in the order of the epoch."""
-        numbers = [*range(len(self.files))]
+        indices = [*range(len(self.files))]
         if self._seed is not None:
-            random.Random(f"{self._seed}, epoch {self._epoch}").shuffle(numbers)
-        return numbers
+            random.Random(f"{self._seed}, epoch {self._epoch}").shuffle(indices)
+        return indices
 
     def _count(self, index: int) -> int:
         """Return the number of rows of a file, counting them on first use."""
@@ -212,7 +212,7 @@ class TableStream:
         return self._counts[index]
 
     def _rows(self, index: int, skip: int) -> NumberedRows:
-        """Yield the rows of a file with the numbers of their lines, after skipping the first `skip` rows."""
+        """Yield the rows of a file with their line numbers, without the first `skip` rows."""
         path = self.files[index]
         format = self._formats[index]
         if format == "parquet":

@@ -63,19 +63,18 @@ def read_table(
         label_type: callable that converts a label: `str`, `int`, `float` or another function of a string.
         labels: list of strings, the allowed labels as the file spells them; None to allow any.
         header: bool, whether the first line of CSV and TSV names the columns. Without it, columns have only numbers.
-        format: str, one of the above; by default decided by the file's suffix.
+        format: str, one of the above; by default determined by the file's suffix.
         encoding: str, encoding of the file.
-        separator: str that separates the labels of a text with any number of labels, which may also be a
-            list in JSON lines. None if each text has one label.
+        separator: str between labels, for texts with any number of labels; in JSON lines these may also be a list.
+            None if each text has one label.
 
     Returns:
         `x, y` for `fit`: `x` a list of texts, or `(firsts, seconds)`; `y` a list of labels, with `separator`
         a list of lists of labels, or None.
 
     Raises:
-        ValueError: If a column does not exist, a row has another number of cells than the header, the file has another
-            encoding or is empty, or a label is missing or not allowed; the message names the file and, where possible,
-            the line.
+        ValueError: If a column does not exist, rows differ in their number of cells, the file is empty or in another
+            encoding, or a label is missing or not allowed; the message names the file and, where possible, the line.
 
     Example:
 
@@ -163,7 +162,7 @@ class Table:
         return self.names.index(column)
 
     def texts(self, column: Column) -> list[str]:
-        """Return the cells of a column of texts.
+        """Return the cells of a column after checking that they are strings.
 
         Raises:
             ValueError: If the column does not exist, or a cell is not text; the message names the line.
@@ -236,19 +235,19 @@ def _is_label(name: str, cells: Sequence[Any], label_type: Callable[[str], Any])
 
 
 def label_parts(cell: Any, separator: str) -> list[Any]:
-    """Return the labels in a cell."""
+    """Return the labels in a cell, which may be a list or a string that separates them by `separator`."""
     if isinstance(cell, str):
         return [part.strip() for part in cell.split(separator)] if cell.strip() else []
     return cell if isinstance(cell, list) else [] if cell is None else [cell]
 
 
 def table_format(path: Source, format: str | None = None) -> str | None:
-    """Return `format`, or the format of a file's suffix, or None if the suffix belongs to no format."""
+    """Return `format` if it is set, else the format for the file's suffix, or None if no format has this suffix."""
     return format or SUFFIXES.get(suffix_of(path))
 
 
 def known_format(path: Source, format: str | None = None) -> str:
-    """Return `format`, or the format of a file's suffix.
+    """Return `format` if it is set, else the format for the file's suffix.
 
     Raises:
         ValueError: If the format is unknown.
@@ -282,15 +281,15 @@ def open_table(path: Source, header: bool = True, format: str | None = None, enc
 
 
 def line_ends(format: str) -> str:
-    """Return the `newline` argument with which to open a file of a format."""
+    """Return the `newline` argument for opening a file of this format."""
     return "" if format == "csv" else "\n"
 
 
 def pop_names(rows: list[tuple[int, Any]], format: str, header: bool) -> list[str] | None:
-    """Return the names of the columns, or None if they have only numbers, and remove a header from the rows.
+    """Remove the header, if any, from the rows, and return the columns' names, or None if they have only numbers.
 
     Args:
-        rows: list of tuples of line number and row, which is changed.
+        rows: list of `(line number, row)`, which is changed in place.
         format: str, one of `FORMATS`.
         header: bool, whether the first line of CSV and TSV names the columns.
     """
@@ -310,7 +309,7 @@ def check_width(where: str, row: Collection[Any], first: Collection[Any], format
 
 
 def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterator[tuple[int, Any]]:
-    """Yield the rows of a file with the numbers of their lines.
+    """Yield the rows of a file with their line numbers.
 
     Args:
         file: text file, opened with `newline=line_ends(format)`; it is read as far as the iterator is.
@@ -319,7 +318,7 @@ def numbered_rows(file: TextIO, format: str, name: str, skip: int = 0) -> Iterat
         skip: int, number of rows to skip, including the header; skipped JSON is not decoded.
 
     Raises:
-        ValueError: If a line is not in this format; the message names it.
+        ValueError: If a line is not in this format; the message names the line.
     """
     rows = itertools.islice(_SPLITTERS[format](file, name), skip, None)
     return json_objects(rows, name) if format == "jsonl" else rows
@@ -334,18 +333,18 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
     """Yield the rows of a CSV file with the numbers of the lines at which they begin.
 
     Raises:
-        ValueError: If the quotes are wrong.
+        ValueError: If quotes are unbalanced or misplaced.
     """
     reader = csv.reader(file, strict=True)
     line = 1
     while True:
-        limit = csv.field_size_limit(_MAX_CELL_CHARACTERS)
+        previous_limit = csv.field_size_limit(_MAX_CELL_CHARACTERS)
         try:
             row = next(reader, None)
         except csv.Error as error:
             raise ValueError(f"{name}, line {line}: the quotes are wrong: {error}.") from None
         finally:
-            csv.field_size_limit(limit)
+            csv.field_size_limit(previous_limit)
         if row is None:
             return
         if row:
@@ -353,7 +352,7 @@ def _read_csv(file: TextIO, name: str) -> Iterator[tuple[int, list[str]]]:
         line = reader.line_num + 1
 
 
-# Functions from a file and its name to numbered rows, which are still text for JSON lines.
+# Functions that take a file and its name and yield numbered rows; rows of JSON lines are not yet decoded.
 _SPLITTERS: dict[str, Callable[[TextIO, str], Iterator[tuple[int, Any]]]] = {
     "csv": _read_csv,
     "tsv": lambda file, name: ((number, line.split("\t")) for number, line in numbered_lines(file) if line),

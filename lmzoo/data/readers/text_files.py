@@ -1,4 +1,4 @@
-"""Opening of plain and compressed text files, and error messages that name the place, for all readers."""
+"""Opening of plain and compressed text files, and checks whose messages name the line, for all readers."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def read_text(source: Source, encoding: str = "utf-8") -> str:
     with open_text(source, encoding) as file:
         try:
             return file.read().removeprefix("\ufeff")
-        except UnicodeDecodeError as error:  # its object is the whole file
+        except UnicodeDecodeError as error:  # `error.object` holds the whole file
             line = error.object.count(b"\n", 0, error.start) + 1
             raise _encoding_error(f"{name_of(source)}, line {line}", error, encoding) from None
 
@@ -71,9 +71,9 @@ def numbered_lines(lines: Iterable[str]) -> Iterator[tuple[int, str]]:
 
 @contextlib.contextmanager
 def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> Iterator[TextIO]:
-    """Open a text file for a block that reads it line by line, without its byte order mark.
+    """Open a text file without its byte order mark; errors while the block reads it become a ValueError.
 
-    It may be compressed with gzip or xz. Only line feeds end lines; with `newline=""` carriage returns also do.
+    The file may be compressed with gzip or xz. Only line feeds end lines; with `newline=""` carriage returns also do.
 
     Raises:
         ValueError: In the block, if the encoding is unknown or wrong, or the archive is damaged.
@@ -97,7 +97,7 @@ def open_text(source: Source, encoding: str = "utf-8", newline: str = "\n") -> I
 
 
 def _encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> ArgumentError:
-    """Return the error for a file in another encoding; `where` names its place."""
+    """Return the error for a file in another encoding; `where` names the file and line."""
     return ArgumentError(
         f"{where}: the byte 0x{error.object[error.start]:02x} is not {encoding.removesuffix('-sig')}. If the file is "
         "in another encoding, such as latin-1, say so (`encoding`).",
@@ -106,7 +106,7 @@ def _encoding_error(where: str, error: UnicodeDecodeError, encoding: str) -> Arg
 
 
 def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
-    """List the files that match a path, directory, pattern or URL, sorted; of a directory those with given suffixes.
+    """List the files at a path, pattern or URL, sorted; in a directory, only files with one of the suffixes.
 
     Raises:
         FileNotFoundError: If there are none.
@@ -119,10 +119,10 @@ def list_files(path: str | Path, suffixes: Collection[str]) -> list[str]:
 
 
 def json_objects(lines: Iterable[tuple[int, str]], name: str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the objects of numbered JSON lines with their numbers, without blank lines.
+    """Parse numbered JSON lines, and yield the objects with their line numbers; blank lines are skipped.
 
     Raises:
-        ValueError: If a line is not a JSON object; the message names it.
+        ValueError: If a line is not a JSON object; the message names the line.
     """
     for number, line in lines:
         if not line.strip():
