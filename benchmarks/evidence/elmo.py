@@ -146,9 +146,7 @@ standard error.""",
         arms={"mix, frozen": FROZEN, "mix, fine-tuned": Tagging(tuned=True)},
         run=tag,
         rule=(Comparison("mix, frozen", "mix, fine-tuned", POS),),
-        how=TAGGER.format(
-            sentences="1,000 for 5 epochs", rate="0.003, or 0.001 if the language model is also trained"
-        ),
+        how=TAGGER.format(sentences="1,000 for 5 epochs", rate="0.003, or 0.001 if the language model is also trained"),
         limits=f"""{ONE_PRESET} The paper unfroze the language model step by step, with learning rates that differ
 by layer; here everything is trained from the first step. The learning rates were not tuned, and the lower one also
 applies to the tagger's own layers, which may account for part of the difference.""",

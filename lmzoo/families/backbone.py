@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import keras
 import numpy as np
@@ -63,6 +63,10 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     config_class: ClassVar[type]
     causal: ClassVar[bool] = False  # whether each position sees only itself and earlier positions
     reads_source: ClassVar[bool] = False  # whether an encoder reads a second sequence, the source
+    # How embeddings are trained with a generator of replaced tokens: "shared", by both losses (Clark et al., 2020), or
+    # "disentangled", where this model adds a difference of its own to the generator's table (He et al., 2021). None if
+    # there cannot be a generator.
+    generator_embeddings: ClassVar[Literal["shared", "disentangled"] | None] = None
     # Default recipes by kind of head. Without one, the default learning rate depends on the model's width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
     # Optional parts, which a task may leave untrained.
@@ -189,18 +193,20 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         outputs: Features | None = None,
         vectors: Tensor | None = None,
         bias: Tensor | None = None,
+        masked: bool = False,
     ) -> Any:
         """Compute the model's outputs or, in the graphs of tasks, vectors at chosen positions or token logits.
 
-        With `positions` and `outputs`, the model's outputs for `inputs`, it computes `vectors_at`; with `vectors`, it
-        computes `token_logits`. Tasks call the model for both, since Keras would duplicate a layer that is used both
-        inside and outside of the model when it copies or loads a graph.
+        With `positions` and `outputs`, the model's outputs for `inputs`, it computes `vectors_at`, or with `masked`
+        `masked_vectors_at`; with `vectors`, it computes `token_logits`. Tasks call the model for all three, since Keras
+        would duplicate a layer that is used both inside and outside of the model when it copies or loads a graph.
         """
         if vectors is not None:
             return self.token_logits(vectors, bias)
         if positions is None or outputs is None:
             return super().call(inputs, training=training, mask=mask)
-        return self.compute_vectors_at(inputs, positions, outputs)
+        compute = self.compute_masked_vectors_at if masked else self.compute_vectors_at
+        return compute(inputs, positions, outputs)
 
     def compute_output_spec(
         self,
@@ -211,6 +217,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         outputs: Features | None = None,
         vectors: Tensor | None = None,
         bias: Tensor | None = None,
+        masked: bool = False,
     ) -> Any:
         """Return the shapes and dtypes of what `call` returns for the same arguments."""
         if vectors is not None:
@@ -235,6 +242,19 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     def compute_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         """Return the vectors at `positions`, int (B, M), selected from the model's outputs: float (B, M, H)."""
         return at_positions(outputs["sequence_output"], positions)
+
+    def masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features | None = None) -> Tensor:
+        """Return the vectors from which a head predicts the tokens at masked positions.
+
+        They are those of `vectors_at`, unless the backbone has a decoder for masked tokens. Arguments and result are
+        those of `vectors_at`.
+        """
+        outputs = self(inputs) if outputs is None else outputs
+        return self(inputs, positions=positions, outputs=outputs, masked=True)
+
+    def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
+        """Compute the vectors for masked `positions`, int (B, M), from the model's outputs: float (B, M, H)."""
+        return self.compute_vectors_at(inputs, positions, outputs)
 
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
         """Return a masked-LM head, which transforms the backbone's vectors for `token_logits`.

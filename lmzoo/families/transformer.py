@@ -126,6 +126,13 @@ class TransformerBackbone(Backbone):
         return layers["pooler"](pooled) if "pooler" in layers else pooled[:, 0]
 
     @classmethod
+    def compute_masked_vectors(
+        cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor, positions: Tensor
+    ) -> Tensor:
+        """Return the vectors that predict the tokens at masked `positions`, (B, M, H), from all hidden states."""
+        return at_positions(states[-1], positions)
+
+    @classmethod
     def make_embeddings(
         cls, config: EncoderConfig, dtype: keras.DTypePolicy, width: int | None = None
     ) -> TransformerEmbedding:

@@ -49,7 +49,8 @@ class TransformerEmbedding(ConfiguredLayer):
 
     Call arguments: `token_ids` int (B, T); `segment_ids` int (B, T) if there are several segments; `padding_mask` int
     (B, T) if `first_position` is not 0; optionally `index`, an int or int tensor (), the position of the first token
-    in sequences that continue earlier calls and have no padding. Returns float (B, T, H).
+    in sequences that continue earlier calls and have no padding; optionally `offsets` float (B, T, H), added to the
+    token embeddings. Returns float (B, T, H).
     """
 
     def __init__(
@@ -100,7 +101,11 @@ class TransformerEmbedding(ConfiguredLayer):
         return kind(rows, self.hidden_dim, embeddings_initializer=initializer, dtype=self.dtype_policy, name=name)
 
     def build(
-        self, token_ids_shape: Shape, segment_ids_shape: Shape | None = None, padding_mask_shape: Shape | None = None
+        self,
+        token_ids_shape: Shape,
+        segment_ids_shape: Shape | None = None,
+        padding_mask_shape: Shape | None = None,
+        offsets_shape: Shape | None = None,
     ) -> None:
         """Create the embedding tables and the weights of LayerNorm."""
         for table in (self.token_embedding, self.position_embedding, self.segment_embedding):
@@ -115,6 +120,7 @@ class TransformerEmbedding(ConfiguredLayer):
         segment_ids: Tensor | None = None,
         padding_mask: Tensor | None = None,
         index: int | Tensor | None = None,
+        offsets: Tensor | None = None,
         training: bool = False,
     ) -> Tensor:
         """Return the embedding of each token, float (B, T, H).
@@ -131,6 +137,8 @@ class TransformerEmbedding(ConfiguredLayer):
                 f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
             )
         x = self.token_embedding(token_ids)  # (B, T, H)
+        if offsets is not None:
+            x = x + offsets
         if self.scale != 1:
             x = x * ops.cast(self.scale, x.dtype)
         if self.sinusoidal and self.max_sequence_length:

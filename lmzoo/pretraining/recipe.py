@@ -402,9 +402,8 @@ def _objectives(family: Family) -> tuple[str, ...]:
         return ("auto",)
     if family.objective == "plm":
         return "auto", "plm"
-    # A generator can share the embeddings only if their width is a setting.
-    has_embedding_dim = any(field.name == "embedding_dim" for field in dataclasses.fields(family.backbone.config_class))
-    return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if has_embedding_dim else ()), "none")
+    has_generator = family.backbone.generator_embeddings is not None
+    return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if has_generator else ()), "none")
 
 
 def _defaults() -> dict[str, Any]:

@@ -42,7 +42,9 @@ class Pretrainer(MaskedTokensTask):
     Replaced token detection (`"rtd"`, Clark et al., 2020) trains two models. A generator, which shares the backbone's
     embeddings and by default has a quarter of its width, fills the masks with tokens sampled from its predictions. The
     backbone, as the discriminator, predicts for every token whether it was replaced. This objective needs a backbone
-    with an `embedding_dim`.
+    with an `embedding_dim`, or DeBERTa-v3, whose generator has half as many blocks and embeddings of its own (He et
+    al., 2021): the discriminator adds a difference to them, and its loss does not change them. After `fit`, the
+    backbone's table holds the sum.
 
     Inputs are the backbone's inputs and `mask_positions` int32 (B, M), the positions to predict, padded with 0; for
     `"plm"` also `order` int32 (B, T), see `lmzoo.text.permutation.factorization_order`; for `"rtd"` also `draws`
@@ -68,8 +70,8 @@ class Pretrainer(MaskedTokensTask):
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
-        generator_width: int, width of the hidden states of the generator for `"rtd"`; a quarter of the backbone's by
-            default.
+        generator_width: int, width of the hidden states of the generator for `"rtd"`; by default a quarter of the
+            backbone's, or for DeBERTa-v3 the same, the only one.
 
     Raises:
         ValueError: for an unknown `objective`; for an objective that the backbone cannot learn, because it has no
@@ -190,6 +192,11 @@ class Pretrainer(MaskedTokensTask):
             sample_weight = {**sample_weight, output_name: ops.reshape(sample_weight[output_name], (-1,))}  # (B·T,)
         return y, y_pred, sample_weight
 
+    def finish_training(self) -> None:
+        """Add what the generator of `"rtd"` has learned to the backbone's embeddings, if these are disentangled."""
+        if self.objective == "rtd":
+            self.get_layer("replaced_tokens").merge_embeddings()
+
     def make_generator(self) -> MaskedLM:
         """Return a copy of the generator, trained with `"rtd"`, as a masked language model.
 
@@ -275,7 +282,7 @@ def _check_objective(backbone: Backbone, objective: str | None) -> None:
         raise ValueError(f'A {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')
     if objective == "plm" and not has_query_stream:
         raise ValueError(f'A {name} has no query stream, and so cannot learn `objective="plm"`, as XLNet does.')
-    if objective == "rtd" and not hasattr(backbone.config, "embedding_dim"):
+    if objective == "rtd" and backbone.generator_embeddings is None:
         raise ValueError(
             f"A {name} has embeddings of its own width, which a narrower generator cannot share, and so cannot learn "
             '`objective="rtd"`: choose None.'

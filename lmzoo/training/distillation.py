@@ -235,7 +235,7 @@ def _predict(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
     """Return the logits of masked tokens, float (B, M, V), and the hidden states of all tokens, float (B, T, H)."""
     features = {name: inputs[name] for name in task.backbone.input}
     outputs = task.backbone(features)
-    vectors, bias = task.head(task.backbone.vectors_at(features, inputs["mask_positions"], outputs))
+    vectors, bias = task.head(task.backbone.masked_vectors_at(features, inputs["mask_positions"], outputs))
     return task.backbone(features, vectors=vectors, bias=bias), outputs["sequence_output"]
 
 

@@ -94,6 +94,55 @@ def test_sequences_longer_than_the_scale(transformers: Any, tmp_path: Path) -> N
     assert difference(found, np.take_along_axis(theirs.last_hidden_state.numpy(), positions[..., None], 1)) < 1e-5
 
 
+def test_the_enhanced_mask_decoder() -> None:
+    """Two applications of the last block, whose queries hold absolute positions at first (He et al., 2020, 3.2)."""
+    backbone = DebertaV3Backbone(**{**TINY, "max_sequence_length": 47, "enhanced_mask_decoder": True})
+    randomize(backbone)
+    positions = np.array([[42, 3], [0, 18], [0, 0]], "int32")
+    outputs = backbone(batch())
+    found = to_numpy(backbone.masked_vectors_at(batch(), positions, outputs))
+    weights = {weight.path: to_numpy(weight).astype("float64") for weight in backbone.weights}
+    before = to_numpy(outputs["hidden_states"][-2]).astype("float64")
+    table = to_numpy(backbone.distances(before)).astype("float64")  # (2T + 1, H)
+    queries = np.take_along_axis(before, positions[..., None], 1)
+    vectors = queries + weights["absolute_positions/embeddings"][positions]
+    for _ in range(2):
+        vectors = last_block(weights, before, table, vectors, positions)
+    np.testing.assert_allclose(found, vectors, atol=1e-5)
+    plain = to_numpy(backbone.vectors_at(batch(), positions, outputs))
+    np.testing.assert_allclose(plain, last_block(weights, before, table, queries, positions), atol=1e-5)
+
+
+def last_block(
+    weights: dict[str, np.ndarray], x: np.ndarray, table: np.ndarray, queries: np.ndarray, positions: np.ndarray
+) -> np.ndarray:
+    """Return the results of `queries` (3, M, H) in the last block of the tiny network, in numpy."""
+
+    def dense(path: str, x: np.ndarray) -> np.ndarray:
+        return x @ weights[f"block_2/{path}/kernel"] + weights[f"block_2/{path}/bias"]
+
+    def normalized(path: str, x: np.ndarray) -> np.ndarray:
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + 1e-7)
+        return x * weights[f"block_2/{path}/gamma"] + weights[f"block_2/{path}/beta"]
+
+    def heads(path: str, x: np.ndarray) -> np.ndarray:
+        x = dense(f"attention/{path}", x)
+        return x.reshape(*x.shape[:-1], 3, 7)
+
+    q, k, v = heads("query", queries), heads("key", x), heads("value", x)
+    rows = T - (positions[..., None] - np.arange(T))  # (3, M, T): the distance of a key before the query
+    of_queries, of_keys = heads("query", table)[rows], heads("key", table)[rows]  # (3, M, T, 3, 7)
+    scores = np.einsum("bmnd,btnd->bnmt", q, k)
+    scores += np.einsum("bmnd,bmtnd->bnmt", q, of_keys) + np.einsum("btnd,bmtnd->bnmt", k, of_queries)
+    scores = np.where((np.arange(T) < LENGTHS)[:, None, None], scores / np.sqrt(3 * 7), -np.inf)
+    p = np.exp(scores - scores.max(-1, keepdims=True))
+    context = np.einsum("bnmt,btnd->bmnd", p / p.sum(-1, keepdims=True), v).reshape(queries.shape)
+    attended = normalized("attention_layer_norm", queries + dense("attention/output_dense", context))
+    inner = dense("intermediate_dense", attended)
+    inner = inner * 0.5 * (1 + np.vectorize(math.erf)(inner / math.sqrt(2)))
+    return normalized("output_layer_norm", attended + dense("output_dense", inner))
+
+
 @pytest.mark.skipif(keras.backend.backend() == "tensorflow", reason="tests/conformance compares all heads there")
 @pytest.mark.parametrize("head", peer_heads(FAMILY))
 def test_heads_on_other_backends(head: str, transformers: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 
 import keras
@@ -11,18 +12,19 @@ import pytest
 from lmzoo.models import MaskedLM, Pretrainer, Task, TextClassifier
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
-from lmzoo.tasks.objectives.replaced_tokens import fill, generator_config, sample
+from lmzoo.tasks.objectives.replaced_tokens import fill, narrow_config, sample
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.training import AdamW
 
 to_numpy = keras.ops.convert_to_numpy
-NAMES = ["electra", "albert"]
+NAMES = ["electra", "albert", "deberta_v3"]
 
 
 @pytest.fixture(params=NAMES)
 def task(request):
     found = tiny_task(Pretrainer, families()[request.param], objective="rtd")
     randomize(found)
+    found.finish_training()  # merges embeddings
     return found
 
 
@@ -119,8 +121,11 @@ def test_the_generator_alone(task):
     expected = generator.predict({name: features[name] for name in generator.input}, verbose=0)
     np.testing.assert_allclose(task.predict(features, verbose=0)["masked_lm"], expected, atol=1e-6)
     own, theirs = task.backbone.config, generator.backbone.config
-    assert theirs.hidden_dim < own.hidden_dim / 3
-    assert (theirs.embedding_dim, theirs.num_layers) == (own.embedding_dim, own.num_layers)
+    if task.backbone.generator_embeddings == "shared":
+        assert theirs.hidden_dim < own.hidden_dim / 3
+        assert (theirs.embedding_dim, theirs.num_layers) == (own.embedding_dim, own.num_layers)
+    else:
+        assert theirs == dataclasses.replace(own, num_layers=own.num_layers // 2)
     before = to_numpy(task.backbone.embeddings.token_embedding.embeddings)
     generator.backbone.embeddings.token_embedding.embeddings.assign(0 * before)  # copies
     np.testing.assert_array_equal(to_numpy(task.backbone.embeddings.token_embedding.embeddings), before)
@@ -130,19 +135,54 @@ def test_the_generator_alone(task):
 
 @pytest.mark.parametrize("trained", ["masked_lm", "replaced_tokens"])
 def test_each_loss_trains_its_own_model(task, trained):
-    """Both share the embeddings; the discriminator's loss does not reach the generator, which is not an adversary."""
+    """The discriminator's loss does not reach the generator, which is not an adversary, but perhaps its embeddings."""
     other = {"masked_lm": "replaced_tokens", "replaced_tokens": "masked_lm"}[trained]
     task.compile(keras.optimizers.SGD(1.0), loss_weights={trained: 1.0, other: 0.0})
     before = [to_numpy(weight) for weight in task.weights]
     features, targets, weights = batch_of(task)
-    task.fit(features, targets, sample_weight=weights, batch_size=len(weights["masked_lm"]), verbose=0)
+    # Without `fit`, which adds the generator's embeddings to the discriminator's at its end.
+    task.train_on_batch(features, targets, sample_weight=weights)
     changed = {
         weight.path: not np.array_equal(to_numpy(weight), old) for weight, old in zip(task.weights, before, strict=True)
     }
     of_generator = {path: new for path, new in changed.items() if path.startswith("replaced_tokens/generator/")}
     assert any(of_generator.values()) == (trained == "masked_lm")
     assert changed["replaced_tokens/head/logits/kernel"] == (trained == "replaced_tokens")
-    assert changed["embeddings/token_embedding/embeddings"]
+    is_shared = task.backbone.generator_embeddings == "shared"
+    assert changed["embeddings/token_embedding/embeddings"] == (is_shared or trained == "replaced_tokens")
+
+
+def test_disentangled_embeddings():
+    """The discriminator's table is the generator's and a difference; after `fit` the backbone's table is their sum."""
+    family = families()["deberta_v3"]
+    task = Pretrainer(tiny_backbone(family, dropout=0.0), tiny_preprocessor(family))
+    layer = task.get_layer("replaced_tokens")
+    own, of_generator = task.backbone.embeddings.token_embedding, layer.generator.embeddings.token_embedding
+    start = np.array(own.embeddings)  # a copy: JAX uses the memory again
+    np.testing.assert_array_equal(to_numpy(of_generator.embeddings), start)
+    task.compile(keras.optimizers.SGD(0.5))
+    features, targets, weights = batch_of(task)
+    for _ in range(2):
+        task.train_on_batch(features, targets, sample_weight=weights)
+    difference = np.array(own.embeddings) - start
+    learned = np.array(of_generator.embeddings) - start
+    assert min(np.abs(difference).max(), np.abs(learned).max()) > 1e-3
+    expected = task.predict(features, verbose=0)
+    layer.merge_embeddings()
+    np.testing.assert_allclose(to_numpy(own.embeddings), start + difference + learned, atol=1e-6)
+    found = task.predict(features, verbose=0)
+    for name, output in found.items():
+        np.testing.assert_allclose(output, expected[name], rtol=1e-5, atol=1e-5)
+    states = task.backbone({**features_of(task, features), "token_ids": found["corrupted_ids"]})["sequence_output"]
+    np.testing.assert_allclose(to_numpy(layer.head(states)), found["replaced_tokens"], atol=1e-5)
+    task.fit(documents(), verbose=0)
+    np.testing.assert_array_equal(to_numpy(layer.merged_table), to_numpy(of_generator.embeddings))
+    with pytest.raises(ValueError, match="`generator_width` must be 35, the width of the embeddings, got 7"):
+        Pretrainer(task.backbone, generator_width=7)
+
+
+def features_of(task, features):
+    return {name: features[name] for name in task.backbone.input}
 
 
 def test_predictions_of_texts(task):
@@ -222,7 +262,7 @@ def test_the_familys_masking():
 def test_widths():
     config = families()["electra"].tiny
     assert (config.num_heads, config.hidden_dim, config.intermediate_dim) == (5, 35, 47)
-    small, given = generator_config(config), generator_config(config, 14)
+    small, given = narrow_config(config), narrow_config(config, 14)
     assert (small.num_heads, small.hidden_dim, small.intermediate_dim) == (1, 8, 10)
     assert (given.num_heads, given.hidden_dim, given.intermediate_dim) == (2, 14, 18)
     for width, message in ((0, "a positive integer, got 0"), (15, "a multiple of the number of heads, 2, got 15")):

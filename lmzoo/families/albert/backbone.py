@@ -214,6 +214,7 @@ class AlbertBackbone(TransformerBackbone):
     """
 
     config_class = AlbertConfig
+    generator_embeddings = "shared"
 
     # The loop includes the last application, so that computing it only at chosen positions would save nothing.
     compute_vectors_at = Backbone.compute_vectors_at

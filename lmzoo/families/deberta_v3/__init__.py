@@ -3,6 +3,7 @@
 from lmzoo.families.deberta_v3.backbone import DebertaV3Backbone, DebertaV3Config
 from lmzoo.families.deberta_v3.checkpoints import HUGGING_FACE, KERAS_HUB
 from lmzoo.registry.family import Family, register_family
+from lmzoo.text.masking import Masking
 from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.deberta_sentencepiece import DebertaV3Tokenizer
 
@@ -14,7 +15,10 @@ FAMILY = Family(
     packing=Packing(start="[CLS]", end="[SEP]", between=("[SEP]",), segments=False),
     classifier={"activation": "gelu", "input_dropout": False},
     checkpoints={"hf": HUGGING_FACE, "keras_hub": KERAS_HUB},
-    variants=({"activation": "relu", "bucket_size": 6, "max_relative_positions": 9},),
+    objective="rtd",
+    # The published models were trained on masks alone, without random tokens.
+    masking=Masking(masked=1.0, random=0),
+    variants=({"activation": "relu", "bucket_size": 6, "max_relative_positions": 9, "enhanced_mask_decoder": True},),
     tiny=DebertaV3Config(
         vocabulary_size=347,
         num_layers=2,

@@ -14,7 +14,11 @@ from lmzoo.families.embeddings import build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import DisentangledBlock, DistanceEmbedding, TransformerEmbedding
+from lmzoo.layers.adapted import Embedding
+from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
+
+_DECODER_STEPS = 2  # how often the enhanced mask decoder applies the last block
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,6 +32,7 @@ class DebertaV3Config(EncoderConfig):
     layer_norm_epsilon: float = 1e-7
     bucket_size: int = 256
     max_relative_positions: Any = -1  # an int; -1 stands for `max_sequence_length`
+    enhanced_mask_decoder: bool = False
 
     has_segments = False
     without_axis = ("max_sequence_length",)  # see `lmzoo.checkpoints.engine.check_axes`
@@ -72,6 +77,8 @@ class DebertaV3Backbone(TransformerBackbone):
         bucket_size: rows of the table of distances in each direction. Distances of up to half of it have a row of their
             own, longer ones share rows on a logarithmic scale.
         max_relative_positions: where this scale ends; -1 for `max_sequence_length`.
+        enhanced_mask_decoder: whether masked tokens are also predicted from absolute positions (He et al., 2020,
+            section 3.2). A table of `max_sequence_length` positions is added, which nothing else reads.
         dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global one.
         name: name of the model.
         trainable: whether the weights are trained.
@@ -97,6 +104,8 @@ class DebertaV3Backbone(TransformerBackbone):
 
     config_class = DebertaV3Config
     has_pooler = False
+    generator_embeddings = "disentangled"
+    absolute_positions: Embedding | None = None
 
     @classmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
@@ -109,6 +118,12 @@ class DebertaV3Backbone(TransformerBackbone):
             dtype=dtype,
             name="distances",
         )
+        if config.enhanced_mask_decoder:
+            initializer = TruncatedNormal(stddev=config.initializer_range)
+            sizes = config.max_sequence_length, config.hidden_dim
+            table = Embedding(*sizes, embeddings_initializer=initializer, dtype=dtype, name="absolute_positions")
+            table.build((None,))  # it is outside of the graph
+            layers["absolute_positions"] = table
         return layers
 
     @classmethod
@@ -152,6 +167,27 @@ class DebertaV3Backbone(TransformerBackbone):
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
         positions = ops.cast(positions, "int32")
         return self.blocks[-1](before, mask, self.distances(before), at_positions(before, positions), positions)
+
+    def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
+        if self.absolute_positions is None:
+            return self.compute_vectors_at(inputs, positions, outputs)
+        layers = {"absolute_positions": self.absolute_positions, "blocks": self.blocks, "distances": self.distances}
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        return self.compute_masked_vectors(layers, outputs["hidden_states"], mask, positions)
+
+    @classmethod
+    def compute_masked_vectors(
+        cls, layers: dict[str, Any], states: list[Tensor], mask: Tensor, positions: Tensor
+    ) -> Tensor:
+        if "absolute_positions" not in layers:
+            return super().compute_masked_vectors(layers, states, mask, positions)
+        before = states[-2]  # (B, T, H)
+        positions = ops.cast(positions, "int32")
+        distances = layers["distances"](before)  # (R, H)
+        vectors = at_positions(before, positions) + layers["absolute_positions"](positions)  # (B, M, H)
+        for _ in range(_DECODER_STEPS):
+            vectors = layers["blocks"][-1](before, mask, distances, vectors, positions)
+        return vectors
 
     def attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return the attention probabilities of every block, outside of training; see `TransformerBackbone`."""

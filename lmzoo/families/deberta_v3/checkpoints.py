@@ -31,11 +31,18 @@ _NETWORK = {
 HUGGING_FACE = hugging_face_layout(
     names=Names("DebertaV2", "deberta-v2", "deberta"),
     config=config_table(
-        {**ENCODER_KEYS, "position_buckets": "bucket_size", "max_relative_positions": "max_relative_positions"},
+        {
+            **ENCODER_KEYS,
+            "position_buckets": "bucket_size",
+            "max_relative_positions": "max_relative_positions",
+            # A key of ours: no class of transformers has this decoder.
+            "enhanced_mask_decoder": "enhanced_mask_decoder",
+        },
         defaults={
             **ENCODER_DEFAULTS,
             "layer_norm_eps": 1e-7,
             "max_relative_positions": -1,
+            "enhanced_mask_decoder": False,
             "pos_att_type": None,
             "position_biased_input": True,
             "relative_attention": False,
@@ -66,6 +73,7 @@ HUGGING_FACE = hugging_face_layout(
         **torch_modules({**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", _BLOCK)}),
         **torch_modules({"distances/layer_norm": "encoder.LayerNorm"}),
         "distances/embeddings": Row("encoder.rel_embeddings.weight"),
+        "absolute_positions/embeddings": Row("embeddings.position_embeddings.weight"),
     },
     masked_lm=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
     classifier={"classifier/dense": "pooler.dense", "classifier/logits": "classifier"},
@@ -77,7 +85,7 @@ HUGGING_FACE = hugging_face_layout(
     copies={"cls.predictions.decoder.weight": WORD_TABLE, "cls.predictions.decoder.bias": "cls.predictions.bias"},
     ignored={
         r"mask_predictions\..*": "the head of replaced tokens, which uses another network than ELECTRA's",
-        r"embeddings\.position_embeddings\.weight": "absolute positions, which only pre-training uses",
+        r"embeddings\.position_embeddings\.weight": "absolute positions, which only the enhanced mask decoder uses",
     },
 )
 
@@ -92,6 +100,12 @@ KERAS_HUB = keras_hub_layout(
     block="disentangled_attention_encoder",
     private_attention=True,
     keys=("bucket_size",),
-    constants={"activation": "gelu", "layer_norm_epsilon": 1e-7, "num_segments": 0, "max_relative_positions": -1},
+    constants={
+        "activation": "gelu",
+        "layer_norm_epsilon": 1e-7,
+        "num_segments": 0,
+        "max_relative_positions": -1,
+        "enhanced_mask_decoder": False,
+    },
     dense_in_head=True,
 )

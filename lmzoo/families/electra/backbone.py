@@ -70,6 +70,7 @@ class ElectraBackbone(TransformerBackbone):
 
     config_class = ElectraConfig
     has_pooler = False
+    generator_embeddings = "shared"
 
     @classmethod
     def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:

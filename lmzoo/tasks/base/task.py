@@ -602,7 +602,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         x, y, sample_weight = self.batches(inputs, replace(options, class_weight=word_weight))
         run = TrainingRun.begin(self, x, epochs, steps_per_epoch, initial_epoch, callbacks)
         with run.stoppable():
-            return super().fit(
+            history = super().fit(
                 x=keras_input(x, run.first_step),
                 y=y,
                 epochs=epochs,
@@ -616,6 +616,11 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 steps_per_epoch=run.steps_per_epoch,
                 **kwargs,
             )
+        self.finish_training()
+        return history
+
+    def finish_training(self) -> None:
+        """Do what follows the last step of `fit`: by default, nothing."""
 
     def _class_weights(
         self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]

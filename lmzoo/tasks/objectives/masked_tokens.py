@@ -92,7 +92,7 @@ class MaskedTokensTask(Task):
         else:
             head = backbone.make_masked_lm_head(activation, epsilon, name="masked_lm_head")
             features = backbone(backbone.input)
-            vectors, bias = head(backbone.vectors_at(backbone.input, positions, features))  # (B, M, E), (V,)
+            vectors, bias = head(backbone.masked_vectors_at(backbone.input, positions, features))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, features), None, name)
         if preprocessor is not None:

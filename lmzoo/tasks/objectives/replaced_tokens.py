@@ -15,11 +15,22 @@ from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import inputs_of
 from lmzoo.layers import ReplacedTokenHead
 from lmzoo.layers.configured import ConfiguredLayer
-from lmzoo.layers.rows import at_positions
+from lmzoo.layers.heads import tied_logits
 
 
-def generator_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
-    """Return the configuration of a narrower generator that shares the backbone's embeddings.
+def shallow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
+    """Return the configuration of a generator as wide as the backbone, with half of its blocks (He et al., 2021).
+
+    Raises:
+        ValueError: for another `width`.
+    """
+    allowed = width in (None, config.hidden_dim)
+    require(allowed, "generator_width", f"{config.hidden_dim}, the width of the embeddings", width)
+    return dataclasses.replace(config, num_layers=max(1, config.num_layers // 2))
+
+
+def narrow_config(config: EncoderConfig, width: int | None = None) -> EncoderConfig:
+    """Return the configuration of a narrower generator, for embeddings of a separate width (Clark et al., 2020).
 
     Args:
         config: configuration of the backbone.
@@ -41,13 +52,14 @@ def generator_config(config: EncoderConfig, width: int | None = None) -> Encoder
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class Generator(ConfiguredLayer):
-    """A narrow model that predicts masked tokens and shares a backbone's embeddings.
+    """A small model that predicts masked tokens, with a backbone's embeddings or with embeddings of its own.
 
     Args:
-        backbone: a backbone whose configuration has an `embedding_dim`.
+        backbone: a backbone with `generator_embeddings`. If they are "shared", the generator has no others; if they are
+            "disentangled", it begins with copies of the tokens' vectors.
         activation: str, activation of the head.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm.
-        width: int, width of the hidden states; see `generator_config`.
+        width: int, width of the hidden states; see `narrow_config` and `shallow_config`.
 
     Call arguments: `inputs`, the backbone's inputs, and `positions` int (B, M). Returns float32 logits (B, M, V).
     """
@@ -65,28 +77,41 @@ class Generator(ConfiguredLayer):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         self.width = width
-        self.config = generator_config(backbone.config, width)
+        self.shares_embeddings = backbone.generator_embeddings == "shared"
+        self.config = (narrow_config if self.shares_embeddings else shallow_config)(backbone.config, width)
         layers = type(backbone).make_layers(self.config, self.dtype_policy)
-        self.parts = {name: layer for name, layer in layers.items() if name not in ("embeddings", "pooler")}
+        left_out = ("embeddings", "pooler") if self.shares_embeddings else ("pooler",)
+        self.parts = {name: layer for name, layer in layers.items() if name not in left_out}
         self.head = backbone.make_masked_lm_head(activation, layer_norm_epsilon, dtype=self.dtype_policy, name="head")
 
     def build(self, inputs_shape: dict[str, Shape], positions_shape: Shape) -> None:
         """Create the weights of the generator and its head."""
         self._hidden_states(inputs_of(self.config))
+        if not self.shares_embeddings:
+            table = self.backbone.embeddings.token_embedding.embeddings
+            self.embeddings.token_embedding.embeddings.assign(ops.copy(table))  # JAX donates each array once
         self.head.build((*positions_shape, self.config.hidden_dim))
         self.built = True
 
     def call(self, inputs: Features, positions: Tensor) -> Tensor:
         """Compute the logits of the tokens at `positions`."""
-        vectors, bias = self.head(at_positions(self._hidden_states(inputs), positions))  # (B, M, E), (V,)
-        return self.backbone.token_logits(vectors, bias)
-
-    def _hidden_states(self, inputs: Features) -> Tensor:
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        return type(self.backbone).compute_hidden_states(self._parts_by_name(), inputs, mask)[-1]  # (B, T, H / 4)
+        states = self._hidden_states(inputs)
+        vectors = type(self.backbone).compute_masked_vectors(self.parts, states, mask, positions)  # (B, M, width)
+        vectors, bias = self.head(vectors)  # (B, M, E), (V,)
+        return tied_logits(self.embeddings.token_embedding, vectors, bias)
+
+    def _hidden_states(self, inputs: Features) -> list[Tensor]:
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        return type(self.backbone).compute_hidden_states(self._parts_by_name(), inputs, mask)
+
+    @property
+    def embeddings(self) -> keras.layers.Layer:
+        """The embeddings: the backbone's, or the generator's own."""
+        return self.parts.get("embeddings", self.backbone.embeddings)
 
     def _parts_by_name(self) -> dict[str, Any]:
-        return {**self.parts, "embeddings": self.backbone.embeddings}
+        return {**self.parts, "embeddings": self.embeddings}
 
     def compute_output_spec(self, inputs: Features, positions: Tensor) -> keras.KerasTensor:
         """Return the spec of the logits, float32 (B, M, V)."""
@@ -110,6 +135,10 @@ class ReplacedTokens(ConfiguredLayer):
     Generator and discriminator share one layer: if a layer is in a graph and also inside another layer of that graph,
     Keras turns it into two layers when it copies or loads the graph.
 
+    With disentangled embeddings (He et al., 2021, section 3.2.3), the discriminator's token table is the generator's
+    table plus a difference, each trained by its own loss only. The backbone's table holds the sum at the last call of
+    `merge_embeddings`; what the generator has learned since then is added to the vectors.
+
     Args:
         generator: `Generator` whose backbone is the discriminator (Clark et al., 2020).
 
@@ -132,6 +161,14 @@ class ReplacedTokens(ConfiguredLayer):
         if not self.generator.built:  # Keras does not build a nested layer that it creates from a configuration
             self.generator.build(inputs_shape, positions_shape)
         self.head.build((*inputs_shape["token_ids"], self.backbone.config.hidden_dim))
+        self.merged_table = None
+        if not self.generator.shares_embeddings:
+            table = self.generator.embeddings.token_embedding.embeddings
+            # The generator's table when it was last merged, float32 (V, H).
+            self.merged_table = self.add_weight(
+                shape=table.shape, initializer="zeros", trainable=False, dtype=table.dtype, name="merged_table"
+            )
+            self.merged_table.assign(ops.copy(table))
         self.built = True
 
     def call(self, inputs: Features, positions: Tensor, draws: Tensor) -> Features:
@@ -139,8 +176,27 @@ class ReplacedTokens(ConfiguredLayer):
         logits = self.generator(inputs, positions)  # (B, M, V)
         tokens = sample(ops.stop_gradient(logits), draws)  # (B, M)
         ids = fill(inputs["token_ids"], positions, tokens)  # (B, T)
-        vectors = self.backbone({**inputs, "token_ids": ids})["sequence_output"]  # (B, T, H)
+        vectors = self._discriminate({**inputs, "token_ids": ids})  # (B, T, H)
         return {"masked_lm": logits, "replaced_tokens": self.head(vectors), "corrupted_ids": ids}
+
+    def _discriminate(self, inputs: Features) -> Tensor:
+        """Return the vectors of all tokens from the discriminator, (B, T, H)."""
+        if self.merged_table is None:
+            return self.backbone(inputs)["sequence_output"]
+        ids = inputs["token_ids"]
+        learned = self.generator.embeddings.token_embedding(ids) - ops.take(self.merged_table, ids, axis=0)  # (B, T, H)
+        layers = {name: getattr(self.backbone, name) for name in self.generator.parts}
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        inputs = {**inputs, "offsets": ops.stop_gradient(learned)}
+        return type(self.backbone).compute_hidden_states(layers, inputs, mask)[-1]
+
+    def merge_embeddings(self) -> None:
+        """Add what the generator has learned to the backbone's table of tokens, if the embeddings are disentangled."""
+        if self.merged_table is not None:
+            learned = self.generator.embeddings.token_embedding.embeddings
+            table = self.backbone.embeddings.token_embedding.embeddings
+            table.assign_add(learned - self.merged_table)
+            self.merged_table.assign(ops.copy(learned))
 
     def compute_output_spec(self, inputs: Features, positions: Tensor, draws: Tensor) -> dict[str, keras.KerasTensor]:
         """Return the specs of the logits, float32, and of the corrupted token ids, int32."""
