@@ -23,8 +23,8 @@ def presets() -> None:
     console = Console()
     if not console.is_terminal:
         columns = ("name", "family", "parameters", "size_bytes", "languages", "license", "handle")
-        fields = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
-        print_tabs([columns, *([row[column] for column in columns] for row in fields)])
+        rows = [{**asdict(info), "languages": ",".join(info.languages)} for info in infos]
+        print_tabs([columns, *([row[column] for column in columns] for row in rows)])
         return
     values_by_title = {
         "name": [info.name for info in infos],

@@ -48,7 +48,7 @@ def require_share(name: str, value: object) -> None:
 
 
 def refuse_arguments(call: str, names: Iterable[str], advice: Mapping[str, str], arguments: Iterable[str] = ()) -> None:
-    """Refuse unknown arguments, with an error message that suggests what to use instead.
+    """Raise a TypeError for unknown arguments that suggests what to use instead.
 
     Args:
         call: str, name of the function or class that was called.

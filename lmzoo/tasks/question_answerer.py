@@ -207,7 +207,7 @@ class QuestionAnswerer(Task):
         return Examples(encoded, positions, None if weights is None else weights[encoded.examples])
 
     def _warn_of_unusable_answers(self, encoded: EncodedWindows, answers: np.ndarray, positions: np.ndarray) -> None:
-        """Warn about answers that no window contains as a whole, and answers that are too long to be predicted."""
+        """Warn about answers that no window fully contains, or that are too long to be predicted."""
         has_answer = answers[:, 0] < answers[:, 1]  # (n,)
         is_in_window = np.bincount(encoded.examples, positions.any(axis=1), len(has_answer)) > 0  # (n,)
         answer_count = int(has_answer.sum())

@@ -368,8 +368,8 @@ def check_task_export(task_class: type[Task], family: Family) -> None:
         if inputs == ["text"]:
             features = {name: tf.constant(values) for name, values in task.text_preprocessor(texts).items()}
             token_outputs = signatures["tokens"](**features)
-            has_all = token_outputs.keys() >= {*task.served_outputs}
-            for name in outputs.keys() & token_outputs.keys() if has_all else ():
+            has_all_outputs = token_outputs.keys() >= {*task.served_outputs}
+            for name in outputs.keys() & token_outputs.keys() if has_all_outputs else ():
                 assert_same(token_outputs[name].numpy(), outputs[name], f"served {name}")
         truncated = [signatures[name](**inputs)["truncated"].numpy() for name, inputs in read_warmup(Path(folder, "1"))]
     assert {len(rows) for rows in truncated} == {1, 4}, "requests to warm up with"

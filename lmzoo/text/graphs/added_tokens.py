@@ -213,7 +213,13 @@ class _FindTokens(tf.Module):
         return _Matches(tf.gather(self._ids, index), begin, end, own, tf.stack([begin, end], axis=1))
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
-        """Return whether `place`, int64 (k,), is `inside` its text, bool (k,), and holds a word character."""
+        """Return whether each place lies inside its text and holds a word character, bool (k,).
+
+        Args:
+            codes: code points of the texts.
+            place: int64 (k,), positions in the joined code points.
+            inside: bool (k,), whether each place lies inside its text.
+        """
         starts, kinds = word_characters()
         code = tf.gather(tf.pad(codes.values, [[1, 1]]), place + 1)  # (k,)
         return inside & tf.gather(kinds, tf.searchsorted(starts, code, side="right") - 1)
@@ -232,13 +238,14 @@ class _FindTokens(tf.Module):
 
 @functools.lru_cache(maxsize=1)
 def word_characters() -> tuple[np.ndarray, np.ndarray]:
-    """Return the word characters, next to which no `single_word` token matches; the first call takes a second or two.
+    """Return which code points are word characters, next to which a `single_word` token does not match.
 
-    They are measured by running `tokenizers` on every code point, so that they always follow its version of Unicode.
+    They are determined by running `tokenizers` on every code point, and so follow its version of Unicode. The first
+    call takes a second or two.
 
     Returns:
-        `starts` int32 (R,), the first code point of each run of one kind, rising from 0, and bool (R,), whether the run
-        consists of word characters.
+        `starts` int32 (R,), the first code point of each run of word or other characters, in ascending order from 0;
+        and bool (R,), whether each run consists of word characters.
     """
     from tokenizers import Tokenizer, models
 

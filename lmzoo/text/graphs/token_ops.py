@@ -85,8 +85,8 @@ def join_letters(
     first = tf.where(tf.boolean_mask(begins, inside))[:, 0]  # (m,)
     letters = tf.RaggedTensor.from_row_starts(tf.boolean_mask(codes, inside), first, validate=False)
     words = tf.strings.unicode_encode(letters, "UTF-8")  # (m,)
-    row = tf.boolean_mask(row, begins & inside)  # (m,)
-    return tf.RaggedTensor.from_value_rowids(words, row, rows, validate=False), letters
+    word_rows = tf.boolean_mask(row, begins & inside)  # (m,)
+    return tf.RaggedTensor.from_value_rowids(words, word_rows, rows, validate=False), letters
 
 
 def lookup_table(
