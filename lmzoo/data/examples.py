@@ -96,7 +96,7 @@ def stream(
         text: name of the text column, or a tuple of two names for pairs.
         label: name of the label column, or None.
         shuffle_buffer: int, number of examples in memory at once, to be shuffled and batched by length; fewer if they
-            have more than 64 million characters.
+            have more than 67 million characters.
 
     Raises:
         TypeError: If `rows` can be iterated over only once, or not at all.

@@ -50,7 +50,7 @@ class CarriesState(ConfiguredLayer):
         Returns:
             Whether new variables were created. Functions that were compiled before do not use them.
         """
-        memory = self._memories[training]
+        memory = self._memories[bool(training)]
         if count <= memory.count:
             return False
         memory.count = count
