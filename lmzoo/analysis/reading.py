@@ -143,7 +143,8 @@ class Reader:
             indices = order[begin : begin + batch_size]
             width = int(widths[np.searchsorted(widths, encoded.lengths[indices].max())])
             with expected_retracing():
-                outputs = model.predict_on_batch(self.preprocessor.features(encoded, indices, width))
+                features = self.preprocessor.features(encoded, indices, width)
+                outputs = model.predict_on_batch(self.backbone.select_inputs(features))
             for row, i in enumerate(indices.tolist()):
                 values = keras.tree.map_structure(lambda values, row=row: np.asarray(values[row]), outputs)
                 results[i] = keep(values, int(encoded.lengths[i]))

@@ -43,7 +43,8 @@ _SIGNS: dict[str, set[str]] = {
 # Training state in TensorFlow checkpoints: optimizer slots of each variable, and variables of the run.
 TRAINING_STATE = {
     r".*/(adam|lamb)_[mv]|.*/(Adam|AdamW|AdamWeightDecayOptimizer|LAMB|LAMBOptimizer)(_\d+)?": "the optimizer's state",
-    r"(.*/)?(beta[12]_power(_\d+)?|(current_)?loss_scale|good_steps)": "the optimizer's state",
+    r".*/(Adagrad|Momentum|RMSProp(_\d+)?|ExponentialMovingAverage|Adafactor/v[cr]?)": "the optimizer's state",
+    r"(.*/)?(beta[12]_power(_\d+)?|(current_)?loss_scale|(num_)?good_steps|learning_rate)": "the optimizer's state",
     r"(.*/)?\.?(optimizer|OPTIMIZER_SLOT)/.*": "the optimizer's state",
     r"global_step|save_counter/.*|_CHECKPOINTABLE_OBJECT_GRAPH": "not a weight",
 }

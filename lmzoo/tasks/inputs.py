@@ -106,6 +106,12 @@ class TaskInputs:
         )
 
 
+def _make_batch(task: Encoder, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
+    """Return a batch with the task's own inputs only: a preprocessor may make more, such as `segment_ids`."""
+    features, *rest = task.make_batch(examples, indices, width, rng)
+    return task.select_inputs(features), *rest
+
+
 class TextsInMemory(TaskInputs):
     """Texts in memory: a list, an array or a column of texts, or encoded texts."""
 
@@ -118,7 +124,7 @@ class TextsInMemory(TaskInputs):
         max_length = task.text_preprocessor.sequence_length
         compiled = bool(task.jit_compile)
         buckets = options.buckets or fitted_buckets(lengths, max_length, batch_size=batch_size, compiled=compiled)
-        make_batch = partial(task.make_batch, examples)
+        make_batch = partial(_make_batch, task, examples)
         return LengthBatches(lengths, make_batch, batch_size, buckets, options.order, options.seed), None, None
 
     def split(self, task: Encoder, fraction: float) -> tuple[TaskInputs, TaskInputs]:
@@ -141,7 +147,7 @@ class StreamedExamples(TaskInputs):
 
         def encode(rows: Sequence[Any]) -> tuple[np.ndarray, Callable[..., Batch]]:
             encoded = self._encode(task, rows, warning)
-            return encoded.encoded.lengths, partial(task.make_batch, encoded)
+            return encoded.encoded.lengths, partial(_make_batch, task, encoded)
 
         def count_batches() -> int:
             rows = examples.count(options.verbose) if row_count is None else row_count
@@ -209,7 +215,7 @@ class TextDataset(TaskInputs):
             examples = task.encode_examples(x, y, weight)
             if options.class_weight is not None:
                 examples = weigh_classes(examples, options.class_weight)
-            return examples.encoded.lengths, partial(task.make_batch, examples)
+            return examples.encoded.lengths, partial(_make_batch, task, examples)
 
         batch_size = options.batch_size or BATCH_SIZE
         batches = self.encoded_batches(task, batch_size, encode, options.seed, redraw=options.training)

@@ -168,7 +168,7 @@ class Pretrainer(MaskedTokensTask):
 
     def compute_loss(
         self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
-    ) -> Tensor:
+    ) -> Tensor | None:
         """Compute the total loss; see `keras.Model.compute_loss`."""
         return super().compute_loss(x, *self._with_replaced_labels(y, y_pred, sample_weight), training)
 

@@ -10,13 +10,13 @@ from keras import ops
 
 from lmzoo.common.tensor_types import Features
 from lmzoo.families.backbone import Backbone
-from lmzoo.parallel.several_devices import SeveralDevicesModel
+from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text import EncodedTexts
 
 
-def scoring_model(backbone: Backbone) -> SeveralDevicesModel:
+def scoring_model(backbone: Backbone) -> NamedInputsModel:
     """Build a model from a backbone's inputs to the log-probability of each token, float32 (B, T).
 
     Each token is predicted from all tokens before it. The log-probability of the first token is set to 0.
@@ -26,11 +26,11 @@ def scoring_model(backbone: Backbone) -> SeveralDevicesModel:
     next_ids = inputs["token_ids"][:, 1:]  # (B, T - 1)
     logits = backbone(inputs, vectors=vectors)  # (B, T - 1, V)
     next_logits = ops.take_along_axis(logits, ops.expand_dims(next_ids, 2), axis=2)[:, :, 0]  # (B, T - 1)
-    return SeveralDevicesModel(inputs, ops.pad(next_logits - ops.logsumexp(logits, axis=2), ((0, 0), (1, 0))))
+    return NamedInputsModel(inputs, ops.pad(next_logits - ops.logsumexp(logits, axis=2), ((0, 0), (1, 0))))
 
 
 def score_sequences(
-    model: SeveralDevicesModel,
+    model: NamedInputsModel,
     task: Task,
     sequences: Sequence[Sequence[int]],
     length: int,

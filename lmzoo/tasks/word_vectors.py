@@ -16,7 +16,7 @@ from keras import ops
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.families.backbone import Backbone
-from lmzoo.parallel.several_devices import SeveralDevicesModel
+from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.tasks.base.prediction import predict_encoded
 from lmzoo.tasks.base.task import Task
 from lmzoo.text.alignment import tokens_of_words
@@ -120,10 +120,10 @@ class LayerModels:
         self.compiled = compiled
         self.of = functools.cache(self._build)
 
-    def _build(self, layers: tuple[int, ...]) -> SeveralDevicesModel:
+    def _build(self, layers: tuple[int, ...]) -> NamedInputsModel:
         """Build and compile a model that outputs the hidden states of `layers`, float32 (B, T, K, H)."""
         stacked = ops.stack([ops.cast(self.states[layer], "float32") for layer in layers], axis=2)
-        model = SeveralDevicesModel(self.backbone.input, stacked)
+        model = NamedInputsModel(self.backbone.input, stacked)
         model.compile(**self.compiled)
         return model
 

@@ -25,9 +25,13 @@ from tests.reference.weights import difference, run
 
 SLOTS = [
     "Adam", "Adam_1", "Adam_2", "AdamWeightDecayOptimizer", "AdamWeightDecayOptimizer_1", "adam_m", "adam_v", "lamb_m",
-    "lamb_v", "LAMB", "LAMB_1",
+    "lamb_v", "LAMB", "LAMB_1", "Momentum", "RMSProp", "RMSProp_1", "Adagrad", "ExponentialMovingAverage",
+    "Adafactor/v", "Adafactor/vr", "Adafactor/vc",
 ]  # fmt: skip
-SCALARS = ["beta1_power", "beta2_power", "beta1_power_1", "loss_scale", "current_loss_scale", "good_steps"]
+SCALARS = [
+    "beta1_power", "beta2_power", "beta1_power_1", "loss_scale", "current_loss_scale", "good_steps", "num_good_steps",
+    "learning_rate",
+]  # fmt: skip
 
 
 def add_to_checkpoint(directory: Path, **more: Any) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from safetensors.numpy import load_file, save_file
 
 import lmzoo
 from lmzoo.checkpoints.tokenizers.config import longest_sequence
@@ -57,6 +58,37 @@ def test_a_classifier(case, architectures, tmp_path):
     assert open_source(tmp_path).head == "classification"
     with pytest.warns(UserWarning, match="The head of .* is not used"):
         load(tmp_path, TextClassifier, num_classes=3)
+
+
+@pytest.mark.parametrize("head", ["SequenceClassification", "TokenClassification", "QuestionAnswering"])
+@pytest.mark.parametrize(
+    ("case", "architecture"),
+    [("bert", "BertForPreTraining"), ("roberta", "RobertaForMaskedLM"), ("electra", "ElectraForPreTraining")],
+)
+def test_a_head_next_to_the_name_of_another_class(case, architecture, head, tmp_path):
+    """The configuration of what was fine-tuned is left over, and the tensors are those of another head."""
+    theirs = peer(case, f"For{head}", tmp_path, **({} if head == "QuestionAnswering" else {"num_labels": 5}))
+    edit(tmp_path, architectures=[architecture])
+    cls = {"S": TextClassifier, "T": TokenClassifier, "Q": QuestionAnswerer}[head[0]]
+    task = load(tmp_path, cls, **({} if head == "QuestionAnswering" else {"labels": ["a", "b", "c", "d", "e"]}))
+    if head != "QuestionAnswering":
+        check_logits(theirs, task)
+    else:
+        stored = theirs.qa_outputs.weight.detach().numpy()
+        assert difference(to_numpy(task.head.logits.kernel.value).T, stored) == 0
+    assert open_source(tmp_path).head == cls.head_kind
+    assert open_source(tmp_path).head_of(MaskedLM) is None
+
+
+def test_two_heads_in_one_file(tmp_path):
+    """The class that is named comes first, and a task of the other head finds its own."""
+    classifier = peer("bert", "ForSequenceClassification", tmp_path / "classifier", num_labels=5)
+    peer("bert", "ForMaskedLM", tmp_path)
+    added = load_file(tmp_path / "classifier" / "model.safetensors")
+    save_file({**load_file(tmp_path / "model.safetensors"), **added}, tmp_path / "model.safetensors", {"format": "pt"})
+    check_logits(classifier, load(tmp_path, TextClassifier, labels=["a", "b", "c", "d", "e"]))
+    assert open_source(tmp_path).head == "masked_lm"
+    load(tmp_path, MaskedLM)
 
 
 def test_a_classifier_of_xlnet(tmp_path):

@@ -63,7 +63,8 @@ def test_tensors_that_two_families_share(name, directory):
     cls = FAMILIES[name].backbone
     assert type(Backbone.from_preset(directory, family=name)) is cls
     save(name, directory.with_name("with tokenizer"), tokenizer=True)
-    assert type(Backbone.from_preset(directory.with_name("with tokenizer"))) is cls
+    with pytest.warns(UserWarning, match=f'The files of the tokenizer are those of {name}: pass `family="{name}"`'):
+        assert type(Backbone.from_preset(directory.with_name("with tokenizer"))) is cls
     headed = directory.with_name("with head")
     save_checkpoint(tiny_task(MaskedLM, FAMILIES[name]), headed, to="hf")
     edit(headed, "model_type", "architectures")
@@ -95,6 +96,11 @@ def test_a_family_that_is_wrong(directory):
         Backbone.from_preset(directory, family="no_such_family")
     with pytest.raises(PresetError, match=r"`num_hidden_groups` is 1, but .* holds 0 of them"):
         Backbone.from_preset(directory, family="albert")
+    headed = directory.with_name("with head")
+    save_checkpoint(tiny_task(MaskedLM, FAMILIES["roberta"]), headed, to="hf")
+    edit(headed, "model_type", "architectures")
+    with pytest.raises(PresetError, match=r"the tensors' names are those of \w+, but `family` is 'bert'"):
+        Backbone.from_preset(headed, family="bert")
     edit(directory, model_type="bert")
     with pytest.raises(ValueError, match="is of the family 'bert', but `family` is 'roberta'"):
         Backbone.from_preset(directory, family="roberta")
@@ -103,7 +109,14 @@ def test_a_family_that_is_wrong(directory):
 
 
 @pytest.mark.parametrize(
-    "name", ["RobertaModel", "ChineseBertForMaskedLM", "ElectraForSequenceClassification", "GPT2LMHeadModel"]
+    "name",
+    [
+        "RobertaModel",
+        "ChineseBertForMaskedLM",
+        "BertPreLayerNormForMaskedLM",
+        "ElectraForSequenceClassification",
+        "GPT2LMHeadModel",
+    ],
 )
 def test_a_class_of_another_family(name, directory):
     save("bert", directory)

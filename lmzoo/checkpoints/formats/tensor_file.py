@@ -15,7 +15,7 @@ from lmzoo.errors import PresetError
 Shape: TypeAlias = tuple[int, ...]
 Arrays: TypeAlias = Iterable[tuple[str, np.ndarray]]  # pairs of a name and an array
 
-_WRAPPERS = ("module.", "_orig_mod.")
+_WRAPPERS = ("module.", "_orig_mod.", "_fsdp_wrapped_module.")
 
 
 class Tensor(NamedTuple):
@@ -147,7 +147,8 @@ class PlacedTensors(TensorFile):
 def without_wrappers(file: TensorFile) -> TensorFile:
     """Remove the prefixes that wrappers of PyTorch models add to every tensor name.
 
-    These are `module.` from `DistributedDataParallel` and `_orig_mod.` from `torch.compile`, in any order.
+    These are `module.` from `DistributedDataParallel`, `_orig_mod.` from `torch.compile` and `_fsdp_wrapped_module.`,
+    in any order.
     """
     names = list(file.names())
     prefix = ""

@@ -22,6 +22,7 @@ from lmzoo.checkpoints.hugging_face.heads import (
     count_outputs,
     find_heads,
     is_regression,
+    name_head,
     read_classes,
 )
 from lmzoo.checkpoints.hugging_face.keys import HARMLESS_KEYS, RESTRICTED_KEYS
@@ -271,7 +272,10 @@ def open_tensors(directory: Path) -> TensorFile:
 
 
 def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> StoredHead:
-    """Return the stored head, identified by `architectures` or, without it, by the tensor names."""
+    """Return the stored heads, identified by `architectures` and by the tensor names.
+
+    If tensors of other heads are stored next to those of the named one, or in their place, a task can load them, too.
+    """
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
     layout = family.checkpoints["hf"]
@@ -279,16 +283,17 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
     architecture = architecture_in(file, config)
     named_kind = names.kind(architecture) if architecture else None
     shapes = {}
-    if _find_weights_file(files.directory) and (named_kind is None or named_kind in _WITH_CLASSES):
+    if _find_weights_file(files.directory):
         tensors = weights.open()
         shapes = {name: tensors.shape(stored_name) for name, stored_name in canonical_names(layout, tensors).items()}
 
     def count(kind: str) -> int:
         return count_outputs(layout, kind, shapes) or count_classes(config)
 
-    kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)
-    if named_kind == "classification" and is_regression(config, count(named_kind)):
-        kinds = ["regression"]
+    kinds = find_heads(layout, shapes, config)
+    if named_kind:
+        is_regressor = named_kind == "classification" and is_regression(config, count(named_kind))
+        kinds = name_head(layout, shapes, "regression" if is_regressor else named_kind, kinds)
     has_no_head = not kinds or architecture == names.architecture(None)  # the class without a head
     return StoredHead(
         None if has_no_head else kinds[0], lambda kind: _read_head_arguments(layout, files, kind, count(kind)), kinds

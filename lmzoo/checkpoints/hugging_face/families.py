@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,6 +75,8 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
         message = f"{file} has no `model_type`, and the tensors' names are those of {names}. Pass {hints}."
         raise PresetError(message, "family")
     _refuse_other_class(file, architecture, matches[0])
+    if model_type is None and wanted is not None:
+        _refuse_other_prefix(directory, weights.open(), matches[0])
     return matches[0]
 
 
@@ -86,10 +89,11 @@ def named_by(architecture: str | None) -> list[Family]:
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
     """Raise an error if `architectures` names a class of another family; unknown names may be users' classes."""
     prefix = names_in_transformers(family).prefix
-    if architecture is None or architecture.startswith(prefix):
+    if architecture is None:
         return
     match = _FAMILY_AND_HEAD.fullmatch(architecture)
-    if named_by(architecture) or (match and not match[1].endswith("Model")):
+    is_other = not architecture.startswith(prefix) and bool(named_by(architecture))
+    if is_other or (match and match[1] != prefix and not match[1].endswith("Model")):
         raise PresetError(
             f"{file}: `architectures` names {architecture!r}, a class of another family than {family.name}. If the "
             "model computes what that family does, remove `architectures` from the file."
@@ -103,9 +107,29 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
     matches = [family for family in candidates if max_count and counts[family.name] == max_count]
     bases = {name.partition(".")[0] for name in tensors.names()}
     matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
-    if len(matches) > 1:
-        matches = [family for family in matches if holds_tokenizer(directory, family.tokenizer)] or matches
-    return matches
+    if len(matches) == 1:
+        return matches
+    fitting = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
+    if len(fitting) == 1:
+        names = " or ".join(family.name for family in matches)
+        warnings.warn(
+            f"{directory / CONFIG_FILE} has no `model_type`, and the tensors' names are those of {names}. The files of "
+            f'the tokenizer are those of {fitting[0].name}: pass `family="{fitting[0].name}"` to confirm this.',
+            stacklevel=2,
+        )
+    return fitting or matches
+
+
+def _refuse_other_prefix(directory: Path, tensors: TensorFile, wanted: Family) -> None:
+    """Raise an error if the tensors' names have the prefix of another family than the one that the caller names."""
+    bases = {name.partition(".")[0] for name in tensors.names()}
+    base = names_in_transformers(wanted).base
+    others = {names_in_transformers(family).base: family.name for family in families_with("hf")}
+    if base in bases or not (named := [name for other, name in others.items() if other in bases and other != base]):
+        return
+    raise PresetError(
+        f"{directory}: the tensors' names are those of {named[0]}, but `family` is {wanted.name!r}.", "family"
+    )
 
 
 def _count_names(layout: Layout, tensors: TensorFile) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import Arguments, JsonObject
@@ -47,6 +47,25 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
     if "token_classification" in kinds and _labels_tokens(layout, tensors, config):
         kinds.sort(key=lambda kind: kind != "token_classification")
     return kinds
+
+
+def name_head(layout: Layout, tensors: Mapping[str, Shape], named_kind: str, kinds: Sequence[str]) -> list[str]:
+    """Return the kinds of head in a file whose `architectures` names one of them, the named one first.
+
+    The named kind is left out if only tensors of other heads are stored. Of the other kinds, those are left out that
+    have a tensor in common with the named one, and so are only other readings of it.
+
+    Args:
+        layout: Layout of the family.
+        tensors: Tensor name in the layout -> shape.
+        named_kind: Kind of head of the class that `architectures` names.
+        kinds: Kinds that the stored tensors match; see `find_heads`.
+    """
+    tensor_names = {kind: {row.name for row in table.values()} for kind, table in layout.heads.items()}
+    named_tensors = tensor_names.get(named_kind, set())
+    others = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
+    is_stored = not named_tensors or bool(named_tensors & tensors.keys())
+    return [named_kind, *others] if is_stored or not others else others
 
 
 def is_regression(config: JsonObject, count: int) -> bool:

@@ -37,8 +37,8 @@ _REWRITTEN = {
 }
 _IGNORED = (
     "classifier_pooling", "deterministic_flash_attn", "initializer_cutoff_factor", "layer_norm_eps",
-    "layer_types", "reference_compile", "repad_logits_with_grad", "rope_parameters", "sparse_pred_ignore_index",
-    "sparse_prediction",
+    "layer_types", "reference_compile", "repad_logits_with_grad", "rope_parameters", "sliding_window",
+    "sparse_pred_ignore_index", "sparse_prediction",
 )  # fmt: skip
 # Written as null: transformers' default ids fit the published vocabulary, but possibly not the model's.
 _TOKEN_IDS = ("bos_token_id", "cls_token_id", "eos_token_id", "pad_token_id", "sep_token_id")
@@ -49,7 +49,22 @@ def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
     """Convert a configuration of transformers 5 to the keys of version 4."""
     interval = _read_pattern(stored, file)
     wavelengths = {key: _read_wavelength(stored, file, kind) for kind, (key, _) in _WAVELENGTHS.items()}
-    return {**stored, _EVERY: interval, **wavelengths}
+    return {**stored, **_read_window(stored, file), _EVERY: interval, **wavelengths}
+
+
+def _read_window(stored: JsonObject, file: Path | str) -> JsonObject:
+    """Return the window of local attention if it is stored under its other name, as half of it.
+
+    Raises:
+        PresetError: If both names are there and disagree.
+    """
+    half = stored.get("sliding_window")
+    if half is None:
+        return {}
+    window = stored.get("local_attention", 2 * half if is_integer(half, 1) else None)
+    is_half = is_integer(half, 1) and window == 2 * half
+    require_value(is_half, file, "sliding_window", f"half of `local_attention`, which is {window}", half)
+    return {"local_attention": window}
 
 
 def _read_pattern(stored: JsonObject, file: Path | str) -> Any:

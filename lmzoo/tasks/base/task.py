@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import keras
 import numpy as np
 
-from lmzoo.common.tensor_types import Features, Tensors
+from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.evaluation.reports import Report
 from lmzoo.families.backbone import Backbone
@@ -800,6 +800,14 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         word_weights = class_weight if self.labels_words else None  # Keras applies class weights to examples only
         batch = self._as_batch(x, y, sample_weight, step, word_weights)
         return super().train_on_batch(*batch, None if self.labels_words else class_weight, **kwargs)
+
+    def compute_loss(
+        self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+    ) -> Tensor | None:
+        """Compute the loss of a batch, 0 if it has no examples; see `keras.Model.compute_loss`."""
+        loss = super().compute_loss(x, y, y_pred, sample_weight, training)
+        # Keras averages no values to a tensor without values, of which JAX takes no gradient.
+        return keras.ops.sum(loss) if loss is not None and tuple(loss.shape) == (0,) else loss
 
     def test_on_batch(
         self, x: Inputs, y: Labels | None = None, sample_weight: Weights | None = None, **kwargs: Any

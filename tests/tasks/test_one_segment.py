@@ -1,0 +1,67 @@
+"""A BERT with one segment computes what one with two does, although its preprocessor makes ids of segments."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo import analysis
+from lmzoo.models import MaskedLM, TextClassifier, TextEmbedder, TokenClassifier
+from lmzoo.registry.family import families
+from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
+from lmzoo.training import distill
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+BERT = families()["bert"]
+TEXTS = tiny_texts(5)
+
+
+def pair_of(cls, **settings):
+    """Two tasks with the same weights; one has a second segment besides, which these texts do not use."""
+    tasks = [
+        cls(tiny_backbone(BERT, num_segments=count, dropout=0.0), tiny_preprocessor(BERT), **settings)
+        for count in (1, 2)
+    ]
+    randomize(tasks[0])
+    for one, both in zip(*(task.weights for task in tasks), strict=True):
+        values = keras.ops.convert_to_numpy(one)
+        both.assign(values if values.shape == both.shape else np.concatenate([values, values + 3]))
+    return tasks
+
+
+USES = {
+    "hidden states": (TextEmbedder, {}, lambda task: analysis.hidden_states(task, TEXTS)[1]),
+    "attention": (TextEmbedder, {}, lambda task: [a.scores for a in analysis.attention(task, TEXTS)]),
+    "embeddings": (TextEmbedder, {}, lambda task: [task.embed(TEXTS)]),
+    "vectors of words": (TextEmbedder, {}, lambda task: [w.vectors for w in task.embed(TEXTS, level="word")]),
+    "classes": (TextClassifier, {"num_classes": 3}, lambda task: [task.predict(TEXTS, verbose=0)]),
+    "tags": (TokenClassifier, {"labels": ["a", "b"]}, lambda task: [task.predict(TEXTS, verbose=0)]),
+    "losses": (
+        TextClassifier, {"num_classes": 3},
+        lambda task: task.fit(TEXTS, [0, 1, 2, 0, 1], epochs=2, batch_size=3, verbose=0).history["loss"],
+    ),
+    "distillation": (
+        MaskedLM, {}, lambda task: distill(task.copy_with(), task, TEXTS, batch_size=3, verbose=0).history["loss"]
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("use", USES)
+def test_one_segment_of_two(use):
+    cls, settings, results_of = USES[use]
+    one, both = (results_of(task) for task in pair_of(cls, **settings))
+    for found, expected in zip(one, both, strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-5)
+
+
+def test_a_batch_without_examples():
+    """It changes nothing."""
+    task = pair_of(TextClassifier, num_classes=3)[0]
+    task.compile(keras.optimizers.SGD(0.5))  # without weight decay
+    before = [np.array(weight) for weight in task.weights]
+    losses = task.train_on_batch([], [])
+    assert np.ravel(losses)[0] == 0
+    for weight, old in zip(task.weights, before, strict=True):
+        np.testing.assert_array_equal(weight, old)
