@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Self
 
 OUTSIDE = "O"
+_NO_TYPE = re.compile(r"\[.*\]|<.*>|X|\W+")  # labels of special tokens, and of all but the first token of a word
 UNTYPED = "_"  # type of spans whose labels are only marks, as in seqeval
 # Marks of all schemes, and their equivalents in IOBES.
 _MARKS = {"B": "B", "I": "I", "E": "E", "S": "S", "M": "I", "L": "E", "U": "S"}
@@ -59,17 +61,26 @@ class SpanScheme:
 
     @classmethod
     def of(cls, labels: Collection[str] | None) -> Self | None:
-        """Return the scheme of a set of labels, or None if at most half of them mark spans, not counting "O"."""
+        """Return the scheme of a set of labels, or None if they do not mark spans.
+
+        Labels mark spans if more than half of them do, not counting "O" and labels such as "[CLS]" and "X", or if a
+        type has both a label that begins spans and one that continues or ends them, such as "B-PER" and "I-PER".
+        """
         span_labels = [label for label in dict.fromkeys(labels or ()) if label != OUTSIDE]
         readings = [
             {label: parts for label in span_labels if (parts := candidate.split(label))} for candidate in _SPELLINGS
         ]
         spelling, parts_by_label = max(zip(_SPELLINGS, readings, strict=True), key=lambda pair: len(pair[1]))
-        is_minority = 2 * len(parts_by_label) <= len(span_labels)
-        # Labels that are single letters may mean something else, such as the sizes "S", "M" and "L".
-        if is_minority or (not spelling.separator and parts_by_label.keys().isdisjoint("BI")):
-            return None
         marks = {label: (_MARKS[letter], type_) for label, (letter, type_) in parts_by_label.items()}
+        is_minority = 2 * len(marks) <= sum(not _NO_TYPE.fullmatch(label) for label in span_labels)
+        if spelling.separator:
+            pairs = {*marks.values()}
+            marks_type = any(mark == "B" and {("I", type_), ("E", type_)} & pairs for mark, type_ in pairs)
+        else:  # single letters may mean something else, such as the sizes "S", "M" and "L"
+            marks_type = False
+            is_minority = is_minority or marks.keys().isdisjoint("BI")
+        if is_minority and not marks_type:
+            return None
         return cls(marks, tuple(label for label in span_labels if label not in marks), spelling)
 
     def split(self, label: str) -> tuple[str, str]:

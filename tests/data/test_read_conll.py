@@ -73,6 +73,10 @@ def test_comments(write):
     assert read_conll(write(MULTICONER), labels=["O", "B-CW", "I-CW"]) == (words, tags)
     assert read_conll(write(MULTICONER), labeled=False) == (words, None)
     assert read_conll(write(MULTICONER.replace(" ", "\t"))) == (words, tags)
+    with_tab = MULTICONER.replace(" domain", "\tdomain")  # as in the published files
+    assert read_conll(write(with_tab)) == (words, tags)
+    assert read_conll(write(with_tab.replace(" _ _ ", "\t"))) == (words, tags)
+    assert read_conll(write(with_tab.replace(" _ _ ", " "))) == (words, tags)
     assert read_conll(write("# id 1\n# text = #a\n-DOCSTART- O\n\n#a O\n")) == ([["#a"]], [["O"]])
     assert read_conll(write("# O\n\n# O\n")) == ([["#"], ["#"]], [["O"], ["O"]])  # nothing but words
     assert read_conll(write("# id 1\n#\nAda\n\n# id 2\n#\n"), labeled=False) == ([["#", "Ada"], ["#"]], None)

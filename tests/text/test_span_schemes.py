@@ -146,6 +146,10 @@ def test_labels_of_a_span(scheme, spelling):
     [
         (["O", "B-PER", "I-PER", "X"], ["X"]),
         (["O", "B-PER", "I-PER", "B-LOC", "I-LOC", "X", "[CLS]", "[SEP]"], ["X", "[CLS]", "[SEP]"]),
+        (["O", "B-PER", "I-PER", "X", "[CLS]"], ["X", "[CLS]"]),
+        (["[PAD]", "B", "I", "O", "X", "[CLS]", "[SEP]"], ["[PAD]", "X", "[CLS]", "[SEP]"]),
+        (["B-PER", "I-PER", "B_LOC", "I_LOC"], ["B_LOC", "I_LOC"]),
+        (["O", "NOUN", "VERB", "ADJ", "B-PER", "E-PER"], ["NOUN", "VERB", "ADJ"]),
         (["PER-B", "PER-I", "PER"], ["PER"]),
         (["B-PER", "I-PER", "B_LOC"], ["B_LOC"]),
         (["O", "U-PER", "B-", "L-PER"], ["B-"]),

@@ -169,4 +169,6 @@ def _column_index(column: int | str | None, default: int | str, conllu: bool) ->
 def _split_cells(line: str) -> list[str]:
     """Split a line into cells at tabs, or at spaces if it has no tabs."""
     # `split()` would be wrong: other kinds of space belong to words, and a cell between tabs may be empty.
+    if re.match("# +[^ \t]", line):  # a comment, in which MultiCoNER's files have a tab, or a word among spaces
+        return re.split("[ \t]+", line.strip(" \t"))
     return [cell.strip(" ") for cell in line.split("\t")] if "\t" in line else re.split(" +", line.strip(" "))
