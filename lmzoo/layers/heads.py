@@ -101,6 +101,7 @@ class ClassificationHead(TransformingHead):
         input_dropout: bool, whether dropout is also applied to the pooled vector (not in DistilBERT).
         use_bias: bool, whether the dense layer and LayerNorm have biases.
         layer_norm_epsilon: float, added to the variance in a LayerNorm after the activation; None for no LayerNorm.
+        bias_trainable: bool, whether the bias of the logits is trained. It cancels in a softmax over texts.
 
     Call argument: `pooled` float (B, H). Returns float32 logits (B, C).
     """
@@ -114,9 +115,11 @@ class ClassificationHead(TransformingHead):
         input_dropout: bool = True,
         use_bias: bool = True,
         layer_norm_epsilon: float | None = None,
+        bias_trainable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(initializer_range, activation, use_bias, layer_norm_epsilon, **kwargs)
+        self.bias_trainable = bias_trainable
         self.num_classes = num_classes
         self.input_dropout = input_dropout
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
@@ -126,6 +129,8 @@ class ClassificationHead(TransformingHead):
         """Create the dense layers."""
         self.build_transform(input_shape)
         self.logits.build(input_shape)
+        if not self.bias_trainable:
+            self.logits.bias.trainable = False
 
     def call(self, pooled: Tensor, training: bool = False) -> Tensor:
         """Compute the logits."""

@@ -292,6 +292,7 @@ def save_preset(
     """
     if preprocessor is not None:
         check_is_registered(preprocessor)
+    check_is_registered(_get_backbone(model))
     if isinstance(model, HasHead):
         check_head_kind(type(model))
     with atomic_directory(directory, marker=METADATA_FILE, owns=PRESET_ENTRIES, overwrite=overwrite) as target:
@@ -344,8 +345,8 @@ def write_text_part(part: Preprocessor | Tokenizer, target: Path) -> None:
     part.save_assets(target / TOKENIZER_ASSETS_DIR)
 
 
-def check_is_registered(part: Preprocessor | Tokenizer) -> None:
-    """Check that the classes of a preprocessor and its tokenizer, or of a tokenizer, are registered with Keras.
+def check_is_registered(part: keras.Model | Preprocessor | Tokenizer) -> None:
+    """Check that the class of a part of a preset, and of a preprocessor's tokenizer, is registered with Keras.
 
     Raises:
         ValueError: If a class is not registered, so that the preset could not be loaded.

@@ -35,6 +35,8 @@ def assert_copies_agree(model: keras.Model, features: Features) -> None:
         if copy is not loaded:
             copy.set_weights(functional.get_weights())
         assert_close(_predict(copy, features), expected, f"{name} of a functional model")
+        counts = [len(model.trainable_weights) for model in (copy, functional)]
+        assert counts[0] == counts[1], f"{name} trains {counts[0]} weights, and the functional model {counts[1]}"
     clone = keras.models.clone_model(model)
     clone.set_weights(keras.Model(model.input, model.output).get_weights())  # only weights that the outputs depend on
     assert_close(_predict(clone, features), _predict(model, features), "clone_model")

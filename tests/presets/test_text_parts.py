@@ -10,7 +10,7 @@ import keras
 import pytest
 
 from lmzoo.families.bert import FAMILY as BERT
-from lmzoo.models import Backbone, TextClassifier
+from lmzoo.models import Backbone, BertBackbone, TextClassifier
 from lmzoo.presets import PresetError, verify_manifest
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task
 from lmzoo.text import BytePairTokenizer, Preprocessor, Tokenizer, WordPieceTokenizer
@@ -143,4 +143,14 @@ def test_an_unregistered_class_is_not_saved(tmp_path: Path, make: Callable[[], P
     for save in (task.save_to_preset, preprocessor.save_to_preset):
         with pytest.raises(ValueError, match=f"The class {name} is not registered with Keras"):
             save(tmp_path / "preset")
+    assert not (tmp_path / "preset").exists()
+
+
+def test_an_unregistered_backbone_is_not_saved(tmp_path: Path) -> None:
+    class UnregisteredBackbone(BertBackbone):
+        pass
+
+    backbone = UnregisteredBackbone.from_config(tiny_backbone(BERT).get_config())
+    with pytest.raises(ValueError, match="The class UnregisteredBackbone is not registered with Keras"):
+        backbone.save_to_preset(tmp_path / "preset")
     assert not (tmp_path / "preset").exists()

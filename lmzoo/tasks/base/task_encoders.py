@@ -106,9 +106,9 @@ class TextVector(TokenVectors):
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
         return pooler(self.sequence(backbone, inputs), backbone.padding_mask(inputs))
 
-    def head(self, backbone: Backbone, outputs: int) -> ClassificationHead:
+    def head(self, backbone: Backbone, outputs: int, bias_trainable: bool = True) -> ClassificationHead:
         """Build the family's classification head with `outputs` logits."""
-        settings = head_options(backbone)
+        settings = {**head_options(backbone), "bias_trainable": bias_trainable}
         return ClassificationHead(
             outputs, self.rate(backbone), dtype=backbone.dtype_policy, name="classifier", **settings
         )
