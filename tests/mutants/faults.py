@@ -342,8 +342,8 @@ FAULTS = (
     Fault(
         "a stored head that nothing but its tensors tells is replaced by random weights",
         "checkpoints/hugging_face/checkpoint.py",
-        "kinds = [named_kind] if named_kind else find_heads(layout, shapes, config)",
-        "kinds = [named_kind] if named_kind else []",
+        "kinds = find_heads(layout, shapes, config)\n",
+        "kinds = []\n",
     ),
     Fault(
         "a classifier has as many classes as the configuration says, whatever its tensors hold",
@@ -360,8 +360,8 @@ FAULTS = (
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
         "checkpoints/hugging_face/families.py",
-        'if named_by(architecture) or (match and not match[1].endswith("Model")):',
-        "if named_by(architecture):",
+        'if is_other or (match and match[1] != prefix and not match[1].endswith("Model")):',
+        "if is_other:",
     ),
     Fault(
         "square kernels of TensorFlow's files are not transposed",

@@ -101,11 +101,9 @@ class BiLM(ConfiguredLayer):
         # These indices reverse each sequence within its length; applying them twice restores it.
         reversed_positions = ops.where(is_real, lengths[:, None] - 1 - positions, positions)
         swapped_axes = (1, 0, 2)  # between (B, T, P) and (T, B, P)
-        time_first = (
-            ops.transpose(words, swapped_axes),
-            ops.transpose(self.gather(words, reversed_positions), swapped_axes),
-        )
-        outputs, state = self.stacks(*time_first, lengths, state, training)
+        forward_steps = ops.transpose(words, swapped_axes)
+        backward_steps = ops.transpose(self.gather(words, reversed_positions), swapped_axes)
+        outputs, state = self.stacks(forward_steps, backward_steps, lengths, state, training)
         layers = [ops.concatenate([words, words], axis=2)]  # (B, T, 2P)
         for forward, backward in outputs:
             backward = self.gather(ops.transpose(backward, swapped_axes), reversed_positions)
