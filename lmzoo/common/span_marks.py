@@ -72,14 +72,14 @@ class SpanScheme:
         ]
         spelling, parts_by_label = max(zip(_SPELLINGS, readings, strict=True), key=lambda pair: len(pair[1]))
         marks = {label: (_MARKS[letter], type_) for label, (letter, type_) in parts_by_label.items()}
-        is_minority = 2 * len(marks) <= sum(not _NO_TYPE.fullmatch(label) for label in span_labels)
+        is_majority = 2 * len(marks) > sum(not _NO_TYPE.fullmatch(label) for label in span_labels)
         if spelling.separator:
             pairs = {*marks.values()}
-            marks_type = any(mark == "B" and {("I", type_), ("E", type_)} & pairs for mark, type_ in pairs)
+            begins_and_goes_on = any(("B", type_) in pairs and mark in "IE" for mark, type_ in pairs)
+            has_scheme = is_majority or begins_and_goes_on
         else:  # single letters may mean something else, such as the sizes "S", "M" and "L"
-            marks_type = False
-            is_minority = is_minority or marks.keys().isdisjoint("BI")
-        if is_minority and not marks_type:
+            has_scheme = is_majority and not marks.keys().isdisjoint("BI")
+        if not has_scheme:
             return None
         return cls(marks, tuple(label for label in span_labels if label not in marks), spelling)
 

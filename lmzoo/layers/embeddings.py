@@ -26,6 +26,18 @@ def sinusoids(count: int, width: int) -> np.ndarray:
     return np.concatenate([np.sin(angles), np.cos(angles[:, : width // 2])], axis=1)
 
 
+def check_length(length: int | Tensor, max_length: int) -> None:
+    """Check that a model has positions for sequences of a known length.
+
+    Raises:
+        ValueError: If the sequences are longer than `max_length`.
+    """
+    # JAX would return NaN for positions beyond the table. Torch's symbolic shapes are arbitrary integers.
+    is_known = isinstance(length, int) and keras.backend.backend() != "torch"
+    if is_known and length > max_length:
+        raise ValueError(f"The sequences are {length} tokens long, but the model has positions for {max_length}.")
+
+
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TransformerEmbedding(ConfiguredLayer):
     """Transformer input layer: LayerNorm(token + position + segment), then dropout (Devlin et al., 2019, figure 2).
@@ -130,12 +142,8 @@ class TransformerEmbedding(ConfiguredLayer):
                 on torch, the backend raises its own error, and only for models with a position table.)
         """
         length = ops.shape(token_ids)[1]
-        # JAX would return NaN for positions beyond the table. Torch's symbolic shapes are arbitrary integers.
-        has_known_length = isinstance(length, int) and keras.backend.backend() != "torch"
-        if has_known_length and self.max_sequence_length and length > self.max_sequence_length:
-            raise ValueError(
-                f"The sequences are {length} tokens long, but the model has positions for {self.max_sequence_length}."
-            )
+        if self.max_sequence_length:
+            check_length(length, self.max_sequence_length)
         x = self.token_embedding(token_ids)  # (B, T, H)
         if offsets is not None:
             x = x + offsets

@@ -111,6 +111,9 @@ def test_the_enhanced_mask_decoder() -> None:
     np.testing.assert_allclose(found, vectors, atol=1e-5)
     plain = to_numpy(backbone.vectors_at(batch(), positions, outputs))
     np.testing.assert_allclose(plain, last_block(weights, before, table, queries, positions), atol=1e-5)
+    shorter = DebertaV3Backbone(**{**TINY, "max_sequence_length": 41, "enhanced_mask_decoder": True})
+    with pytest.raises(ValueError, match="43 tokens long, but the model has positions for 41"):
+        shorter.masked_vectors_at(batch(), positions)
 
 
 def last_block(

@@ -147,6 +147,16 @@ def test_layer_types(types, expected):
     assert table.read(stated, "x")["global_attention_every"] == (7 if expected == 5 or types is None else expected)
 
 
+@pytest.mark.parametrize(("stored", "expected"), [({}, 128), ({"sliding_window": 5}, 10)])
+def test_half_of_the_window(stored, expected):
+    """`sliding_window` is another name for half of `local_attention` in transformers."""
+    table = FAMILY.checkpoints["hf"].config
+    assert table.read(stored, "x")["local_attention_window"] == expected
+    assert table.read({**stored, "local_attention": expected}, "x")["local_attention_window"] == expected
+    with pytest.raises(PresetError, match="`sliding_window` must be half of `local_attention`, which is 12, got 5"):
+        table.read({"local_attention": 12, "sliding_window": 5}, "x")
+
+
 def scaled(kind):
     return {**VERSION_5["rope_parameters"], kind: {"rope_type": "yarn", "rope_theta": 300.0, "factor": 4.0}}
 

@@ -32,8 +32,7 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
         tensors: Tensor name in the layout -> shape.
         config: Content of `config.json`.
     """
-    tensor_names = {kind: {row.name for row in table.values()} for kind, table in layout.heads.items()}
-    tensor_names |= {kind: {name} for kind, name in layout.unread_heads.items()}
+    tensor_names = _tensor_names(layout) | {kind: {name} for kind, name in layout.unread_heads.items()}
     candidates = {kind: names for kind, names in tensor_names.items() if names and names <= tensors.keys()}
     if not candidates:
         last_kernels = {kind: _find_last_kernel(table) for kind, table in layout.heads.items()}
@@ -61,7 +60,7 @@ def name_head(layout: Layout, tensors: Mapping[str, Shape], named_kind: str, kin
         named_kind: Kind of head of the class that `architectures` names.
         kinds: Kinds that the stored tensors match; see `find_heads`.
     """
-    tensor_names = {kind: {row.name for row in table.values()} for kind, table in layout.heads.items()}
+    tensor_names = _tensor_names(layout)
     named_tensors = tensor_names.get(named_kind, set())
     others = [kind for kind in kinds if not named_tensors & tensor_names.get(kind, named_tensors)]
     is_stored = not named_tensors or bool(named_tensors & tensors.keys())
@@ -71,6 +70,11 @@ def name_head(layout: Layout, tensors: Mapping[str, Shape], named_kind: str, kin
 def is_regression(config: JsonObject, count: int) -> bool:
     """Return whether a sequence classification model with `count` outputs is a regression model."""
     return count == 1 or config.get("problem_type") == "regression"
+
+
+def _tensor_names(layout: Layout) -> dict[str, set[str]]:
+    """Return the names of the tensors of each kind of head that lmzoo reads."""
+    return {kind: {row.name for row in table.values()} for kind, table in layout.heads.items()}
 
 
 def _find_last_kernel(table: Table) -> str | None:

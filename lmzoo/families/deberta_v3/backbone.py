@@ -15,6 +15,7 @@ from lmzoo.families.encoder_config import EncoderConfig
 from lmzoo.families.transformer import TransformerBackbone
 from lmzoo.layers import DisentangledBlock, DistanceEmbedding, TransformerEmbedding
 from lmzoo.layers.adapted import Embedding
+from lmzoo.layers.embeddings import check_length
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.rows import at_positions
 
@@ -182,6 +183,7 @@ class DebertaV3Backbone(TransformerBackbone):
         if "absolute_positions" not in layers:
             return super().compute_masked_vectors(layers, states, mask, positions)
         before = states[-2]  # (B, T, H)
+        check_length(ops.shape(before)[1], layers["absolute_positions"].input_dim)
         positions = ops.cast(positions, "int32")
         distances = layers["distances"](before)  # (R, H)
         vectors = at_positions(before, positions) + layers["absolute_positions"](positions)  # (B, M, H)
