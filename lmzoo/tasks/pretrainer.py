@@ -192,7 +192,7 @@ class Pretrainer(MaskedTokensTask):
             sample_weight = {**sample_weight, output_name: ops.reshape(sample_weight[output_name], (-1,))}  # (B·T,)
         return y, y_pred, sample_weight
 
-    def finish_training(self) -> None:
+    def merge_weights(self) -> None:
         """Add what the generator of `"rtd"` has learned to the backbone's embeddings, if these are disentangled."""
         if self.objective == "rtd":
             self.get_layer("replaced_tokens").merge_embeddings()

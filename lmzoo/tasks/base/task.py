@@ -616,11 +616,11 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
                 steps_per_epoch=run.steps_per_epoch,
                 **kwargs,
             )
-        self.finish_training()
+        self.merge_weights()
         return history
 
-    def finish_training(self) -> None:
-        """Do what follows the last step of `fit`: by default, nothing."""
+    def merge_weights(self) -> None:
+        """Merge weights that a task keeps apart while it is trained; by default, there are none."""
 
     def _class_weights(
         self, class_weight: Any, inputs: TaskInputs, callbacks: Sequence[keras.callbacks.Callback]
@@ -1044,6 +1044,7 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         backbone = self.backbone.resize_token_embeddings(size, seed)
         resized = type(self)(**{**self.get_config(), "backbone": backbone, "preprocessor": self.preprocessor})
         copy_weights(self, resized, seed)
+        resized.merge_weights()  # each table has drawn its own new rows
         return resized
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
