@@ -14,6 +14,7 @@ import keras
 
 from lmzoo.files.cache import cache_directory
 
+_VIRTUAL_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(?!1\b)\d")
 _MIN_SECONDS = 0.2  # caching programs that compile faster saves no time
 
 
@@ -21,8 +22,8 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
     """Cache the programs that JAX compiles on disk, so that later processes can load them.
 
     The first `fit` on a few texts then takes about half as long. The `lmzoo` command always uses the cache; in Python,
-    call this function before you build the first model. It has no effect on other backends. If a file is damaged, its
-    program is compiled again.
+    call this function before you build the first model. It has no effect on other backends, nor with several virtual
+    devices on one processor. If a file is damaged, its program is compiled again.
 
     Args:
         directory: path of the cache; by default, the directory that JAX already uses (`JAX_COMPILATION_CACHE_DIR`) or,
@@ -30,7 +31,7 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
         max_bytes: int, maximum size of the cache; beyond it, the least recently used files are removed.
 
     Returns:
-        The directory, or None on other backends.
+        The directory, or None if there is no cache.
 
     Example:
 
@@ -45,6 +46,9 @@ def use_compilation_cache(directory: str | os.PathLike[str] | None = None, max_b
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
+    # Programs for several devices of one processor, read from a cache, wait for each other forever (jaxlib 0.10).
+    if jax.config.jax_num_cpu_devices > 1 or _VIRTUAL_DEVICES.search(os.environ.get("XLA_FLAGS", "")):
+        return None
     if directory is None and jax.config.jax_compilation_cache_dir:
         return Path(jax.config.jax_compilation_cache_dir)
     path = Path(directory or cache_directory() / "jax" / _machine()).expanduser().resolve()

@@ -44,6 +44,14 @@ def compiled(jax):
     return float(jax.jit(lambda x: (3 * x - 2).sum())(keras.ops.arange(11, dtype="float32")))
 
 
+@pytest.mark.parametrize(("count", "cached"), [(1, True), (2, False), (16, False)])
+def test_virtual_devices_have_none(jax, monkeypatch, tmp_path, count, cached):
+    """Their programs wait for each other forever when they are read."""
+    monkeypatch.setenv("XLA_FLAGS", f"--xla_cpu_use=1 --xla_force_host_platform_device_count={count} --other=3")
+    assert lmzoo.use_compilation_cache(tmp_path) == (tmp_path.resolve() if cached else None)
+    assert (jax.config.jax_compilation_cache_dir is not None) == cached
+
+
 def test_programs_are_kept_and_read(jax, tmp_path):
     warnings.simplefilter("error")
     directory = lmzoo.use_compilation_cache(tmp_path / "programs")
