@@ -75,8 +75,8 @@ class SpanScheme:
         is_majority = 2 * len(marks) > sum(not _NO_TYPE.fullmatch(label) for label in span_labels)
         if spelling.separator:
             pairs = {*marks.values()}
-            begins_and_goes_on = any(("B", type_) in pairs and mark in "IE" for mark, type_ in pairs)
-            has_scheme = is_majority or begins_and_goes_on
+            marks_whole_spans = any(("B", type_) in pairs and mark in "IE" for mark, type_ in pairs)
+            has_scheme = is_majority or marks_whole_spans
         else:  # single letters may mean something else, such as the sizes "S", "M" and "L"
             has_scheme = is_majority and not marks.keys().isdisjoint("BI")
         if not has_scheme:

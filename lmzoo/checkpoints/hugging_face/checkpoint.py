@@ -22,7 +22,7 @@ from lmzoo.checkpoints.hugging_face.heads import (
     count_outputs,
     find_heads,
     is_regression,
-    name_head,
+    put_named_head_first,
     read_classes,
 )
 from lmzoo.checkpoints.hugging_face.keys import HARMLESS_KEYS, RESTRICTED_KEYS
@@ -293,7 +293,7 @@ def _read_head(files: JsonFiles, family: Family, weights: LazyTensors) -> Stored
     kinds = find_heads(layout, shapes, config)
     if named_kind:
         is_regressor = named_kind == "classification" and is_regression(config, count(named_kind))
-        kinds = name_head(layout, shapes, "regression" if is_regressor else named_kind, kinds)
+        kinds = put_named_head_first(layout, shapes, "regression" if is_regressor else named_kind, kinds)
     has_no_head = not kinds or architecture == names.architecture(None)  # the class without a head
     return StoredHead(
         None if has_no_head else kinds[0], lambda kind: _read_head_arguments(layout, files, kind, count(kind)), kinds

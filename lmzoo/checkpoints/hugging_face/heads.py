@@ -48,8 +48,10 @@ def find_heads(layout: Layout, tensors: Mapping[str, Shape], config: JsonObject)
     return kinds
 
 
-def name_head(layout: Layout, tensors: Mapping[str, Shape], named_kind: str, kinds: Sequence[str]) -> list[str]:
-    """Return the kinds of head in a file whose `architectures` names one of them, the named one first.
+def put_named_head_first(
+    layout: Layout, tensors: Mapping[str, Shape], named_kind: str, kinds: Sequence[str]
+) -> list[str]:
+    """Return the kinds of head in a file, beginning with the one that `architectures` names.
 
     The named kind is left out if only tensors of other heads are stored. Of the other kinds, those are left out that
     have a tensor in common with the named one, and so are only other readings of it.

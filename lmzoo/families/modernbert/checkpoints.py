@@ -53,7 +53,7 @@ def _as_version_4(stored: JsonObject, file: Path | str) -> JsonObject:
 
 
 def _read_window(stored: JsonObject, file: Path | str) -> JsonObject:
-    """Return the window of local attention if it is stored under its other name, as half of it.
+    """Return the window of local attention from `sliding_window`, which is half of it, or nothing without that key.
 
     Raises:
         PresetError: If both names are there and disagree.
