@@ -36,7 +36,6 @@ def test_requests_to_warm_up_with_are_answered_without_lmzoo(artifacts: list[Pat
     assert [bare.warm_up(path) for path in artifacts] == [of_pairs + of_texts, of_pairs + of_texts, of_texts]
 
 
-@pytest.mark.slow
 def test_requests_to_warm_up_with_are_short_and_long(reviews: Exported, fill: Exported, api: RestApi) -> None:
     requests = [inputs for name, inputs in read_warmup(reviews.path(9)) if name == "serving_default"]
     serve = api.versions.get(9).signatures["serving_default"]
