@@ -21,6 +21,7 @@ from lmzoo.text.probabilities import log_softmax
 from lmzoo.text.segments import clean_segments
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns, warn
+from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.span_metrics import TokenAccuracy
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class MaskedLM(MaskedTokensTask):
     commands = (("masked-lm", "texts"),)
     serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
     uses_pooler = False
+    distillation = DistillationSettings((5.0, 2.0, 1.0), per_token=True, takes_labels=False, makes_labels=True)
 
     def __init__(
         self,
@@ -94,6 +96,11 @@ class MaskedLM(MaskedTokensTask):
     def default_metrics(self) -> list[keras.metrics.Metric]:
         """Return the metrics, the accuracy of predictions for masked tokens."""
         return [TokenAccuracy()]
+
+    def compared_outputs(self) -> ComparedOutputs:
+        """Return the logits of the masked tokens and the hidden states of all tokens."""
+        padding_mask = self.backbone.padding_mask(self.input)  # (B, T)
+        return ComparedOutputs(self.output, self.input["mask_positions"], self.token_vectors, padding_mask)
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return `(features, targets, weights)` with new masks, targets int32 (b, M) and weights float32 (b, M)."""

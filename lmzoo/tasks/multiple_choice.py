@@ -98,7 +98,8 @@ class MultipleChoice(TextVectorTask):
         head = vector.head(backbone, 1, bias_trainable=False)  # it cancels in the softmax, but checkpoints contain it
         merge = MergeChoices(name="merge_choices")
         inputs = {key: keras.Input((None, *x.shape[1:]), dtype=x.dtype, name=key) for key, x in backbone.input.items()}
-        scores = head(vector.of(backbone, {key: merge(x) for key, x in inputs.items()}))  # (B·C, 1)
+        merged = {key: merge(x) for key, x in inputs.items()}
+        scores = head(vector.of(backbone, merged, backbone(merged)))  # (B·C, 1)
         logits = SplitChoices(name="split_choices")(scores, backbone.padding_mask(inputs))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, logits, None, name, vector, head)
         self.compile()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
 import numpy as np
+from keras import ops
 
 from lmzoo.common.arguments import is_number, require
 from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_label_sets
@@ -20,6 +21,7 @@ from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.text import Preprocessor
 from lmzoo.text.probabilities import sigmoid, softmax
 from lmzoo.training import MicroF1
+from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -84,6 +86,7 @@ class TextClassifier(TextVectorTask):
         "`label`, `score` (n,), `probabilities` (n, classes); with `multi_label` all labels (n, classes), the"
         " most probable first"
     )
+    distillation = DistillationSettings()
     instead_of: ClassVar[Mapping[str, str]] = {
         "activation": "`predict` returns logits, and `classify` returns probabilities.",
         "hidden_dim": "The family determines the layers of the head.",
@@ -107,11 +110,18 @@ class TextClassifier(TextVectorTask):
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, num_classes)
         inputs = backbone.input
-        outputs = head(vector.of(backbone, inputs))  # (B, C)
+        features = backbone(inputs)
+        outputs = head(vector.of(backbone, inputs, features))  # (B, C)
         super().__init__(backbone, preprocessor, inputs, outputs, labels, name, vector, head)
         self.num_classes = num_classes
         self.multi_label = multi_label
+        self.token_vectors = features["sequence_output"]
         self.compile()
+
+    def compared_outputs(self) -> ComparedOutputs:
+        """Return the logits of the classes and the hidden states of the tokens."""
+        counted = ops.ones_like(self.output if self.multi_label else self.output[:, 0])  # (B, C) or (B,)
+        return ComparedOutputs(self.output, counted, self.token_vectors, self.backbone.padding_mask(self.input))
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss: cross-entropy, or with `multi_label` the mean binary cross-entropy over classes."""

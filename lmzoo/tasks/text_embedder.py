@@ -27,6 +27,7 @@ from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.packing import EncodedPairs
 from lmzoo.text.segments import clean_segments, split_segments
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
+from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -93,6 +94,7 @@ class TextEmbedder(Task):
     replaceable = True
     uses_pooler = False
     independent_rows = False
+    distillation = DistillationSettings((0.0, 0.0, 1.0), takes_labels=False)
     _layer_models: LayerModels | None = None
 
     def __init__(
@@ -132,6 +134,11 @@ class TextEmbedder(Task):
     def arguments_for(cls, y: Any) -> dict[str, Any]:
         """Return constructor arguments that suit the labels `y`: objective "cosine", or "contrastive" for None."""
         return {"objective": "contrastive" if y is None else "cosine"}
+
+    def compared_outputs(self) -> ComparedOutputs:
+        """Return the vectors of the texts, in place of both logits and hidden states."""
+        counted = ops.ones_like(self.output[:, 0])  # (B,)
+        return ComparedOutputs(self.output, counted, self.output, counted)
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss for the task's objective."""

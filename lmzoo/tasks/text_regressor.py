@@ -81,7 +81,7 @@ class TextRegressor(TextVectorTask):
         vector = TextVector(dropout=dropout, pooling=pooling, encoder=encoder, encoder_dim=encoder_dim)
         head = vector.head(backbone, 1)
         inputs = backbone.input
-        outputs = activation(head(vector.of(backbone, inputs)))  # (B, 1)
+        outputs = activation(head(vector.of(backbone, inputs, backbone(inputs))))  # (B, 1)
         super().__init__(backbone, preprocessor, inputs, outputs, None, name, vector, head)
         self.output_activation: str = output_activation
         self.compile()

@@ -34,6 +34,7 @@ from lmzoo.text.span_labels import SpanTable, allowed_transitions, best_path, sp
 from lmzoo.text.tokenizers.tokenizer import TokenSpan
 from lmzoo.text.validate_text import is_text, warn
 from lmzoo.training.crf_loss import CrfLoss
+from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.span_metrics import IGNORED, SpanScore, TokenAccuracy
 
 if TYPE_CHECKING:
@@ -107,6 +108,7 @@ class TokenClassifier(Task):
         'the spans of each text: `text`, `label`, `score`, `start`, `end`, each (n, spans), padded with `""`, 0 and -1'
     )
     uses_pooler = False
+    distillation = DistillationSettings(per_token=True)
 
     def __init__(
         self,
@@ -127,7 +129,8 @@ class TokenClassifier(Task):
         settings = head_options(backbone, of_tokens=True)
         head = ClassificationHead(num_classes, dropout_rate, dtype=backbone.dtype_policy, name="classifier", **settings)
         inputs = backbone.input
-        outputs = head(vectors.sequence(backbone, inputs))  # (B, T, C)
+        features = backbone(inputs)
+        outputs = head(vectors.sequence(backbone, inputs, features))  # (B, T, C)
         if crf:
             allowed = transition_table(labels or ()) if marks_spans(labels) else None
             outputs = TransitionScores(num_classes, allowed, name="transition_scores")(outputs)  # (B, T, C + 1, C + 1)
@@ -138,6 +141,7 @@ class TokenClassifier(Task):
         self.encoder = encoder
         self.encoder_dim = encoder_dim
         self.crf = crf
+        self.token_vectors = features["sequence_output"]
         self.compile()
 
     def compile(self, optimizer: Any = "auto", loss: Any = "auto", *args: Any, **kwargs: Any) -> None:
@@ -151,6 +155,17 @@ class TokenClassifier(Task):
                 f"With `crf` the outputs are scores of pairs of labels: leave `loss` out, got {loss!r:.60}."
             )
         super().compile(optimizer, loss, *args, **kwargs)
+
+    def compared_outputs(self) -> ComparedOutputs:
+        """Return the logits and the hidden states of all tokens.
+
+        Raises:
+            ValueError: if the task uses a CRF.
+        """
+        if self.crf:
+            raise ValueError("A TokenClassifier with `crf` cannot be distilled: its scores are of pairs of labels.")
+        padding_mask = self.backbone.padding_mask(self.input)  # (B, T)
+        return ComparedOutputs(self.output, padding_mask, self.token_vectors, padding_mask)
 
     def default_loss(self) -> keras.losses.Loss:
         """Return the loss: mean cross-entropy over words, or with `crf` negative log-likelihood of whole texts."""

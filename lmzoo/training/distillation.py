@@ -1,18 +1,20 @@
-"""Knowledge distillation of masked language models, as for DistilBERT (Sanh et al., 2019).
+"""Knowledge distillation: training a small task on the predictions of a larger one.
 
-https://arxiv.org/abs/1910.01108
+Hinton et al. (2015), https://arxiv.org/abs/1503.02531; for masked language models DistilBERT (Sanh et al., 2019),
+https://arxiv.org/abs/1910.01108.
 
-Letters in shapes: B sequences, T tokens, M masked tokens, V vocabulary size, H hidden dimension.
+Letters in shapes: B sequences, T tokens, M masked tokens, V vocabulary size or number of classes, H hidden dimension.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import zip_longest
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import keras
+import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
@@ -21,36 +23,51 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.sublayers import merged_weights
 from lmzoo.layers.temporary import temporary_attributes
 from lmzoo.parallel.several_devices import SeveralDevicesModel
+from lmzoo.text.batching import LengthBatches, fitted_buckets
 from lmzoo.text.keras_input import keras_input
 from lmzoo.training.divergence import StopOnDivergence
 
 _WARMUP_FRACTION = 0.05  # of the steps
+_TEACHER = "teacher_"  # prefix of the teacher's inputs, if it has its own
+
+MakeBatch: TypeAlias = Callable[[np.ndarray, int, np.random.Generator], tuple[Any, ...]]
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class DistillationLoss(ConfiguredLayer):
     """Layer that adds the distillation losses between a student and a teacher.
 
-    The soft loss is the mean over masked tokens of T² · KL(softmax(t / T) ‖ softmax(s / T)), for student logits s and
+    The soft loss is the mean over predictions of T² · KL(softmax(t / T) ‖ softmax(s / T)), for student logits s and
     teacher logits t (Hinton et al., 2015). The cosine loss is the mean over real tokens of 1 − cos of the hidden
     states. If padded embeddings give one model more logits than the other, the extra logits are ignored.
 
     Args:
         temperature: float, T.
-        soft: float, weight of the soft loss.
+        soft: float, weight of the soft loss; 0 disables it.
         cosine: float, weight of the cosine loss; 0 disables it.
+        multi_label: bool, whether classes are independent: the soft loss then compares the sigmoid of each class.
 
     Call arguments: logits float (B, M, V) and hidden states float (B, T, H), of the student and of the teacher;
-    `positions` int (B, M), of the masked tokens, 0 for padding; `padding_mask` (B, T). Returns the student's logits.
+    `positions` int (B, M), of the masked tokens, 0 for padding; `padding_mask` (B, T). Any other leading dimensions may
+    take the place of (B, M) and of (B, T). With `multi_label`, `positions` has the shape of the logits. Returns the
+    student's logits.
 
     Example: see `distill`.
     """
 
-    def __init__(self, temperature: float = 2.0, soft: float = 5.0, cosine: float = 1.0, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        temperature: float = 2.0,
+        soft: float = 5.0,
+        cosine: float = 1.0,
+        multi_label: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.temperature = temperature
         self.soft = soft
         self.cosine = cosine
+        self.multi_label = multi_label
 
     def call(
         self,
@@ -62,20 +79,25 @@ class DistillationLoss(ConfiguredLayer):
         padding_mask: Tensor,
     ) -> Tensor:
         """Add the losses and return the student's logits, float (B, M, V)."""
-        is_masked = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
-        num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
-        student_log_probs, teacher_log_probs = (
-            ops.log_softmax(ops.cast(x[..., :num_shared], "float32") / self.temperature)  # (B, M, V)
-            for x in (logits, ops.stop_gradient(teacher_logits))
-        )
-        divergence = ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)  # (B, M)
-        self.add_loss(self.soft * self.temperature**2 * _weighted_mean(divergence, is_masked))
+        if self.soft:
+            is_counted = ops.cast(positions > 0, "float32")  # (B, M); the first token is never masked
+            divergence = self._divergence(logits, ops.stop_gradient(teacher_logits))  # (B, M)
+            self.add_loss(self.soft * self.temperature**2 * _weighted_mean(divergence, is_counted))
         if self.cosine:
             states = (ops.cast(x, "float32") for x in (vectors, ops.stop_gradient(teacher_vectors)))
             student_units, teacher_units = (ops.normalize(x, axis=-1) for x in states)  # (B, T, H)
             distance = 1 - ops.sum(student_units * teacher_units, axis=-1)  # (B, T)
             self.add_loss(self.cosine * _weighted_mean(distance, ops.cast(padding_mask, "float32")))
         return logits
+
+    def _divergence(self, logits: Tensor, teacher_logits: Tensor) -> Tensor:
+        """Return KL(teacher ‖ student) of the softened probabilities, float32 (B, M)."""
+        num_shared = min(logits.shape[-1], teacher_logits.shape[-1])
+        scaled = [ops.cast(x[..., :num_shared], "float32") / self.temperature for x in (logits, teacher_logits)]
+        if self.multi_label:  # sigmoid(x) is the softmax of x and 0
+            scaled = [ops.stack([x, ops.zeros_like(x)], axis=-1) for x in scaled]  # (B, C, 2)
+        student_log_probs, teacher_log_probs = (ops.log_softmax(x) for x in scaled)
+        return ops.sum(ops.exp(teacher_log_probs) * (teacher_log_probs - student_log_probs), axis=-1)
 
     def compute_output_spec(self, logits: Tensor, *args: Tensor) -> keras.KerasTensor:
         """Return the spec of the student's logits, float (B, M, V)."""
@@ -87,15 +109,15 @@ def _weighted_mean(values: Tensor, weights: Tensor) -> Tensor:
 
 
 def smaller(teacher: Any, num_layers: int | None = None) -> Any:
-    """Make a student from a masked language model by copying some of its layers.
+    """Make a student from a task by copying some of its backbone's layers.
 
     Args:
-        teacher: `lmzoo.models.MaskedLM`, the model to copy.
+        teacher: `lmzoo.models.MaskedLM` or another task, the model to copy.
         num_layers: int, number of layers of the student; by default half as many as the teacher has. Evenly
             spaced layers are copied: for half as many, every second layer, starting with the first.
 
     Returns:
-        A `MaskedLM` of the same family and width, with copies of the teacher's weights.
+        A task of the same class, family and width, with copies of the teacher's weights.
 
     Raises:
         ValueError: if `num_layers` is below 1 or above the number of the teacher's layers.
@@ -138,35 +160,78 @@ def _strip_model_names(path: str, model: keras.Model) -> str:
     return "/".join(part for part in path.split("/") if part not in names)
 
 
+class ComparedOutputs(NamedTuple):
+    """Symbolic outputs of a task that distillation compares between student and teacher.
+
+    Attributes:
+        logits: float (B, M, V), or with any other leading dimensions.
+        counted: positive where a prediction counts, (B, M).
+        vectors: float (B, T, H), or with any other leading dimensions.
+        padding_mask: 1 for vectors that count, 0 for padding, (B, T).
+    """
+
+    logits: Tensor
+    counted: Tensor
+    vectors: Tensor
+    padding_mask: Tensor
+
+
+class DistillationSettings(NamedTuple):
+    """Settings of `distill` for the tasks of a class.
+
+    Attributes:
+        weights: default weights of the soft loss, the loss on labels and the cosine loss. None as the last weight
+            means 1 if hidden states can be compared, else 0.
+        per_token: bool, whether predictions are for tokens, so that student and teacher need the same vocabulary.
+        takes_labels: bool, whether `distill` takes labels.
+        makes_labels: bool, whether training batches have labels that are made from the texts.
+    """
+
+    weights: tuple[float, float, float | None] = (1.0, 1.0, None)
+    per_token: bool = False
+    takes_labels: bool = True
+    makes_labels: bool = False
+
+
 def distill(
     student: Any,
     teacher: Any,
     texts: Any,
+    y: Any = None,
     epochs: int = 1,
     batch_size: int = 32,
     temperature: float = 2.0,
-    weights: Sequence[float] = (5.0, 2.0, 1.0),
+    weights: Sequence[float] | None = None,
     optimizer: Any = None,
     seed: int = 0,
     callbacks: Sequence[keras.callbacks.Callback] = (),
     verbose: bool | int | str = "auto",
     **kwargs: Any,
 ) -> keras.callbacks.History:
-    """Train a small masked language model on texts and on a larger model's predictions, as for DistilBERT.
+    """Train a small task on texts and on a larger task's predictions, without labels or with some.
 
-    The loss is a weighted sum of three terms: the divergence from the teacher's predictions for masked tokens, softened
-    by a temperature; the cross-entropy of the masked tokens; and the cosine distance between the hidden states of both
-    models at all tokens. Sanh et al. (2019) compare predictions for all tokens; here only masked tokens are compared,
-    since a `MaskedLM` computes no other predictions. The teacher is left unchanged, and has no dropout.
+    The loss is a weighted sum of three terms: the divergence from the teacher's predictions, softened by a temperature
+    (Hinton et al., 2015); the task's own loss on labels, for a `MaskedLM` on the masked tokens; and the cosine distance
+    between the hidden states of both models at all tokens, as for DistilBERT (Sanh et al., 2019). A `MaskedLM` compares
+    predictions for masked tokens, a `TokenClassifier` predictions for all tokens. A `TextEmbedder` has the third term
+    only, for the vectors of texts. The teacher is left unchanged, and has no dropout.
+
+    Student and teacher may have different tokenizers, except for a `MaskedLM` and a `TokenClassifier`; hidden states
+    are then not compared.
 
     Args:
-        student: `lmzoo.models.MaskedLM`, the model to train, for example from `smaller`.
-        teacher: `lmzoo.models.MaskedLM` with the same vocabulary.
-        texts: list of texts, or other inputs of the student's `fit`, except tables and datasets.
+        student: task to train, `lmzoo.models.MaskedLM`, `TextClassifier`, `TokenClassifier` or `TextEmbedder`, for
+            example from `smaller`.
+        teacher: task of the same class with the same labels.
+        texts: list of texts, or other inputs of the student's `predict`, except tables and datasets. A `TextEmbedder`
+            takes single texts.
+        y: labels of a classifier's texts, as for its `fit`, or None.
         epochs: int, number of passes over the texts.
         batch_size: int, number of texts in a batch.
         temperature: float above 0, divisor of the logits in the divergence.
-        weights: three floats, weights of the loss terms. If the last one is 0, the hidden dimensions may differ.
+        weights: three floats, weights of the loss terms. By default 5, 2 and 1 for a `MaskedLM`, and 1 for each term of
+            another task, where the term for hidden states counts only if they can be compared: both models need the
+            same tokens and hidden dimensions.
         optimizer: a Keras optimizer; by default the student's, with a warm-up over a twentieth of the steps and a
             linear decay.
         seed: int, seed for the order of the texts and for the masks.
@@ -175,12 +240,12 @@ def distill(
         **kwargs: arguments of `keras.Model.compile`, such as `jit_compile`.
 
     Returns:
-        The training history: the total loss and the accuracy on masked tokens.
+        The training history: the total loss and, with labels, the student's metrics.
 
     Raises:
-        TypeError: if a model is not a `MaskedLM`.
-        ValueError: if the vocabularies differ, the hidden dimensions differ and the cosine loss has a weight, or a
-            number is out of range.
+        TypeError: if the models are not tasks of the same class, or of a class that cannot be distilled.
+        ValueError: if the labels, or for a `MaskedLM` or a `TokenClassifier` the vocabularies, differ; if vectors with
+            a weight cannot be compared; or if a number is out of range.
 
     Example:
 
@@ -194,75 +259,175 @@ def distill(
     student.fill(["The sea was [MASK]."])
     ```
     """
-    soft, hard, cosine = _check_arguments(student, teacher, temperature, weights)
-    inputs: Features = student.input
-    positions = inputs["mask_positions"]
-    # For a student without segment ids, the teacher reads all tokens as the first segment.
-    teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
-    logits, vectors = _predict(student, inputs)  # (B, M, V), (B, T, H)
-    frozen_teacher = teacher.copy_with(dropout=0.0)
-    frozen_teacher = keras.Model(frozen_teacher.input, _predict(frozen_teacher, frozen_teacher.input), name="teacher")
-    frozen_teacher.trainable = False  # set last, so that Keras passes it on to all layers
-    teacher_logits, teacher_vectors = frozen_teacher(teacher_inputs)  # (B, M, V), (B, T, H)
-    loss_layer = DistillationLoss(temperature, soft, cosine, dtype="float32", name="distillation_loss")
-    outputs = loss_layer(logits, teacher_logits, vectors, teacher_vectors, positions, inputs["padding_mask"])
-    batches = student.training_batches(texts, batch_size=batch_size, seed=seed)
-    epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
+    settings = _check_tasks(student, teacher, y)
+    require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
+    same_tokens = settings.per_token or _tokenize_alike(student, teacher)
+    outputs: ComparedOutputs = student.compared_outputs()
+    frozen_teacher = _FrozenTeacher(teacher)
+    teacher_vectors = frozen_teacher.model.output["vectors"]
+    soft, hard, cosine = _check_weights(weights, settings, outputs.vectors, teacher_vectors, same_tokens)
+    batches = _training_batches(student, texts, y, batch_size, seed)
+    inputs: Features = dict(student.input)
+    if same_tokens:
+        # For a student without segment ids, the teacher reads all tokens as the first segment.
+        teacher_inputs = {name: inputs.get(name, ops.zeros_like(inputs["token_ids"])) for name in teacher.input}
+    else:
+        batches.make_batch = _with_teacher_features(batches.make_batch, teacher, texts)
+        teacher_inputs = {name: _copy_input(x, _TEACHER + name) for name, x in teacher.input.items()}
+        inputs.update({_TEACHER + name: x for name, x in teacher_inputs.items()})
+    teacher_outputs = ComparedOutputs(**frozen_teacher(teacher_inputs))
+    multi_label = bool(student.multi_label)
+    loss_layer = DistillationLoss(temperature, soft, cosine, multi_label, dtype="float32", name="distillation_loss")
+    logits = loss_layer(
+        outputs.logits,
+        teacher_outputs.logits,
+        outputs.vectors,
+        teacher_outputs.vectors,
+        outputs.counted,
+        outputs.padding_mask,
+    )
+    learns_labels = y is not None or settings.makes_labels
     # Keras would warn that these variables get no gradient.
     frozen_variables = [(variable, "trainable", False) for variable in student.unused_variables]
     with temporary_attributes(frozen_variables):
-        model = SeveralDevicesModel(inputs, outputs)
+        model = SeveralDevicesModel(inputs, logits)
         model.dtype_policy = student.dtype_policy  # for float16, so that Keras scales the loss
         optimizer = student.default_optimizer() if optimizer is None else optimizer
         model.compile(
             optimizer=optimizer,
-            loss=student.default_loss(),
-            loss_weights=[hard],
-            weighted_metrics=student.default_metrics(),
+            loss=student.default_loss() if learns_labels else None,
+            loss_weights=[hard] if learns_labels else None,
+            weighted_metrics=student.default_metrics() if learns_labels else None,
             **kwargs,
         )
         optimizer.build(model.trainable_variables)
         if hasattr(optimizer, "start_schedule"):
             steps = epochs * batches.num_batches // (optimizer.gradient_accumulation_steps or 1)
             optimizer.start_schedule(round(steps * _WARMUP_FRACTION), steps)
+        epoch_callback = keras.callbacks.LambdaCallback(on_epoch_begin=batches.begin_epoch)
         callbacks = [StopOnDivergence(), epoch_callback, *callbacks]
         history = model.fit(keras_input(batches), epochs=epochs, callbacks=callbacks, verbose=verbose, shuffle=False)
     student.forget_compiled()
     return history
 
 
-def _predict(task: Any, inputs: Features) -> tuple[Tensor, Tensor]:
-    """Return the logits of masked tokens, float (B, M, V), and the hidden states of all tokens, float (B, T, H)."""
-    features = {name: inputs[name] for name in task.backbone.input}
-    outputs = task.backbone(features)
-    vectors, bias = task.head(task.backbone.masked_vectors_at(features, inputs["mask_positions"], outputs))
-    return task.backbone(features, vectors=vectors, bias=bias), outputs["sequence_output"]
+class _FrozenTeacher(keras.layers.Layer):
+    """Layer that returns the `ComparedOutputs` of a copy of the teacher by name, without dropout."""
+
+    def __init__(self, teacher: Any) -> None:
+        super().__init__(name="teacher", trainable=False)
+        copy = teacher.copy_with()
+        self.model = keras.Model(copy.input, copy.compared_outputs()._asdict())
+        self.model.trainable = False  # set last, so that Keras passes it on to all layers
+
+    def call(self, inputs: Features) -> Features:
+        """Return the outputs for features of the teacher's tokens."""
+        # A functional model would pass the mode of training on to its layers.
+        return self.model(inputs, training=False)
 
 
-def _check_arguments(
-    student: Any, teacher: Any, temperature: float, weights: Sequence[float]
-) -> tuple[float, float, float]:
-    """Check the arguments of `distill`, and return the weights of the three loss terms."""
-    for name, task in (("student", student), ("teacher", teacher)):
-        if getattr(task, "head_kind", None) != "masked_lm":
-            raise TypeError(f"`{name}` must be a `lmzoo.models.MaskedLM`, got {type(task).__name__}.")
+def _copy_input(tensor: keras.KerasTensor, name: str) -> keras.KerasTensor:
+    """Return a new symbolic input with the shape and dtype of `tensor`."""
+    return keras.Input(tensor.shape[1:], dtype=tensor.dtype, name=name)
+
+
+def _training_batches(student: Any, texts: Any, y: Any, batch_size: int, seed: int) -> Any:
+    """Return shuffled batches of the student's features, with labels if there are any."""
+    if y is not None or student.distillation.makes_labels:
+        return student.training_batches(texts, y, batch_size=batch_size, seed=seed)
+    encoded = student.encode_inputs(texts)
+    buckets = fitted_buckets(encoded.lengths, student.text_preprocessor.sequence_length, batch_size=batch_size)
+
+    def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[dict[str, np.ndarray]]:
+        return (student.select_inputs(student.features(encoded, indices, width)),)
+
+    return LengthBatches(encoded.lengths, make_batch, batch_size, buckets, "shuffle", (seed,))
+
+
+def _with_teacher_features(make_batch: MakeBatch, teacher: Any, texts: Any) -> MakeBatch:
+    """Return a function that adds the features of the teacher's own tokens to the student's batches."""
+    encoded = teacher.encode_inputs(texts)
+    buckets = np.array(fitted_buckets(encoded.lengths, teacher.text_preprocessor.sequence_length))
+
+    def make_joined_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> tuple[Any, ...]:
+        features, *labels = make_batch(indices, width, rng)
+        teacher_width = int(buckets[np.searchsorted(buckets, encoded.lengths[indices].max())])
+        teacher_features = teacher.select_inputs(teacher.features(encoded, indices, teacher_width))
+        return {**features, **{_TEACHER + name: values for name, values in teacher_features.items()}}, *labels
+
+    return make_joined_batch
+
+
+def _tokenize_alike(student: Any, teacher: Any) -> bool:
+    """Return whether both tasks make the same tokens of every text."""
+    settings = []
+    for preprocessor in (student.text_preprocessor, teacher.text_preprocessor):
+        tokenizer = preprocessor.tokenizer
+        settings.append((type(tokenizer), tokenizer.get_config(), preprocessor.packing, preprocessor.sequence_length))
+    return settings[0] == settings[1] and not _first_difference(student, teacher)
+
+
+def _check_tasks(student: Any, teacher: Any, y: Any) -> DistillationSettings:
+    """Check that the tasks can be compared, and return the settings of their class.
+
+    Raises:
+        TypeError: if the student cannot be distilled, or the teacher is a task of another class.
+        ValueError: if their classes differ, if tasks that predict tokens have different vocabularies, or for labels of
+            a task that takes none.
+    """
+    settings: DistillationSettings | None = getattr(student, "distillation", None)
+    if settings is None:
+        raise TypeError(f"`student` must be a task with logits or vectors to compare, got {type(student).__name__}.")
+    if getattr(teacher, "head_kind", None) != student.head_kind:
+        raise TypeError(f"`teacher` must be a `lmzoo.models.{type(student).__name__}`, got {type(teacher).__name__}.")
+    for name in ("class_names", "multi_label"):
+        values = [getattr(task, name) for task in (student, teacher)]
+        if values[0] != values[1]:
+            raise ValueError(f"Student and teacher must have the same `{name}`, got {values[0]} and {values[1]}.")
+    if settings.per_token and (difference := _first_difference(student, teacher)):
+        raise ValueError(f"Student and teacher must have the same vocabulary; {difference}.")
+    if y is not None and not settings.takes_labels:
+        raise ValueError(f"A {type(student).__name__} is distilled from texts alone: leave out `y`.")
+    return settings
+
+
+def _first_difference(student: Any, teacher: Any) -> str:
+    """Return a description of the first difference between the tasks' vocabularies, or "" if they are equal."""
     vocabularies = [task.text_preprocessor.tokenizer.vocabulary for task in (student, teacher)]
-    if list(vocabularies[0]) != list(vocabularies[1]):
-        first_difference = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
-        tokens = " and ".join(
-            repr(v[first_difference]) if first_difference < len(v) else "nothing" for v in vocabularies
-        )
+    if list(vocabularies[0]) == list(vocabularies[1]):
+        return ""
+    first_difference = next(i for i, pair in enumerate(zip_longest(*vocabularies)) if pair[0] != pair[1])
+    tokens = " and ".join(repr(v[first_difference]) if first_difference < len(v) else "nothing" for v in vocabularies)
+    return f"at id {first_difference} they have {tokens}"
+
+
+def _check_weights(
+    weights: Sequence[float] | None,
+    settings: DistillationSettings,
+    vectors: Tensor,
+    teacher_vectors: Tensor,
+    same_tokens: bool,
+) -> tuple[float, float, float]:
+    """Return the weights of the three loss terms: of soft predictions, of labels and of vectors.
+
+    Raises:
+        ValueError: for weights that are not three numbers of at least 0, or if vectors with a weight cannot be
+            compared.
+    """
+    dims = (vectors.shape[-1], teacher_vectors.shape[-1])
+    of_texts = len(vectors.shape) == 2
+    if weights is not None:
+        is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
+        require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)
+    soft, hard, cosine = settings.weights if weights is None else map(float, weights)
+    if cosine is None:
+        cosine = float(dims[0] == dims[1] and (same_tokens or of_texts))
+    advice = "Add a `projection` to the student" if of_texts else "Pass `weights` whose last one is 0"
+    if cosine and dims[0] != dims[1]:
         raise ValueError(
-            f"Student and teacher must have the same vocabulary; at id {first_difference} they have {tokens}."
+            f"The vectors of student and teacher have {dims[0]} and {dims[1]} dimensions: only vectors of the same "
+            f"width can be compared. {advice}."
         )
-    require(is_number(temperature, 0) and temperature > 0, "temperature", "a number above 0", temperature)
-    is_valid = len(weights) == 3 and all(is_number(weight, 0) for weight in weights) and any(weights)
-    require(is_valid, "weights", "three numbers of at least 0, not all 0", weights)
-    widths = [task.backbone.config.hidden_dim for task in (student, teacher)]
-    if weights[2] and widths[0] != widths[1]:
-        raise ValueError(
-            f"The vectors of student and teacher have {widths[0]} and {widths[1]} dimensions: only vectors of the same "
-            "width can be compared. Pass `weights` whose last one is 0."
-        )
-    soft, hard, cosine = map(float, weights)
+    if cosine and not (same_tokens or of_texts):
+        raise ValueError(f"Student and teacher have different tokens, whose vectors cannot be compared. {advice}.")
     return soft, hard, cosine

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.models import MaskedLM, TextClassifier
+from lmzoo.models import MaskedLM, TextClassifier, TextEmbedder, TextRegressor, TokenClassifier
 from lmzoo.registry.family import families
 from lmzoo.testing import randomize, tiny_task, tiny_texts
 from lmzoo.text.probabilities import log_softmax
@@ -176,3 +176,141 @@ def test_errors(teacher):
         distill(narrow, teacher, ["a"])
     with pytest.raises(TypeError, match="`x` must be texts"):
         student.training_batches({name: np.ones((2, 3), "int32") for name in student.input})
+
+
+# === Classifiers, taggers and embedders ===
+
+TASKS = {
+    "classifier": (TextClassifier, {"num_classes": 3}),
+    "several labels": (TextClassifier, {"num_classes": 3, "multi_label": True}),
+    "tagger": (TokenClassifier, {"num_classes": 3}),
+    "embedder": (TextEmbedder, {}),
+}
+
+
+def make_teacher(kind):
+    """Task with drawn weights, which predicts anything but equal probabilities."""
+    cls, arguments = TASKS[kind]
+    task = tiny_task(cls, families()["bert"], **arguments)
+    draw_weights(task)
+    return task
+
+
+def expected_loss(kind, student, teacher, texts):
+    """Loss of a batch of texts by numpy, without labels, from the outputs of both."""
+    encoded = student.encode_inputs(texts)
+    features = student.features(encoded, np.arange(len(texts)), int(encoded.lengths.max()))
+    outputs, teacher_outputs = (to_numpy(task(features)).astype("float64") for task in (student, teacher))
+    mask = features["padding_mask"] > 0
+    hidden, teacher_hidden = (to_numpy(task.backbone(features)["sequence_output"]) for task in (student, teacher))
+    if kind == "embedder":
+        return (1 - (outputs * teacher_outputs).sum(axis=-1)).mean()
+    if kind == "several labels":
+        outputs, teacher_outputs = (np.stack([x, 0 * x], axis=-1) for x in (outputs, teacher_outputs))
+    ours, theirs = (log_softmax(x / 2) for x in (outputs, teacher_outputs))
+    divergence = (np.exp(theirs) * (theirs - ours)).sum(axis=-1)
+    norms = np.linalg.norm(hidden, axis=-1) * np.linalg.norm(teacher_hidden, axis=-1)
+    cosine = 1 - (hidden * teacher_hidden).sum(axis=-1) / norms
+    return 4 * (divergence[mask] if kind == "tagger" else divergence).mean() + cosine[mask].mean()
+
+
+@pytest.mark.parametrize("kind", TASKS)
+def test_the_loss_of_a_task(kind, eager):
+    """One step with a learning rate of 0 and no dropout reports the loss of the weights as they are."""
+    teacher = make_teacher(kind)
+    student = smaller(teacher, 1).copy_with(dropout=0.0)
+    texts = tiny_texts(5)
+    optimizer = keras.optimizers.SGD(0.0)
+    history = distill(student, teacher, texts, batch_size=5, optimizer=optimizer, verbose=0).history
+    assert history["loss"][0] == pytest.approx(expected_loss(kind, student, teacher, texts), rel=1e-4)
+
+
+@pytest.mark.compiled
+@pytest.mark.parametrize("kind", TASKS)
+def test_a_task_comes_closer_to_its_teacher(kind):
+    teacher = make_teacher(kind)
+    student = smaller(teacher, 1)
+    before = [to_numpy(weight) for weight in teacher.weights]
+    texts = tiny_texts(24)
+    first = expected_loss(kind, student, teacher, texts[:7])
+    optimizer = keras.optimizers.Adam(0.01)
+    distill(student, teacher, texts, epochs=16, batch_size=8, optimizer=optimizer, verbose=0)
+    assert expected_loss(kind, student, teacher, texts[:7]) < 0.6 * first
+    assert teacher.trainable_weights
+    assert all(variable.trainable for variable in student.unused_variables)
+    for weight, value in zip(teacher.weights, before, strict=True):
+        np.testing.assert_array_equal(to_numpy(weight), value)
+
+
+def test_labels_add_their_loss(eager):
+    teacher = make_teacher("classifier")
+    student = smaller(teacher, 1).copy_with(dropout=0.0)
+    texts = tiny_texts(5)
+    labels = [0, 2, 1, 2, 0]
+    settings = {"batch_size": 5, "verbose": 0}
+    soft = distill(student, teacher, texts, optimizer=keras.optimizers.SGD(0.0), **settings).history
+    both = distill(student, teacher, texts, labels, optimizer=keras.optimizers.SGD(0.0), **settings).history
+    own = -log_softmax(student.predict(texts, verbose=0))[np.arange(5), labels].mean()
+    assert both["loss"][0] == pytest.approx(soft["loss"][0] + own, rel=1e-4)
+    assert "accuracy" in both
+    assert "accuracy" not in soft
+
+
+def test_the_teacher_has_no_dropout(eager):
+    teacher = tiny_task(TextClassifier, families()["bert"], num_classes=3, dropout=0.9)
+    draw_weights(teacher)
+    student = TextClassifier(smaller(teacher, 1).backbone, teacher.preprocessor, num_classes=3, dropout=0.0)
+    student = student.copy_with(dropout=0.0)
+    history = distill(
+        student, teacher, tiny_texts(5), batch_size=5, optimizer=keras.optimizers.SGD(0.0), verbose=0
+    ).history
+    assert history["loss"][0] == pytest.approx(expected_loss("classifier", student, teacher, tiny_texts(5)), rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", ["classifier", "embedder"])
+def test_a_teacher_with_another_tokenizer(kind, eager):
+    """Each reads its own tokens; only what both predict for whole texts is compared."""
+    cls, arguments = TASKS[kind]
+    teacher = tiny_task(cls, families()["roberta"], **arguments)
+    if kind == "embedder":
+        arguments = {"projection": [{"kind": "dense", "units": teacher.backbone.config.hidden_dim}]}
+    student = tiny_task(cls, families()["bert"], **arguments).copy_with(dropout=0.0)
+    draw_weights(student)
+    draw_weights(teacher)
+    texts = tiny_texts(7)
+    history = distill(student, teacher, texts, batch_size=7, optimizer=keras.optimizers.SGD(0.0), verbose=0).history
+    outputs, teacher_outputs = (task.predict(texts, verbose=0).astype("float64") for task in (student, teacher))
+    if kind == "embedder":
+        expected = (1 - (outputs * teacher_outputs).sum(axis=-1)).mean()
+    else:
+        ours, theirs = (log_softmax(x / 2) for x in (outputs, teacher_outputs))
+        expected = 4 * (np.exp(theirs) * (theirs - ours)).sum(axis=-1).mean()
+    assert history["loss"][0] == pytest.approx(expected, rel=1e-4)
+    if kind == "classifier":
+        with pytest.raises(ValueError, match=r"35 and 49 dimensions: .* Pass `weights` whose last one is 0"):
+            distill(student, teacher, texts, weights=(1, 1, 1))
+        shorter = tiny_task(cls, families()["bert"], **arguments)
+        shorter.preprocessor.sequence_length -= 1
+        with pytest.raises(ValueError, match=r"have different tokens, whose vectors cannot be compared\. Pass"):
+            distill(student, shorter, texts, weights=(1, 1, 1))
+
+
+def test_errors_of_tasks():
+    teacher = make_teacher("classifier")
+    with pytest.raises(ValueError, match=r"must have the same `class_names`, got \['0', '1'\]"):
+        distill(tiny_task(TextClassifier, families()["bert"], num_classes=2), teacher, ["a"])
+    embedder = make_teacher("embedder")
+    with pytest.raises(ValueError, match="A TextEmbedder is distilled from texts alone: leave out `y`"):
+        distill(embedder, embedder, ["a"], [1])
+    projection = [{"kind": "dense", "units": 7}]
+    narrow = TextEmbedder(embedder.backbone, embedder.preprocessor, projection=projection)
+    with pytest.raises(ValueError, match=r"have 7 and .* dimensions: .*Add a `projection` to the student"):
+        distill(narrow, embedder, ["a"])
+    regressor = tiny_task(TextRegressor, families()["bert"])
+    with pytest.raises(TypeError, match=r"`student` must be a .*, got TextRegressor"):
+        distill(regressor, regressor, ["a"])
+    with pytest.raises(ValueError, match="same vocabulary"):
+        distill(make_teacher("tagger"), tiny_task(TokenClassifier, families()["roberta"], num_classes=3), ["a"])
+    tagger = tiny_task(TokenClassifier, families()["bert"], num_classes=3, crf=True)
+    with pytest.raises(ValueError, match="with `crf` cannot be distilled"):
+        distill(tagger, tagger, ["a"])

@@ -67,6 +67,7 @@ from lmzoo.text import Encoded, EncodedTexts, Preprocessor
 from lmzoo.text.batching import Batches
 from lmzoo.text.keras_input import keras_input
 from lmzoo.text.segments import split_segments
+from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 from lmzoo.training.fine_tuning import FineTuningRecipe, usual_recipe
 from lmzoo.training.losses import loss_of_logits
 from lmzoo.training.optimizers import AdamW
@@ -121,6 +122,8 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
     independent_rows: bool = True  # whether the sequences of token features may be shuffled
     splits_examples: ClassVar[bool] = False  # whether an example may become several sequences, or none
     per_token: bool = False  # whether the second axis of the outputs is the token axis
+
+    distillation: ClassVar[DistillationSettings | None] = None  # settings of `lmzoo.training.distill`, if it takes it
 
     served_outputs: ClassVar[tuple[str, ...]] = ()
     output_name: ClassVar[str] = "logits"  # name of the output of `predict` in files for other runtimes
@@ -850,6 +853,12 @@ class Task(HasHead, KnownArguments, NamedInputsModel, ReportsNotFinite):
         rng = np.random.default_rng((0, step))
         batch = self.make_batch(examples, np.arange(len(lengths)), int(lengths.max(initial=1)), rng)
         return keras.utils.unpack_x_y_sample_weight(batch)
+
+    # === Distillation ===
+
+    def compared_outputs(self) -> ComparedOutputs:
+        """Return the symbolic outputs that `lmzoo.training.distill` compares, for a class with `distillation`."""
+        raise NotImplementedError(f"A {type(self).__name__} cannot be distilled.")
 
     # === Save, load and export ===
 

@@ -63,9 +63,15 @@ class TokenVectors:
         family_of(backbone)
         return backbone.config.dropout if self.dropout is None else self.dropout
 
-    def sequence(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Build token vectors from symbolic inputs, float (B, T, H), or (B, T, 2 encoder_dim) with an encoder."""
-        sequence = backbone(inputs)["sequence_output"]  # (B, T, H)
+    def sequence(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
+        """Build token vectors, float (B, T, H), or (B, T, 2 encoder_dim) with an encoder.
+
+        Args:
+            backbone: backbone of the task.
+            inputs: symbolic inputs of the backbone.
+            features: symbolic outputs of the backbone for these inputs.
+        """
+        sequence = features["sequence_output"]  # (B, T, H)
         if not self.encoder:
             return sequence
         dropout_rate = self.rate(backbone)
@@ -99,12 +105,12 @@ class TextVector(TokenVectors):
         """Whether the vector comes from the backbone's pooler."""
         return self.pooling == "first" and not self.encoder
 
-    def of(self, backbone: Backbone, inputs: Features) -> Tensor:
-        """Build text vectors from symbolic inputs, float (B, H), or (B, 2 encoder_dim) with an encoder."""
+    def of(self, backbone: Backbone, inputs: Features, features: Features) -> Tensor:
+        """Build text vectors, float (B, H), or (B, 2 encoder_dim) with an encoder; see `sequence`."""
         if self.uses_pooler:
-            return backbone(inputs)["pooled_output"]  # (B, H)
+            return features["pooled_output"]  # (B, H)
         pooler = MeanPooler(dtype=backbone.dtype_policy, name="mean_pooler")
-        return pooler(self.sequence(backbone, inputs), backbone.padding_mask(inputs))
+        return pooler(self.sequence(backbone, inputs, features), backbone.padding_mask(inputs))
 
     def head(self, backbone: Backbone, outputs: int, bias_trainable: bool = True) -> ClassificationHead:
         """Build the family's classification head with `outputs` logits."""

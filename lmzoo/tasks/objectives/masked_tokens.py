@@ -102,6 +102,7 @@ class MaskedTokensTask(Task):
         self.layer_norm_epsilon = epsilon
         self.masking = masking
         self.objective = objective
+        self.token_vectors: Any = features.get("sequence_output")  # (B, T, H); None for other objectives
 
     @classmethod
     def supports(cls, family: Family) -> bool:
