@@ -32,7 +32,7 @@ FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("families/*/__init_
 FLOORS = (
     {"common", "errors", "version"},
     {"files", "parallel"},
-    {"layers", "text"},
+    {"layers", "search", "text"},
     {"data"},
     {"registry"},
     {"checkpoints"},
@@ -243,6 +243,7 @@ def test_what_is_imported_is_declared() -> None:
         *extras["parquet"],
         *extras["plots"],
         *extras["scale"],
+        *extras["search"],
         *extras["serve"],
         *extras["testing"],
         *extras["torch"],
@@ -250,6 +251,7 @@ def test_what_is_imported_is_declared() -> None:
     ]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
     modules = {
+        "faiss_cpu": "faiss",
         "keras_nlp": "keras_hub",
         "protobuf": "google",
         "scikit_learn": "sklearn",
