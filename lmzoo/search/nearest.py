@@ -45,16 +45,21 @@ def is_vectors(value: Any) -> bool:
     return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiu"
 
 
-def check_top_k(top_k: int | None, count: int) -> int:
+def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
     """Check the number of entries to return from a corpus of `count` entries, and return it; by default at most 10.
+
+    Args:
+        top_k: number of entries, or None.
+        count: int, size of the corpus.
+        name: name of the argument that is the corpus.
 
     Raises:
         ValueError: If the corpus is empty, or `top_k` is neither None nor an integer from 1 to `count`.
     """
-    require(count, "corpus", "a list of at least one text, or an array of at least one vector", "nothing")
+    require(count, name, "a list of at least one text, or an array of at least one vector", "nothing")
     if top_k is None:
         return min(_DEFAULT_TOP_K, count)
-    require(is_integer(top_k, 1, count), "top_k", f"an integer from 1 to {count}, the size of the corpus", top_k)
+    require(is_integer(top_k, 1, count), "top_k", f"an integer from 1 to {count}, the size of `{name}`", top_k)
     return top_k
 
 
@@ -151,12 +156,12 @@ def as_hits(scores: np.ndarray, indices: np.ndarray, texts: Sequence[str] | None
         texts: the texts of the corpus, or None.
     """
     return [
-        [make_hit(index, score, texts) for index, score in zip(*row, strict=True) if index >= 0]
+        [_make_hit(index, score, texts) for index, score in zip(*row, strict=True) if index >= 0]
         for row in zip(indices.tolist(), scores.tolist(), strict=True)
     ]
 
 
-def make_hit(index: int, score: float, texts: Sequence[str] | None) -> Hit:
+def _make_hit(index: int, score: float, texts: Sequence[str] | None) -> Hit:
     """Return an entry of a ranking, with its text if `texts` are given."""
     if texts is None:
         return {"index": index, "score": score}

@@ -28,7 +28,7 @@ from lmzoo.tasks.embedding_prompts import DOCUMENT_PROMPTS, QUERY_PROMPTS, add_p
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.packing import EncodedPairs
-from lmzoo.text.segments import clean_segments, split_segments
+from lmzoo.text.segments import clean_segments, clean_single_texts, split_segments
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 
 if TYPE_CHECKING:
@@ -450,11 +450,12 @@ class TextEmbedder(Task):
         """
         self._role_prompt(QUERY_PROMPTS, query_prompt_name)  # an unknown name is an error before the first step
         self._role_prompt(DOCUMENT_PROMPTS, document_prompt_name)
+        takes_words = self.text_preprocessor.tokenizer.takes_words
         width = self.output_shape[-1]
         index = open_index(corpus)
         if index is None:
             require(texts is None, "texts", "None if `corpus` is a list of texts", texts)
-            texts = self._single_texts("corpus", corpus)
+            texts = clean_single_texts("corpus", corpus, takes_words)
             top_k = check_top_k(top_k, len(texts))
         else:
             check_index(index, width, texts)
@@ -462,17 +463,12 @@ class TextEmbedder(Task):
         if is_vectors(queries):
             query_vectors = check_queries(queries, width)
         else:
-            query_vectors = self.embed_queries(self._single_texts("queries", queries), batch_size, query_prompt_name)
+            query_vectors = self.embed_queries(
+                clean_single_texts("queries", queries, takes_words), batch_size, query_prompt_name
+            )
         if index is None:
             index = ArrayIndex(self.embed_documents(texts, batch_size, document_prompt_name))
         return as_hits(*index.search(query_vectors, top_k, self.similarity), texts)
-
-    def _single_texts(self, name: str, x: Any) -> list[Any]:
-        """Check that `x` is single texts, and return them cleaned."""
-        self.check_takes_text()
-        columns = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
-        require(len(columns) == 1, name, "a list of single texts", "pairs")
-        return columns[0]
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the pairs' cosines with the labels, or an empty report without labels."""

@@ -367,3 +367,23 @@ def test_the_length_of_a_cross_encoder(tmp_path):
     model = cross_encoder(tmp_path / "plain", max_length=7)
     model.save(str(tmp_path / "it"), create_model_card=False)
     assert TextRegressor.from_preset(tmp_path / "it").preprocessor.sequence_length == 7
+
+
+QUERY = "a good film"
+
+
+# cross-encoder/ms-marco-* are BERT's and state the identity; BAAI/bge-reranker-* are XLM-RoBERTa's and state nothing,
+# and their own library returns logits, of which CrossEncoder computes the sigmoid.
+@pytest.mark.parametrize(("name", "stored"), [("bert", "torch.nn.modules.linear.Identity"), ("xlm_roberta", None)])
+def test_rankings_of_published_rerankers(name, stored, tmp_path):
+    cross_encoder(tmp_path / "it", name)
+    if stored:
+        edit(tmp_path / "it/config.json", sentence_transformers={"activation_fn": stored, "version": "4.1.0"})
+    model = read_cross_encoder(tmp_path / "it")
+    for top_k in (None, 3):
+        found = TextRegressor.from_preset(tmp_path / "it").rank(QUERY, TEXTS, top_k, batch_size=3)
+        expected = model.rank(QUERY, TEXTS, top_k, return_documents=True, activation_fn=torch.nn.Identity())
+        assert [hit["index"] for hit in found] == [hit["corpus_id"] for hit in expected]
+        assert [hit["text"] for hit in found] == [hit["text"] for hit in expected]
+        assert difference([hit["score"] for hit in found], [hit["score"] for hit in expected]) <= RAW
+    assert [hit["corpus_id"] for hit in model.rank(QUERY, TEXTS, 3)] == [hit["index"] for hit in found]  # of sigmoids

@@ -112,7 +112,7 @@ NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
     ("queries", "corpus", "options", "message"),
     [
         (QUERIES, CORPUS[:0], {}, "`corpus` must be a list of at least one text, or an array of at least one vector"),
-        (QUERIES, CORPUS, {"top_k": 62}, "`top_k` must be an integer from 1 to 61, the size of the corpus, got 62"),
+        (QUERIES, CORPUS, {"top_k": 62}, "`top_k` must be an integer from 1 to 61, the size of `corpus`, got 62"),
         (QUERIES, CORPUS, {"top_k": 0}, "`top_k` must be an integer from 1 to 61"),
         (QUERIES, CORPUS, {"similarity": "cos"}, '`similarity` must be "cosine" or "dot" or'),
         (QUERIES[:, 1:], CORPUS, {}, r"vectors of width 7, but the queries have the shape \(5, 6\)"),

@@ -93,8 +93,8 @@ VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
             {},
             "`corpus` must be a list of at least one text, or an array of at least one vector",
         ),
-        ((QUERIES, TEXTS, 8), {}, "`top_k` must be an integer from 1 to 7, the size of the corpus, got 8"),
-        ((QUERIES, VECTORS, 3), {}, "`top_k` must be an integer from 1 to 2, the size of the corpus, got 3"),
+        ((QUERIES, TEXTS, 8), {}, "`top_k` must be an integer from 1 to 7, the size of `corpus`, got 8"),
+        ((QUERIES, VECTORS, 3), {}, "`top_k` must be an integer from 1 to 2, the size of `corpus`, got 3"),
         (
             (QUERIES, TEXTS),
             {"query_prompt_name": "x"},
@@ -109,8 +109,8 @@ VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
             "`texts` must hold a text for each of the 2 vectors of the corpus, got 1",
         ),
         ((QUERIES, TEXTS, 2), {"texts": TEXTS}, "`texts` must be None if `corpus` is a list of texts"),
-        (([("a", "b")], TEXTS, 2), {}, "`queries` must be a list of single texts, got 'pairs'"),
-        ((QUERIES, (TEXTS, TEXTS), 2), {}, "`corpus` must be a list of single texts, got 'pairs'"),
+        (([("a", "b")], TEXTS, 2), {}, "`queries` must be a list of single texts, got pairs"),
+        ((QUERIES, (TEXTS, TEXTS), 2), {}, "`corpus` must be a list of single texts, got pairs"),
         ((QUERIES, TEXTS, 2), {"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
     ],
 )
