@@ -239,6 +239,7 @@ def test_what_is_imported_is_declared() -> None:
     wanted = [
         *project["dependencies"],
         *extras["jax"],
+        *extras["mteb"],
         *extras["onnx"],
         *extras["parquet"],
         *extras["plots"],
