@@ -228,7 +228,7 @@ def _column(name: str) -> int | str:
     return int(name) if re.fullmatch(r"-?\d+", name) else name
 
 
-def open_input(data: str) -> Source:
+def open_input(data: str) -> Path | NamedBytes:
     """Return the source of a command's examples: a path, the content of a URL, or that of standard input for "-"."""
     return NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else source_of(data)
 

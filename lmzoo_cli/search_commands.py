@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -58,7 +59,11 @@ def embed(
     check_answers(output, overwrite)
     texts = read_column(data, text, format)
     task = load_embedder(model)
-    methods = {None: task.embed, "query": task.embed_queries, "document": task.embed_documents}
+    methods: dict[str | None, Callable[..., Any]] = {
+        None: task.embed,
+        "query": task.embed_queries,
+        "document": task.embed_documents,
+    }
     with show_status(f"Tokenizing {len(texts):,} texts, compiling and predicting") as cancel_status:
         write_vectors(methods[role], texts, prompt_name, batch_size, output, cancel_status, shows_progress(output))
 

@@ -103,12 +103,12 @@ def write_vectors(
         shown: whether to show a progress bar.
     """
 
-    def embed_parts() -> Iterator[tuple[list[str], np.ndarray]]:
+    def embed_parts() -> Iterator[tuple[Any, np.ndarray]]:
         with iterate_in_parts(texts, batch_size, shown) as parts:
             for part in parts:
                 vectors = embed(part, batch_size=batch_size, prompt_name=prompt_name)
                 seen()
-                yield list(part), vectors
+                yield part, vectors
 
     if output is not None and output.endswith(".npy"):
         array = np.concatenate([vectors for _, vectors in embed_parts()])
@@ -145,8 +145,8 @@ def read_rankings(data: str) -> list[Candidates]:
 
 def _read_candidates(row: dict[str, Any], where: str) -> Candidates:
     """Read a line with "query" and "texts", or with "query" and "answers", which have "text" and "index"."""
-    query = row.get("query")
-    texts = row.get("texts")
+    query: Any = row.get("query")
+    texts: Any = row.get("texts")
     indices = list(range(len(texts))) if isinstance(texts, list) else []
     answers = row.get("answers")
     if texts is None and isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):

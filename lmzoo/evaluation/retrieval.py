@@ -43,7 +43,7 @@ def retrieval_metrics(
     retrieval_metrics(rankings, [{0}, {5, 9}], k=3)["recall@3"]  # 0.75
     ```
     """
-    cutoffs = [k] if is_integer(k) else list(k) if isinstance(k, Sequence) and not isinstance(k, str) else []
+    cutoffs: list[Any] = [k] if is_integer(k) else list(k) if isinstance(k, Sequence) and not isinstance(k, str) else []
     is_valid = bool(cutoffs) and all(is_integer(cutoff, 1) for cutoff in cutoffs)
     require(is_valid, "k", "a positive integer, or a list of positive integers", k)
     if len(rankings) != len(relevant) or not len(rankings):

@@ -453,10 +453,12 @@ class TextEmbedder(Task):
         takes_words = self.text_preprocessor.tokenizer.takes_words
         width = self.output_shape[-1]
         index = open_index(corpus)
+        corpus_texts: list[Any] = []
         if index is None:
             require(texts is None, "texts", "None if `corpus` is a list of texts", texts)
-            texts = clean_single_texts("corpus", corpus, takes_words)
-            top_k = check_top_k(top_k, len(texts))
+            corpus_texts = clean_single_texts("corpus", corpus, takes_words)
+            texts = corpus_texts
+            top_k = check_top_k(top_k, len(corpus_texts))
         else:
             check_index(index, width, texts)
             top_k = check_top_k(top_k, len(index))
@@ -467,7 +469,7 @@ class TextEmbedder(Task):
                 clean_single_texts("queries", queries, takes_words), batch_size, query_prompt_name
             )
         if index is None:
-            index = ArrayIndex(self.embed_documents(texts, batch_size, document_prompt_name))
+            index = ArrayIndex(self.embed_documents(corpus_texts, batch_size, document_prompt_name))
         return as_hits(*index.search(query_vectors, top_k, self.similarity), texts)
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:

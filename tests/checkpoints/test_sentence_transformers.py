@@ -372,8 +372,8 @@ def test_the_length_of_a_cross_encoder(tmp_path):
 QUERY = "a good film"
 
 
-# cross-encoder/ms-marco-* are BERT's and state the identity; BAAI/bge-reranker-* are XLM-RoBERTa's and state nothing,
-# and their own library returns logits, of which CrossEncoder computes the sigmoid.
+# The forms of cross-encoder/ms-marco-*, BERT's that state the identity, and of BAAI/bge-reranker-*, XLM-RoBERTa's that
+# state nothing: their own library returns logits, of which CrossEncoder computes the sigmoid.
 @pytest.mark.parametrize(("name", "stored"), [("bert", "torch.nn.modules.linear.Identity"), ("xlm_roberta", None)])
 def test_rankings_of_published_rerankers(name, stored, tmp_path):
     cross_encoder(tmp_path / "it", name)
