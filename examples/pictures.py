@@ -261,7 +261,7 @@ def quantized(data: Path, path: Path) -> None:
     axes.set_xticks(oversampling, oversampling)
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="lower right")
     keep(figure, path)
 
 

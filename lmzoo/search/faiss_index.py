@@ -74,6 +74,7 @@ class FaissIndex(VectorIndex):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
         return self.index.ntotal, self.index.d
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:

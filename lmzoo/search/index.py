@@ -61,6 +61,7 @@ class ArrayIndex(VectorIndex):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
         return tuple(self.vectors.shape)
 
     def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:

@@ -108,6 +108,7 @@ class QuantizedIndex(VectorIndex):
 
     @property
     def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
         return len(self.codes), self.width
 
     def __getitem__(self, rows: Any, /) -> np.ndarray:
