@@ -34,6 +34,7 @@ QUICK = {
     "serving_latency": "--sizes tiny --dtypes float32 --rounds 2",
     "real_weights": "--pairs 64 --sentences 64 --dev 64 --epochs 1 --rounds 2",
     "artifacts": "--epochs 1 --rounds 2",
+    "embedding_speed": "--size tiny --lengths 32 --texts 64 --rounds 2",
 }
 # What `--quick` runs by itself: the main paths of the library, in 7 minutes on two cores with AVX-512 and 14 with AVX2.
 MAIN = (

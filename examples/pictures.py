@@ -10,6 +10,7 @@ Without `--data` it leaves out the pictures that need public datasets: home, cla
 from __future__ import annotations
 
 import argparse
+import tempfile
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,14 @@ mpl.use("Agg")
 
 PRESET = "bert_nano_en_uncased"
 SENTENCE = "The animal didn't cross the street because it was too tired."  # of Jakob Uszkoreit's, on the Transformer
+QUESTIONS = ["When do you close?", "How can I pay?", "Where is my parcel?", "Can I send it back?"]
+ANSWERS = [
+    "Our shop is open until six.",
+    "You can pay by card or in cash.",
+    "Your parcel will arrive on Friday.",
+    "You can return it within thirty days.",
+    "We are closed on Sundays.",
+]
 MIXED = 2000  # examples of each task on ELMo
 COLORS = {"": "#cfe3ff", "person": "#cfe3ff", "location": "#d5f2d0", "corporation": "#ffe2b8", "group": "#f3d3f7"}
 
@@ -214,6 +223,68 @@ def vectors(data: Path, path: Path) -> None:
     keep(figure, path)
 
 
+def search(data: Path, path: Path) -> None:
+    """Draw the cosines of questions and answers, with the best answer to each question."""
+    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
+    hits = embedder.search(QUESTIONS, ANSWERS)
+    cosines = np.array([[hit["score"] for hit in sorted(row, key=lambda hit: hit["index"])] for row in hits])
+    figure, axes = plt.subplots(figsize=(8.6, 3), layout="constrained")
+    axes.imshow(cosines, cmap="Blues", aspect="auto")
+    middle = (cosines.min() + cosines.max()) / 2
+    for (row, column), cosine in np.ndenumerate(cosines):
+        weight = "bold" if column == hits[row][0]["index"] else "normal"
+        axes.text(
+            column, row, f"{cosine:.2f}", ha="center", va="center", weight=weight, color="w" if cosine > middle else "k"
+        )
+    axes.set_xticks(range(len(ANSWERS)), ANSWERS, rotation=20, ha="right")
+    axes.set_yticks(range(len(QUESTIONS)), QUESTIONS)
+    keep(figure, path)
+
+
+def quantized(data: Path, path: Path) -> None:
+    """Draw how many of the ten nearest reviews are found among bytes and bits, by the number of candidates."""
+    texts, _ = read_table(Path(__file__).with_name("data") / "reviews.csv", text="text")
+    vectors = lmzoo.models.TextEmbedder.from_preset(PRESET).embed_documents(texts)
+    exact = lmzoo.search.search_vectors(vectors, vectors)
+    relevant = [[hit["index"] for hit in row] for row in exact]
+    oversampling = (1, 2, 4, 8, 16)
+    figure, axes = plt.subplots(figsize=(6, 3), layout="constrained")
+    for precision, marker in (("int8", "o"), ("binary", "s")):
+        recalls = []
+        for factor in oversampling:
+            index = lmzoo.search.QuantizedIndex.quantize(vectors, precision, originals=vectors, oversampling=factor)
+            rankings = lmzoo.search.search_vectors(vectors, index)
+            recalls.append(lmzoo.evaluation.retrieval_metrics(rankings, relevant)["recall@10"])
+        size = index.codes.shape[1]
+        axes.plot(oversampling, recalls, f"{marker}-", label=f"{precision}, {size} bytes a vector")
+    axes.set(xlabel="candidates for each result (oversampling)", ylabel="recall@10", xscale="log", ylim=(None, 1.01))
+    axes.set_xticks(oversampling, oversampling)
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(loc="lower right")
+    keep(figure, path)
+
+
+def agreement(data: Path, path: Path) -> None:
+    """Draw the cosines of reviews in lmzoo and, for the same model, in Sentence Transformers."""
+    from sentence_transformers import SentenceTransformer
+
+    texts, _ = read_table(Path(__file__).with_name("data") / "reviews.csv", text="text")
+    embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
+    with tempfile.TemporaryDirectory() as folder:
+        lmzoo.save_checkpoint(embedder, f"{folder}/embedder", to="hf")
+        theirs = SentenceTransformer(f"{folder}/embedder", device="cpu").encode(texts[:60])
+    ours = embedder.embed(texts[:60])
+    pairs = np.triu_indices(60, 1)
+    cosines, others = ((vectors @ vectors.T)[pairs] for vectors in (ours, theirs))
+    print(f"largest difference of two cosines: {np.abs(cosines - others).max():.1e}")
+    figure, axes = plt.subplots(figsize=(3.6, 3.4), layout="constrained")
+    axes.plot(others, cosines, ".", markersize=3, alpha=0.5)
+    axes.set(xlabel="cosines in Sentence Transformers", ylabel="cosines in lmzoo", aspect="equal")
+    axes.grid(alpha=0.3)
+    keep(figure, path)
+
+
 def attention(data: Path, path: Path) -> None:
     """Draw what "it" attends to in a sentence, in every head of the preset."""
     embedder = lmzoo.models.TextEmbedder.from_preset(PRESET)
@@ -359,6 +430,9 @@ FROM_PRESETS = {
     "layers": layers,
     "surprisal": surprisal,
     "vectors": vectors,
+    "search": search,
+    "quantized": quantized,
+    "agreement": agreement,
     "word_senses": word_sense_gaps,
     "why": why,
     "calibration": calibration,

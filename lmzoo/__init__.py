@@ -4,7 +4,7 @@ from lmzoo.common.tensorflow_kernels import turn_on_onednn
 
 turn_on_onednn()  # sets TF_ENABLE_ONEDNN_OPTS, which TensorFlow reads when the next lines import it
 
-from lmzoo import analysis, data, layers, models, parallel, text, training
+from lmzoo import analysis, data, layers, models, parallel, search, text, training
 from lmzoo.files.compilation_cache import use_compilation_cache
 from lmzoo.presets import (
     PresetInfo,
@@ -27,6 +27,7 @@ __all__ = [
     "models",
     "parallel",
     "save_checkpoint",
+    "search",
     "text",
     "training",
     "upload_preset",

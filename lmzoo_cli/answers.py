@@ -10,15 +10,15 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, BinaryIO, TypeAlias
 
 import typer
 
 from lmzoo.data.readers.parquet import import_pyarrow
-from lmzoo.files.urls import whole_file
+from lmzoo.files.urls import is_url, whole_file
 from lmzoo_cli.examples import Inputs
-from lmzoo_cli.output import round_numbers
+from lmzoo_cli.output import check_output, round_numbers
 from lmzoo_cli.task_kinds import Kind
 
 # Fields written before an answer: the id or the parts of the input, and the label if there is one.
@@ -107,6 +107,16 @@ def choose_format(to: str | None, output: str | None, format: str | None) -> str
     if suffix in WRITERS:
         return suffix
     return "csv" if format == "csv" else "jsonl"
+
+
+def check_answers(output: str | None, overwrite: bool) -> None:
+    """Check that a file of answers can be written; None is the standard output, and URLs are not checked.
+
+    Raises:
+        OSError: If the path exists and may not be replaced, or cannot be written.
+    """
+    if output is not None and not is_url(output):
+        check_output(Path(output), overwrite)
 
 
 @contextmanager

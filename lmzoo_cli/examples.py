@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -16,6 +17,7 @@ from lmzoo.data.examples import ExampleStream, stream
 from lmzoo.data.readers import TableStream, read_choices, read_conll, read_squad, read_table
 from lmzoo.data.readers.tables import FORMATS, label_parts, open_table, table_format
 from lmzoo.data.readers.text_files import Source, name_of, suffix_of
+from lmzoo.files.urls import NamedBytes, source_of
 from lmzoo_cli.options import Columns
 
 WORDS = ("conll", "conllu", "iob", "bio")  # suffixes of files with one word per line
@@ -224,6 +226,11 @@ def read_columns(source: Source, columns: Columns, names: Sequence[str]) -> dict
 def _column(name: str) -> int | str:
     """Return a column option as an index if it is an integer, else as a name."""
     return int(name) if re.fullmatch(r"-?\d+", name) else name
+
+
+def open_input(data: str) -> Path | NamedBytes:
+    """Return the source of a command's examples: a path, the content of a URL, or that of standard input for "-"."""
+    return NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else source_of(data)
 
 
 # === Parts of the examples ===

@@ -14,11 +14,13 @@ from lmzoo_cli.messages import Command, CommandGroup
 from lmzoo_cli.prepare_command import prepare
 from lmzoo_cli.preset_commands import convert, presets, verify
 from lmzoo_cli.pretrain_command import pretrain
+from lmzoo_cli.search_commands import embed, rank, search
 from lmzoo_cli.serving_commands import export, serve
 from lmzoo_cli.task_commands import evaluate, fit, predict
 
 _COMMANDS = {
     "Models": (fit, evaluate, predict, generate, translate),
+    "Search": (embed, search, rank),
     "Pre-training": (pretrain, prepare),
     "Presets and checkpoints": (presets, convert, verify),
     "Serving": (export, serve),

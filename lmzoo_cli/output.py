@@ -49,6 +49,11 @@ def show_status(work: str) -> Iterator[Callable[[], None]]:
         timer.cancel()
 
 
+def shows_progress(output: str | None) -> bool:
+    """Return whether to show a progress bar: not between answers on a terminal."""
+    return bool(output) or not sys.stdout.isatty()
+
+
 def read_lines() -> list[str]:
     """Return the lines of standard input."""
     return [line.rstrip("\r\n") for line in sys.stdin]

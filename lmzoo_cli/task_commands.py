@@ -24,7 +24,7 @@ from lmzoo_cli.options import (
     WorkerOptions,
     expand_options,
 )
-from lmzoo_cli.output import check_output, show_status
+from lmzoo_cli.output import check_output, show_status, shows_progress
 
 
 @expand_options
@@ -125,9 +125,9 @@ def predict(
     For a directory, a pattern, or with --workers, OUTPUT is a directory with a file of answers for each file of
     examples. To continue a stopped run, repeat the command.
     """
-    from lmzoo.files.urls import NamedBytes, find_files, is_url, source_of
-    from lmzoo_cli.answers import choose_format, open_output
-    from lmzoo_cli.examples import count_examples
+    from lmzoo.files.urls import find_files
+    from lmzoo_cli.answers import check_answers, choose_format, open_output
+    from lmzoo_cli.examples import count_examples, open_input
     from lmzoo_cli.model_loading import load_task
     from lmzoo_cli.predicting import Prediction, absolute_model, holds_examples, predict_files
 
@@ -147,13 +147,10 @@ def predict(
         with exit_when_stopped(output), contextlib.redirect_stdout(sys.stderr):
             predict_files(prediction, data, files, output, overwrite, scale)
         return
-    if output and not is_url(output):
-        check_output(Path(output), overwrite)
+    check_answers(output, overwrite)
     kind, task = load_task(model)
     with show_status("Reading the examples"):
-        source = NamedBytes(sys.stdin.buffer.read(), "<stdin>") if data == "-" else source_of(data)
-        x, origins = prediction.read(kind, source)
-    shows_progress = bool(output) or not sys.stdout.isatty()  # no progress bar between answers on a terminal
+        x, origins = prediction.read(kind, open_input(data))
     status = show_status(f"Tokenizing {count_examples(x):,} examples, compiling and predicting")
     with open_output(output) as file, status as cancel_status:
-        prediction.write(task, x, origins, file, cancel_status, shows_progress)
+        prediction.write(task, x, origins, file, cancel_status, shows_progress(output))

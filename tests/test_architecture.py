@@ -32,7 +32,7 @@ FAMILY_FOLDERS = sorted(path.parent for path in PACKAGE.glob("families/*/__init_
 FLOORS = (
     {"common", "errors", "version"},
     {"files", "parallel"},
-    {"layers", "text"},
+    {"layers", "search", "text"},
     {"data"},
     {"registry"},
     {"checkpoints"},
@@ -239,10 +239,12 @@ def test_what_is_imported_is_declared() -> None:
     wanted = [
         *project["dependencies"],
         *extras["jax"],
+        *extras["mteb"],
         *extras["onnx"],
         *extras["parquet"],
         *extras["plots"],
         *extras["scale"],
+        *extras["search"],
         *extras["serve"],
         *extras["testing"],
         *extras["torch"],
@@ -250,6 +252,7 @@ def test_what_is_imported_is_declared() -> None:
     ]
     declared = {re.match(r"[\w-]+", requirement)[0].replace("-", "_") for requirement in wanted}
     modules = {
+        "faiss_cpu": "faiss",
         "keras_nlp": "keras_hub",
         "protobuf": "google",
         "scikit_learn": "sklearn",

@@ -140,6 +140,7 @@ def test_docstring(name: str, text: str, line: int) -> None:
         "models",
         "parallel",
         "presets",
+        "search",
         "text",
         "training",
     ],

@@ -6,6 +6,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# Names of the prompts of queries and of the texts to search in; the first that a model has is used.
+QUERY_PROMPTS = ("query",)
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
 
 def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | None) -> dict[str, str]:
     """Check a task's prompts, by name, and return a copy of them.

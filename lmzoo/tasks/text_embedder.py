@@ -11,9 +11,12 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_number, require
+from lmzoo.common.progress import progress_bar
 from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
+from lmzoo.search.index import ArrayIndex, VectorIndex, check_index, open_index
+from lmzoo.search.nearest import Hit, as_hits, check_queries, check_similarity, check_top_k, is_vectors
 from lmzoo.serving.export import text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
@@ -21,16 +24,18 @@ from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, EncodedInputs, Examples
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
-from lmzoo.tasks.embedding_prompts import add_prompt, checked_prompts
+from lmzoo.tasks.embedding_prompts import DOCUMENT_PROMPTS, QUERY_PROMPTS, add_prompt, checked_prompts
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
 from lmzoo.text.packing import EncodedPairs
-from lmzoo.text.segments import clean_segments, split_segments
+from lmzoo.text.segments import clean_segments, clean_single_texts, split_segments
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+_BATCHES_PER_PART = 64  # batches between updates of the progress bar
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -66,13 +71,15 @@ class TextEmbedder(Task):
             `{"kind": "truncate", "units": 64}`, which keeps the first 64 features.
         prompts: dict from names to prompts, texts to put before other texts, such as `{"query": "query: "}`.
         default_prompt: name of the prompt that is put before every text; None for no prompt. Settable.
+        similarity: the similarity of vectors that `search` uses: `"cosine"` or `"dot"`; or `"euclidean"` or
+            `"manhattan"`, whose scores are negative distances.
         objective: `"contrastive"` or `"cosine"`, the objective of `fit`.
         temperature: positive float, temperature of the contrastive objective.
         name: name of the model.
 
     Raises:
-        ValueError: for an unknown `pooling`, layer of the `projection`, `objective` or `default_prompt`, a
-            `temperature` that is not positive, or `"cls"` for a family without a special first token (ELMo).
+        ValueError: for an unknown `pooling`, layer of the `projection`, `objective`, `similarity` or `default_prompt`,
+            a `temperature` that is not positive, or `"cls"` for a family without a special first token (ELMo).
 
     Example:
 
@@ -108,12 +115,14 @@ class TextEmbedder(Task):
         projection: Sequence[Mapping[str, Any]] | None = None,
         prompts: Mapping[str, str] | None = None,
         default_prompt: str | None = None,
+        similarity: str = "cosine",
         labels: None = None,
         name: str | None = None,
     ) -> None:
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)
         prompt_texts = checked_prompts(prompts, default_prompt)
+        check_similarity(similarity)
         require(objective in ("contrastive", "cosine"), "objective", '"contrastive" or "cosine"', objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
         vectors = project(pool(backbone, modes), layers, backbone)  # (B, H)
@@ -128,6 +137,7 @@ class TextEmbedder(Task):
         self.projection: list[dict[str, Any]] = layers
         self.prompts: dict[str, str] = prompt_texts
         self.default_prompt: str | None = default_prompt
+        self.similarity: str = similarity
         self.compile()
 
     @classmethod
@@ -338,6 +348,136 @@ class TextEmbedder(Task):
         return self.predict(texts, batch_size=batch_size, verbose=0)
 
     answers = embed
+
+    # === Search ===
+
+    def embed_queries(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
+        """Return the embeddings of queries, with the prompt `"query"` before each text if the model has that prompt.
+
+        Args:
+            texts: a list of strings.
+            batch_size: int, texts per batch.
+            prompt_name: name of another prompt in `prompts`. The default prompt is not used.
+
+        Returns:
+            float32 (n, H).
+
+        Raises:
+            ValueError: if there is no prompt with that name.
+
+        Example: see `lmzoo.models.TextEmbedder.search`.
+        """
+        return self._embed_with_progress(texts, batch_size, self._role_prompt(QUERY_PROMPTS, prompt_name))
+
+    def embed_documents(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
+        """Return the embeddings of texts to search in, with the model's prompt for them before each text.
+
+        That is the first of the prompts `"document"`, `"passage"` and `"corpus"` that the model has, or none.
+
+        Args:
+            texts: a list of strings.
+            batch_size: int, texts per batch.
+            prompt_name: name of another prompt in `prompts`. The default prompt is not used.
+
+        Returns:
+            float32 (n, H).
+
+        Raises:
+            ValueError: if there is no prompt with that name.
+
+        Example: see `lmzoo.models.TextEmbedder.search`.
+        """
+        return self._embed_with_progress(texts, batch_size, self._role_prompt(DOCUMENT_PROMPTS, prompt_name))
+
+    def _role_prompt(self, names: Sequence[str], prompt_name: str | None) -> str:
+        """Return the prompt with a name, by default the first of the prompts `names` that the model has, or ""."""
+        name = next((name for name in names if name in self.prompts), None) if prompt_name is None else prompt_name
+        return "" if name is None else self.prompt_text(name)
+
+    def _embed_with_progress(self, texts: Texts, batch_size: int, prompt: str) -> np.ndarray:
+        """Return the embeddings of texts, float32 (n, H), with a progress bar if there are many."""
+        check_arguments(batch_size=batch_size)
+        encoded = self._encode_with(texts, prompt)
+        size = _BATCHES_PER_PART * batch_size
+        if len(encoded) <= size:
+            return self.predict(encoded, batch_size=batch_size, verbose=0)
+        parts = []
+        with progress_bar("Embedding", len(encoded), "texts") as advance:
+            for start in range(0, len(encoded), size):
+                part = encoded[start : start + size]
+                parts.append(self.predict(part, batch_size=batch_size, verbose=0))
+                advance(len(part))
+        return np.concatenate(parts)
+
+    def search(
+        self,
+        queries: Texts | np.ndarray,
+        corpus: Texts | np.ndarray | VectorIndex,
+        top_k: int | None = None,
+        batch_size: int = 32,
+        texts: Sequence[str] | None = None,
+        query_prompt_name: str | None = None,
+        document_prompt_name: str | None = None,
+    ) -> list[list[Hit]]:
+        """Return the texts of a corpus that are most similar to each query, best first.
+
+        Texts are embedded by `embed_queries` and `embed_documents`, and compared by the model's `similarity`. To search
+        a corpus several times, pass its vectors. An array is searched exactly, and may be memory-mapped.
+
+        Args:
+            queries: a list of strings, or their vectors, (q, H).
+            corpus: a list of n strings; their vectors, (n, H); or a `lmzoo.search.VectorIndex` of these.
+            top_k: int, number of texts to return for each query; by default 10, or all of a smaller corpus.
+            batch_size: int, texts per batch.
+            texts: if `corpus` is vectors, its texts, to return them.
+            query_prompt_name: name of the prompt of queries; see `embed_queries`.
+            document_prompt_name: name of the prompt of the corpus; see `embed_documents`.
+
+        Returns:
+            For each query a list of `{"index": int, "text": str, "score": float}`, without the text if it is not known.
+            Equal scores are ordered by index.
+
+        Raises:
+            TypeError: for an entry that is not text; the message names its position.
+            ValueError: if the corpus is empty or smaller than `top_k`, vectors do not have the model's width, or there
+                is no prompt of a name.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+        answers = ["Your parcel will arrive on Friday.", "You can pay by card.", "Our shop is open until six."]
+        embedder.search(["When do you close?"], answers, top_k=2)  # [[{"index": ..., "text": ..., "score": ...}, ...]]
+
+        vectors = embedder.embed_documents(answers)
+        embedder.search(["How can I pay?"], vectors, top_k=1, texts=answers)
+        ```
+        """
+        self._role_prompt(QUERY_PROMPTS, query_prompt_name)  # an unknown name is an error before the first step
+        self._role_prompt(DOCUMENT_PROMPTS, document_prompt_name)
+        takes_words = self.text_preprocessor.tokenizer.takes_words
+        width = self.output_shape[-1]
+        index = open_index(corpus)
+        corpus_texts: list[Any] = []
+        if index is None:
+            require(texts is None, "texts", "None if `corpus` is a list of texts", texts)
+            corpus_texts = clean_single_texts("corpus", corpus, takes_words)
+            texts = corpus_texts
+            top_k = check_top_k(top_k, len(corpus_texts))
+        else:
+            check_index(index, width, texts)
+            top_k = check_top_k(top_k, len(index))
+        if is_vectors(queries):
+            query_vectors = check_queries(queries, width)
+        else:
+            query_vectors = self.embed_queries(
+                clean_single_texts("queries", queries, takes_words), batch_size, query_prompt_name
+            )
+        if index is None:
+            index = ArrayIndex(self.embed_documents(corpus_texts, batch_size, document_prompt_name))
+        return as_hits(*index.search(query_vectors, top_k, self.similarity), texts)
 
     def compare(self, parts: Iterable[Any], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the pairs' cosines with the labels, or an empty report without labels."""

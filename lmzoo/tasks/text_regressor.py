@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,14 @@ import numpy as np
 from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import get_output_activation
+from lmzoo.search.nearest import Hit, as_hits, check_top_k
 from lmzoo.tasks.base.examples import BatchOptions, Labels, Texts, TrainingData
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
 from lmzoo.tasks.inputs import TaskInputs, TextDataset
 from lmzoo.text import Preprocessor
 from lmzoo.text.buffered_batches import BufferedBatches
+from lmzoo.text.segments import clean_single_texts
 from lmzoo.training import PearsonCorrelation
 
 if TYPE_CHECKING:
@@ -136,6 +138,45 @@ class TextRegressor(TextVectorTask):
         return self.predict(texts, batch_size=batch_size, verbose=0)[:, 0].tolist()
 
     answers = score
+
+    def rank(self, query: str, texts: Sequence[str], top_k: int | None = None, batch_size: int = 32) -> list[Hit]:
+        """Return texts in the order of their scores with a query, best first (Nogueira and Cho, 2019).
+
+        The model reads each text together with the query, as a pair, so this takes far longer than comparing vectors.
+        Rank what a `TextEmbedder` has found.
+
+        Args:
+            query: str, the first text of each pair.
+            texts: a list of strings, the second texts.
+            top_k: int, number of texts to return; all by default.
+            batch_size: int, pairs per batch.
+
+        Returns:
+            A list of `{"index": int, "text": str, "score": float}`, with the scores that `score` returns for the pairs.
+            Equal scores are ordered by index.
+
+        Raises:
+            TypeError: if the query is not a string, or for an entry that is not text; the message names its position.
+            ValueError: if there are no texts, or fewer than `top_k`.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        reranker = lmzoo.models.TextRegressor.from_preset("bert_nano_en_uncased")
+        reranker.fit([("How old is it?", "Ten years."), ("How old is it?", "It is red.")], [1, 0], verbose=0)
+        reranker.rank("How old are you?", ["In the garden.", "I am nine."])  # [{"index": ..., "text": ...}, ...]
+        ```
+        """
+        if not isinstance(query, str):
+            raise TypeError(f"`query` must be one string, got {query!r:.60}. Call `rank` for each query.")
+        candidates = clean_single_texts("texts", texts)
+        count = check_top_k(len(candidates) if top_k is None else top_k, len(candidates), "texts")
+        scores = np.array(self.score([(query, text) for text in candidates], batch_size))
+        order = np.argsort(-scores, kind="stable")[:count]
+        (hits,) = as_hits(scores[None, order], order[None], candidates)
+        return hits
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         y = exact_numbers(y)

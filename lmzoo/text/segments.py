@@ -52,3 +52,16 @@ def clean_segments(x: Any, words: bool = False) -> list[list[Any]]:
     """
     columns = [column for column in split_segments(x, words) if column is not None]
     return clean_columns(dict(zip(("texts", "pairs"), columns, strict=False)), words)
+
+
+def clean_single_texts(name: str, x: Any, words: bool = False) -> list[Any]:
+    """Clean single texts, the argument called `name`.
+
+    Raises:
+        TypeError: If `x` is not a list of texts, or an entry is not text.
+        ValueError: If `x` is pairs.
+    """
+    firsts, seconds = split_segments(x, words)
+    if seconds is not None:
+        raise ValueError(f"`{name}` must be a list of single texts, got pairs.")
+    return clean_columns({name: firsts}, words)[0]

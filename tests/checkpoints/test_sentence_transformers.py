@@ -265,7 +265,48 @@ def test_truncated_vectors(tmp_path):
     task = TextEmbedder.from_preset(tmp_path / "it")
     assert task.embed(TEXTS).shape == (7, 5)
     check(task, model, UNIT)
-    assert lmzoo.verify(tmp_path / "it")["not used: similarity_fn_name"] == "'dot' in config_sentence_transformers.json"
+    assert "not used: similarity_fn_name" not in lmzoo.verify(tmp_path / "it")
+
+
+@pytest.mark.parametrize("name", ["cosine", "dot", "euclidean", "manhattan"])
+def test_similarities_for_search(name, tmp_path):
+    model = peer(tmp_path / "it", Pooling(WIDTH), similarity_fn_name=name)
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    assert task.similarity == name
+    save_checkpoint(task, tmp_path / "ours", "hf")
+    assert read_there(tmp_path / "ours").similarity_fn_name == name
+    expected = model.similarity(model.encode(TEXTS[:2]), model.encode(TEXTS)).numpy()
+    for row, hits in zip(expected, task.search(TEXTS[:2], TEXTS, top_k=7), strict=True):
+        assert difference([hit["score"] for hit in hits], row[[hit["index"] for hit in hits]]) <= 10 * RAW
+        assert difference([hit["score"] for hit in hits], -np.sort(-row)) <= 10 * RAW
+
+
+def test_a_similarity_of_another_name(tmp_path):
+    peer(tmp_path / "it", Pooling(WIDTH))
+    edit(tmp_path / "it/config_sentence_transformers.json", similarity_fn_name="tanimoto")
+    assert TextEmbedder.from_preset(tmp_path / "it").similarity == "cosine"
+    assert "tanimoto" in lmzoo.verify(tmp_path / "it")["not used: similarity_fn_name"]
+
+
+# What Sentence Transformers 6.2 puts before queries and documents. (If a folder has "passage" but not "document",
+# it puts nothing before documents, although it documents otherwise.)
+@pytest.mark.parametrize(
+    "prompts",
+    [
+        {"query": "the ", "document": "a "},
+        {"query": "", "document": "bad "},
+        {"the": "the "},
+        {"document": "is ", "passage": "bad "},
+        {},
+    ],
+    ids=str,
+)
+def test_prompts_of_queries_and_documents(prompts, tmp_path):
+    default = next(iter(prompts), None)
+    model = peer(tmp_path / "it", Pooling(WIDTH), Normalize(), prompts=prompts, default_prompt_name=default)
+    task = TextEmbedder.from_preset(tmp_path / "it")
+    assert difference(task.embed_queries(TEXTS), model.encode_query(TEXTS)) <= UNIT
+    assert difference(task.embed_documents(TEXTS), model.encode_document(TEXTS)) <= UNIT
 
 
 # === Cross-encoders ===
@@ -326,3 +367,23 @@ def test_the_length_of_a_cross_encoder(tmp_path):
     model = cross_encoder(tmp_path / "plain", max_length=7)
     model.save(str(tmp_path / "it"), create_model_card=False)
     assert TextRegressor.from_preset(tmp_path / "it").preprocessor.sequence_length == 7
+
+
+QUERY = "a good film"
+
+
+# The forms of cross-encoder/ms-marco-*, BERT's that state the identity, and of BAAI/bge-reranker-*, XLM-RoBERTa's that
+# state nothing: their own library returns logits, of which CrossEncoder computes the sigmoid.
+@pytest.mark.parametrize(("name", "stored"), [("bert", "torch.nn.modules.linear.Identity"), ("xlm_roberta", None)])
+def test_rankings_of_published_rerankers(name, stored, tmp_path):
+    cross_encoder(tmp_path / "it", name)
+    if stored:
+        edit(tmp_path / "it/config.json", sentence_transformers={"activation_fn": stored, "version": "4.1.0"})
+    model = read_cross_encoder(tmp_path / "it")
+    for top_k in (None, 3):
+        found = TextRegressor.from_preset(tmp_path / "it").rank(QUERY, TEXTS, top_k, batch_size=3)
+        expected = model.rank(QUERY, TEXTS, top_k, return_documents=True, activation_fn=torch.nn.Identity())
+        assert [hit["index"] for hit in found] == [hit["corpus_id"] for hit in expected]
+        assert [hit["text"] for hit in found] == [hit["text"] for hit in expected]
+        assert difference([hit["score"] for hit in found], [hit["score"] for hit in expected]) <= RAW
+    assert [hit["corpus_id"] for hit in model.rank(QUERY, TEXTS, 3)] == [hit["index"] for hit in found]  # of sigmoids

@@ -184,3 +184,32 @@ def test_answers_of_a_sigmoid(tiny):
     assert bias_of(task) == 0  # the mean of the labels would be in front of the sigmoid
     with pytest.raises(ValueError, match=r"Label 4.5 at position 1 is not between 0 and 1.*`output_activation=\"lin"):
         task.fit(TEXTS, [0.0, 4.5, 1.0], verbose=0)
+
+
+def test_rank_is_the_order_of_the_scores(task):
+    texts = [*TEXTS, "good film", "the plot was never dull ."]
+    hits = task.rank("a film", texts, batch_size=2)
+    assert [[*hit] for hit in hits] == [["index", "text", "score"]] * 5
+    scores = task.score([("a film", text) for text in texts])
+    assert [hit["index"] for hit in hits] == sorted(range(5), key=lambda i: -round(scores[i], 6))
+    assert all(hit["text"] == texts[hit["index"]] for hit in hits)
+    assert [hit["score"] for hit in hits] == pytest.approx(sorted(scores, reverse=True), abs=1e-6)
+    assert [hit["index"] for hit in task.rank("a film", texts, top_k=2)] == [hit["index"] for hit in hits[:2]]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        (("a", []), ValueError, "`texts` must be a list of at least one text"),
+        (("a", TEXTS, 4), ValueError, "`top_k` must be an integer from 1 to 3, the size of `texts`, got 4"),
+        (("a", TEXTS, 0), ValueError, "`top_k` must be an integer from 1 to 3"),
+        (("a", [("b", "c")]), ValueError, "`texts` must be a list of single texts, got pairs"),
+        ((["a"], TEXTS), TypeError, r"`query` must be one string, got \['a'\]. Call `rank` for each query"),
+        (("a", "b"), TypeError, "Expected a list of texts, got one string"),
+        (("a", ["b", None]), TypeError, r"`texts\[1\]`"),
+    ],
+)
+def test_errors_of_rank(task, arguments, error, message, monkeypatch):
+    monkeypatch.setattr(TextRegressor, "predict", None)
+    with pytest.raises(error, match=message):
+        task.rank(*arguments)

@@ -30,6 +30,7 @@ from lmzoo.errors import PresetError
 from lmzoo.files.inside import has_file
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.registry.head_kinds import HasHead
+from lmzoo.search.nearest import SIMILARITIES
 from lmzoo.text import Preprocessor, Tokenizer
 
 SETTINGS_FILE = "config_sentence_transformers.json"
@@ -199,7 +200,9 @@ def _read_settings(reader: KeyReader, files: JsonFiles) -> Arguments:
     dimension = settings["truncate_dim"]
     require_value(dimension is None or is_integer(dimension, 1), file, "truncate_dim", "a positive integer", dimension)
     similarity = stored.get("similarity_fn_name")
-    settings["unused"] = {} if similarity in (None, "cosine") else {"similarity_fn_name": similarity}
+    is_known = similarity is None or similarity in SIMILARITIES
+    settings["similarity"] = similarity if similarity and is_known else SIMILARITIES[0]
+    settings["unused"] = {} if is_known else {"similarity_fn_name": similarity}
     return settings
 
 
@@ -251,7 +254,8 @@ def _read_embedder(
 
     def read_arguments(kind: str) -> Arguments:
         _check_shapes(arguments["projection"], weights)
-        return {**arguments, "prompts": prompts, "default_prompt": default_prompt}
+        search = {"prompts": prompts, "default_prompt": default_prompt, "similarity": settings["similarity"]}
+        return {**arguments, **search}
 
     head = StoredHead("embedding", read_arguments)
     return dataclasses.replace(transformer, files=files, weights=weights, read_head=lambda: head, notes=notes)

@@ -17,6 +17,7 @@ from lmzoo.checkpoints.torch_activations import write_activation
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, read_json, write_json
 from lmzoo.registry.family import family_of
+from lmzoo.search.nearest import SIMILARITIES
 from lmzoo.text import Preprocessor
 
 _PREFIX = "modules."
@@ -45,6 +46,8 @@ def check_embedder(model: Any, preprocessor: Preprocessor | None, to: str) -> No
         for name in ("projection", "default_prompt"):
             if getattr(model, name):
                 raise PresetError(f"The format {to!r} cannot express `{name}={getattr(model, name)!r:.100}`.")
+        if model.similarity != SIMILARITIES[0]:
+            raise PresetError(f"The format {to!r} cannot express `similarity={model.similarity!r}`.")
         return
     layers = _list_layers(model)
     for layer in layers:
@@ -102,6 +105,7 @@ def write_modules(target: Path, model: Any, weights: dict[str, np.ndarray]) -> N
         "model_type": "SentenceTransformer",
         "prompts": dict(model.prompts),
         "default_prompt_name": model.default_prompt,
+        "similarity_fn_name": model.similarity,
     }
     if (truncation := _find_truncation(model)) is not None:
         settings["truncate_dim"] = truncation

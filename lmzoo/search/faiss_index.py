@@ -1,0 +1,100 @@
+"""Approximate search with faiss."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from lmzoo.common.arguments import require
+from lmzoo.search.index import VectorIndex
+from lmzoo.search.nearest import Vectors, check_queries, check_top_k, prepare, read_blocks
+
+_METRICS = {"cosine": "METRIC_INNER_PRODUCT", "dot": "METRIC_INNER_PRODUCT", "euclidean": "METRIC_L2"}
+_MAX_TRAINING_VECTORS = 1 << 18
+
+
+class FaissIndex(VectorIndex):
+    """An index of faiss, which searches approximately in far more vectors than can be compared one by one.
+
+    Args:
+        index: `faiss.Index`, such as `faiss.read_index(path)` returns.
+        similarity: the similarity that the index was built for: `"cosine"`, whose vectors have unit length, `"dot"` or
+            `"euclidean"`.
+
+    Raises:
+        ValueError: If faiss' metric does not compute that similarity.
+
+    Example:
+
+    ```{.python .notest}
+    import faiss
+    from lmzoo.search import FaissIndex
+
+    index = FaissIndex.build(vectors)
+    faiss.write_index(index.index, "corpus.faiss")
+    embedder.search(["When do you close?"], FaissIndex(faiss.read_index("corpus.faiss")), texts=texts)
+    ```
+    """
+
+    def __init__(self, index: Any, similarity: str = "cosine") -> None:
+        metric = _metric_of(similarity)
+        require(index.metric_type == metric, "similarity", "the similarity that the index was built for", similarity)
+        self.index: Any = index
+        self.similarity: str = similarity
+
+    @classmethod
+    def build(cls, vectors: Vectors, similarity: str = "cosine", kind: str = "HNSW32") -> FaissIndex:
+        """Build an index of vectors.
+
+        Args:
+            vectors: numbers (n, H); they may be memory-mapped.
+            similarity: `"cosine"`, `"dot"` or `"euclidean"`.
+            kind: description of the index for `faiss.index_factory`, such as `"HNSW32"` or `"IVF4096,PQ48"`.
+
+        Raises:
+            ImportError: If faiss is not installed.
+            ValueError: For a similarity that faiss does not have, or an unknown kind.
+        """
+        faiss = _import_faiss()
+        count, width = vectors.shape
+        metric = _metric_of(similarity)
+        try:
+            index = faiss.index_factory(width, kind, metric)
+        except RuntimeError:
+            message = f"`kind` must be an index that faiss can make for vectors of width {width}, got {kind!r:.60}."
+            raise ValueError(message) from None
+        if not index.is_trained:
+            rows = np.linspace(0, count - 1, min(count, _MAX_TRAINING_VECTORS)).astype("int64")
+            index.train(prepare(np.asarray(vectors[rows], "float32"), similarity))
+        for _, block in read_blocks(vectors, "Indexing"):
+            index.add(prepare(block, similarity))
+        return cls(index, similarity)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
+        return self.index.ntotal, self.index.d
+
+    def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
+        require(similarity == self.similarity, "similarity", f"that of the index, {self.similarity!r}", similarity)
+        check_top_k(top_k, len(self))
+        checked = check_queries(queries, self.shape[1])
+        scores, indices = self.index.search(prepare(checked, similarity), top_k)
+        return (-np.sqrt(scores) if similarity == "euclidean" else scores), indices
+
+
+def _import_faiss() -> ModuleType:
+    try:
+        import faiss
+    except ImportError:
+        raise ImportError("Approximate search needs faiss: pip install 'lmzoo[search]'.") from None
+    return faiss
+
+
+def _metric_of(similarity: str) -> int:
+    """Return faiss' metric for a similarity."""
+    allowed = " or ".join(f'"{name}"' for name in _METRICS)
+    require(similarity in _METRICS, "similarity", f"{allowed} for an index of faiss", similarity)
+    return getattr(_import_faiss(), _METRICS[similarity])

@@ -1,0 +1,132 @@
+"""Search in a corpus of vectors: an array, or an index."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from lmzoo.search.nearest import Hit, Vectors, as_hits, check_queries, check_top_k, is_vectors, nearest
+
+
+class VectorIndex(ABC):
+    """Base class of indexes of vectors, which `search_vectors` and `TextEmbedder.search` take instead of an array.
+
+    Subclass it to search in the index of another library or in a database.
+
+    Example: see `lmzoo.search.QuantizedIndex`.
+    """
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
+
+    @abstractmethod
+    def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
+        """Return the scores, float32 (q, top_k), and the indices, int64 (q, top_k), of the best vectors, best first.
+
+        Args:
+            queries: float32 (q, H).
+            top_k: int, number of vectors to return for each query.
+            similarity: see `lmzoo.search.search_vectors`.
+        """
+
+    def __len__(self) -> int:
+        """Return the number of vectors."""
+        return self.shape[0]
+
+
+class ArrayIndex(VectorIndex):
+    """Exact search in an array.
+
+    Args:
+        vectors: numbers (n, H); they may be memory-mapped.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.search.index import ArrayIndex
+
+    scores, indices = ArrayIndex(np.eye(3)).search(np.array([[1.0, 0.5, 0.0]]), top_k=2)
+    indices.tolist()  # [[0, 1]]
+    ```
+    """
+
+    def __init__(self, vectors: Vectors) -> None:
+        self.vectors = vectors
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
+        return tuple(self.vectors.shape)
+
+    def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
+        return nearest(queries, self.vectors, top_k, similarity)
+
+
+def search_vectors(
+    queries: np.ndarray,
+    corpus: Any,
+    top_k: int | None = None,
+    similarity: str = "cosine",
+    texts: Sequence[str] | None = None,
+) -> list[list[Hit]]:
+    """Return the vectors of a corpus that are most similar to each query, best first.
+
+    The search in an array is exact. The array is read in blocks, so it may be memory-mapped and larger than memory.
+
+    Args:
+        queries: vectors (q, H).
+        corpus: vectors (n, H), or a `lmzoo.search.VectorIndex`.
+        top_k: int, number of vectors to return for each query; by default 10, or all of a smaller corpus.
+        similarity: `"cosine"` or `"dot"`; or `"euclidean"` or `"manhattan"`, whose scores are negative distances.
+        texts: the n texts of the corpus, to return with their vectors.
+
+    Returns:
+        For each query a list of `{"index": int, "score": float}`, with `"text"` between them if `texts` are passed.
+        Equal scores are ordered by index.
+
+    Raises:
+        ValueError: If the corpus is empty or smaller than `top_k`, shapes do not fit, a vector is not finite, or the
+            similarity is unknown.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.search import search_vectors
+
+    corpus = np.array([[1, 0], [0, 1], [2, 2]])
+    search_vectors(np.array([[3, 1]]), corpus, top_k=2, similarity="dot")[0]  # [{"index": 2, "score": 8.0}, ...]
+    ```
+    """
+    index = open_index(corpus)
+    if index is None:
+        raise ValueError(f"`corpus` must be an array (n, H) of numbers or a VectorIndex, got {corpus!r:.60}.")
+    checked = check_queries(queries, index.shape[1])
+    check_index(index, index.shape[1], texts)
+    return as_hits(*index.search(checked, check_top_k(top_k, len(index)), similarity), texts)
+
+
+def open_index(corpus: Any) -> VectorIndex | None:
+    """Return an index of a corpus that is vectors, or None if it is anything else, such as texts."""
+    if isinstance(corpus, VectorIndex):
+        return corpus
+    return ArrayIndex(corpus) if is_vectors(corpus) else None
+
+
+def check_index(index: VectorIndex, width: int, texts: Sequence[str] | None) -> None:
+    """Check that an index has vectors of a width and, if there are texts, as many as texts.
+
+    Raises:
+        ValueError: If it does not.
+    """
+    count, index_width = index.shape
+    if index_width != width:
+        raise ValueError(f"`corpus` has vectors of width {index_width}, but the queries have width {width}.")
+    if texts is not None and len(texts) != count:
+        raise ValueError(f"`texts` must hold a text for each of the {count} vectors of the corpus, got {len(texts)}.")

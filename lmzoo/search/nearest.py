@@ -1,0 +1,243 @@
+"""Exact search for the nearest vectors, block by block, so that the corpus may be larger than memory."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Iterator, Sequence
+from typing import Any, NotRequired, Protocol, TypedDict
+
+import numpy as np
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.progress import progress_bar
+
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+_DEFAULT_TOP_K = 10
+_BLOCK_VALUES = 1 << 22  # numbers in a block of vectors: 16 MiB in float32
+_QUERY_GROUP = 256  # queries compared with a block at a time, which bounds the matrix of scores
+_MIN_NORM = 1e-12  # a vector of zeros gets the cosine 0
+
+
+class Hit(TypedDict):
+    """An entry of a ranking: the index of a text, the text itself if it is known, and its score.
+
+    Example: see `lmzoo.search.search_vectors`.
+    """
+
+    index: int
+    text: NotRequired[str]
+    score: float
+
+
+class Vectors(Protocol):
+    """Vectors (n, H) of which slices and selections of rows can be read, such as a numpy array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """Return the vectors at `rows`, a slice or an integer array."""
+
+
+def is_vectors(value: Any) -> bool:
+    """Return whether a value is an array (n, H) of numbers."""
+    return isinstance(value, np.ndarray) and value.ndim == 2 and value.dtype.kind in "fiu"
+
+
+def check_top_k(top_k: int | None, count: int, name: str = "corpus") -> int:
+    """Check the number of entries to return from a corpus of `count` entries, and return it; by default at most 10.
+
+    Args:
+        top_k: number of entries, or None.
+        count: int, size of the corpus.
+        name: name of the argument that is the corpus.
+
+    Raises:
+        ValueError: If the corpus is empty, or `top_k` is neither None nor an integer from 1 to `count`.
+    """
+    require(count, name, "a list of at least one text, or an array of at least one vector", "nothing")
+    if top_k is None:
+        return min(_DEFAULT_TOP_K, count)
+    require(is_integer(top_k, 1, count), "top_k", f"an integer from 1 to {count}, the size of `{name}`", top_k)
+    return top_k
+
+
+def check_similarity(similarity: str) -> None:
+    """Check the name of a similarity.
+
+    Raises:
+        ValueError: If the name is unknown.
+    """
+    require(similarity in SIMILARITIES, "similarity", " or ".join(f'"{name}"' for name in SIMILARITIES), similarity)
+
+
+def check_queries(queries: Any, width: int) -> np.ndarray:
+    """Check the vectors of queries, and return them as float32 (q, H).
+
+    Raises:
+        ValueError: If they are not an array (q, H) of finite numbers, where H is `width`, as in the corpus.
+    """
+    array = np.asarray(queries, "float32")
+    if array.ndim != 2 or array.shape[1] != width:
+        raise ValueError(f"The corpus has vectors of width {width}, but the queries have the shape {array.shape}.")
+    if not np.isfinite(array).all():
+        raise ValueError("A vector of the queries holds NaN or infinity.")
+    return array
+
+
+def nearest(
+    queries: np.ndarray, vectors: Vectors, top_k: int, similarity: str = "cosine"
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores and the indices of the `top_k` vectors most similar to each query, best first.
+
+    Equal scores are ordered by index. Vectors are read once, in blocks of 16 MiB, and memory-mapped vectors leave the
+    process's memory after their block.
+
+    Args:
+        queries: (q, H).
+        vectors: (n, H).
+        top_k: int, from 1 to n.
+        similarity: `"cosine"`, `"dot"`, or the negative distance, `"euclidean"` or `"manhattan"`.
+
+    Returns:
+        Scores, float32 (q, top_k), and indices, int64 (q, top_k).
+
+    Raises:
+        ValueError: For arguments that do not fit, or a vector that is not finite; the message names its block.
+    """
+    count, width = vectors.shape
+    check_similarity(similarity)
+    check_top_k(top_k, count)
+    prepared_queries = prepare(check_queries(queries, width), similarity)
+    best = _BestScores(len(prepared_queries), top_k)
+    for start, block in read_blocks(vectors, "Searching"):
+        prepared_block = prepare(block, similarity)
+        for first in range(0, len(prepared_queries), _QUERY_GROUP):
+            scores = _compare(prepared_queries[first : first + _QUERY_GROUP], prepared_block, similarity)
+            if not np.isfinite(scores).all():
+                last = start + len(block) - 1
+                raise ValueError(f"A vector among {start} to {last} of the corpus holds NaN or infinity.")
+            best.update(first, scores, start)
+    return best.scores, best.indices
+
+
+def similarities(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """Return the similarity of each query to each vector, float32 (q, n)."""
+    return _compare(prepare(queries, similarity), prepare(vectors, similarity), similarity)
+
+
+def rescore(
+    queries: np.ndarray, vectors: Vectors, candidates: np.ndarray, top_k: int, similarity: str
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the scores and the indices of the best candidates of each query, as `nearest` does.
+
+    Args:
+        queries: float32 (q, H).
+        vectors: (n, H).
+        candidates: indices of vectors, int64 (q, c), at least `top_k` for each query.
+        top_k: int.
+        similarity: see `nearest`.
+    """
+    best = _BestScores(len(queries), top_k)
+    for row, indices in enumerate(np.sort(candidates, axis=1)):
+        scores = similarities(queries[row : row + 1], np.asarray(vectors[indices], "float32"), similarity)  # (1, c)
+        best.update(row, scores)
+        best.indices[row] = indices[best.indices[row]]
+    return best.scores, best.indices
+
+
+def as_hits(scores: np.ndarray, indices: np.ndarray, texts: Sequence[str] | None = None) -> list[list[Hit]]:
+    """Return rankings as lists of dicts, one list per query.
+
+    Args:
+        scores: (q, k), best first.
+        indices: int (q, k); entries of -1 are left out.
+        texts: the texts of the corpus, or None.
+    """
+    return [
+        [_make_hit(index, score, texts) for index, score in zip(*row, strict=True) if index >= 0]
+        for row in zip(indices.tolist(), scores.tolist(), strict=True)
+    ]
+
+
+def _make_hit(index: int, score: float, texts: Sequence[str] | None) -> Hit:
+    """Return an entry of a ranking, with its text if `texts` are given."""
+    if texts is None:
+        return {"index": index, "score": score}
+    return {"index": index, "text": texts[index], "score": score}
+
+
+class _BestScores:
+    """The highest scores of each query so far, with their indices.
+
+    Attributes:
+        scores: float32 (q, k), descending.
+        indices: int64 (q, k).
+    """
+
+    def __init__(self, count: int, top_k: int) -> None:
+        self.scores = np.full((count, top_k), -np.inf, "float32")
+        self.indices = np.zeros((count, top_k), "int64")
+
+    def update(self, first: int, scores: np.ndarray, start: int = 0) -> None:
+        """Take in scores (m, b) of the queries from `first` on, for the vectors from `start` on, in ascending order."""
+        top_k = self.scores.shape[1]
+        for row, values in enumerate(scores, first):
+            # A later vector with the same score ranks below the earlier one, so only higher scores change the ranking.
+            candidates = np.flatnonzero(values > self.scores[row, -1])
+            if len(candidates) > top_k:
+                threshold = np.partition(values[candidates], -top_k)[-top_k]
+                candidates = candidates[values[candidates] >= threshold]
+            if not len(candidates):
+                continue
+            merged_scores = np.concatenate([self.scores[row], values[candidates]])
+            merged_indices = np.concatenate([self.indices[row], candidates + start])
+            order = np.argsort(-merged_scores, kind="stable")[:top_k]
+            self.scores[row] = merged_scores[order]
+            self.indices[row] = merged_indices[order]
+
+
+def read_blocks(vectors: Vectors, work: str = "") -> Iterator[tuple[int, np.ndarray]]:
+    """Yield the index of the first vector of each block of 16 MiB, and the block, float32 (b, H).
+
+    Args:
+        vectors: numbers (n, H); of a memory-mapped file, only one block is in the process's memory.
+        work: name of the work for a progress bar, or "" for none.
+    """
+    count, width = vectors.shape
+    size = max(1, _BLOCK_VALUES // width)
+    with progress_bar(work, count, "vectors", shown=bool(work)) as advance:
+        for start in range(0, count, size):
+            block = np.array(vectors[start : start + size], "float32")
+            _release(vectors)
+            yield start, block
+            advance(len(block))
+
+
+def _release(vectors: Any) -> None:
+    """Remove the pages of a memory-mapped file from the process's memory; the file's cache keeps them."""
+    if not isinstance(vectors, np.memmap) or vectors.mode == "c":  # changes in mode "c" are only in memory
+        return
+    base: Any = vectors
+    while isinstance(base, np.ndarray):
+        base = base.base
+    if isinstance(base, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+        base.madvise(mmap.MADV_DONTNEED)
+
+
+def prepare(vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """Return vectors at unit length for cosines, and unchanged otherwise."""
+    if similarity != "cosine":
+        return vectors
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), _MIN_NORM)
+
+
+def _compare(queries: np.ndarray, vectors: np.ndarray, similarity: str) -> np.ndarray:
+    """Return the similarity of prepared queries to prepared vectors, float32 (q, n)."""
+    if similarity in ("cosine", "dot"):
+        return queries @ vectors.T
+    from scipy.spatial.distance import cdist
+
+    metric = "cityblock" if similarity == "manhattan" else similarity
+    return -cdist(queries, vectors, metric).astype("float32")

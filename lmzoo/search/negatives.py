@@ -1,0 +1,210 @@
+"""Mining of hard negatives: texts that are similar to a query, but not relevant to it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypedDict
+
+import numpy as np
+
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.progress import progress_over
+from lmzoo.search.nearest import nearest, similarities
+from lmzoo.text.segments import clean_single_texts
+
+_CANDIDATES_PER_NEGATIVE = 10  # candidates to filter for each negative
+
+
+class Embedder(Protocol):
+    """The part of a `TextEmbedder` that mining uses."""
+
+    similarity: str
+
+    def embed_queries(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+        """Return the embeddings of queries, float32 (q, H)."""
+
+    def embed_documents(self, texts: Any, batch_size: int = 32) -> np.ndarray:
+        """Return the embeddings of texts to search in, float32 (n, H)."""
+
+
+class PairScorer(Protocol):
+    """The part of a cross-encoder that mining uses."""
+
+    def score(self, texts: Any, batch_size: int = 32) -> list[float]:
+        """Return a score for each pair of texts."""
+
+
+class MinedNegatives(TypedDict):
+    """A query, a relevant text, and texts that are similar to the query but not relevant, with their scores.
+
+    Example: see `lmzoo.search.mine_negatives`.
+    """
+
+    query: str
+    positive: str
+    negatives: list[str]
+    scores: list[float]
+
+
+def mine_negatives(
+    embedder: Embedder,
+    queries: Sequence[str],
+    positives: Sequence[str],
+    corpus: Sequence[str] | None = None,
+    num_negatives: int = 3,
+    range_min: int = 0,
+    range_max: int | None = None,
+    absolute_margin: float | None = None,
+    relative_margin: float | None = None,
+    max_score: float | None = None,
+    cross_encoder: PairScorer | None = None,
+    batch_size: int = 32,
+) -> list[MinedNegatives]:
+    """Find texts that are similar to a query but are not among its relevant texts, to train on (Moreira et al., 2024).
+
+    Candidates are the texts of the corpus and the relevant texts of other queries. Some of them may be relevant,
+    although nobody has said so. A margin drops candidates that score nearly as high as the query's relevant texts; with
+    several of these, the lowest score counts. A cross-encoder's scores tell such candidates apart more reliably.
+
+    Args:
+        embedder: `lmzoo.models.TextEmbedder`.
+        queries: n queries; a query may occur several times.
+        positives: n texts, each relevant to its query.
+        corpus: more texts, or None.
+        num_negatives: int, maximum number of negatives for each query.
+        range_min: int, number of the most similar candidates to skip, after those that the margins drop.
+        range_max: int, rank of the last candidate. By default, ten candidates for each negative if there is a margin or
+            `max_score`, and otherwise as many as needed.
+        absolute_margin: float, by how much negatives must score below the relevant text.
+        relative_margin: float, the same as a fraction of the relevant text's score; the paper's choice is 0.05.
+        max_score: float, highest score of a negative.
+        cross_encoder: `lmzoo.models.TextRegressor`, whose scores replace the similarities, for the margins, `max_score`
+            and the order of the negatives.
+        batch_size: int, texts per batch.
+
+    Returns:
+        For each query and relevant text, in the order given, `{"query": str, "positive": str, "negatives": list of str,
+        "scores": list of float}`, the highest scores first. There are fewer negatives, or none, if no more are left.
+
+    Raises:
+        TypeError: For an entry that is not text; the message names its position.
+        ValueError: If the numbers of queries and positives differ, a query has no other text than its relevant ones, a
+            number is out of range, or a cross-encoder is passed without a margin or `max_score`.
+
+    Example:
+
+    ```python
+    import lmzoo
+    from lmzoo.search import mine_negatives
+
+    embedder = lmzoo.models.TextEmbedder.from_preset("bert_nano_en_uncased")
+    questions = ["When do you close?", "How can I pay?"]
+    answers = ["Our shop is open until six.", "By card or in cash."]
+    mined = mine_negatives(embedder, questions, answers, corpus=["We are closed on Sundays."], num_negatives=1)
+    triplets = [(row["query"], row["positive"], text) for row in mined for text in row["negatives"]]
+    ```
+    """
+    limits = _Limits(num_negatives, range_min, range_max, absolute_margin, relative_margin, max_score)
+    advice = "Its scores are compared by `absolute_margin`, `relative_margin` or `max_score`: pass one of these."
+    require(cross_encoder is None or limits.has_filter, "cross_encoder", "None without a margin", cross_encoder, advice)
+    pairs, texts, relevant = _join_texts(queries, positives, corpus)
+    query_texts = [*relevant]
+    query_vectors = embedder.embed_queries(query_texts, batch_size)
+    text_vectors = embedder.embed_documents(texts, batch_size)
+    most_relevant = max(map(len, relevant.values()))
+    last_rank = limits.last_rank(most_relevant)
+    count = min(len(texts), last_rank + most_relevant)
+    scores, indices = nearest(query_vectors, text_vectors, count, embedder.similarity)
+    mined: dict[str, tuple[list[str], list[float]]] = {}
+    with progress_over(range(len(query_texts)), "Mining", "queries") as rows:
+        for row in rows:
+            query = query_texts[row]
+            positions = np.array(relevant[query])
+            relevant_scores = similarities(query_vectors[row : row + 1], text_vectors[positions], embedder.similarity)[
+                0
+            ]
+            candidate_scores = scores[row]
+            if cross_encoder is not None:
+                scored_texts = [texts[index] for index in (*positions, *indices[row])]
+                all_scores = cross_encoder.score([(query, text) for text in scored_texts], batch_size)
+                relevant_scores, candidate_scores = np.split(np.array(all_scores, "float32"), [len(positions)])
+            limit = limits.highest_score(float(relevant_scores.min()))
+            is_negative = ~np.isin(indices[row], positions) & (candidate_scores <= limit)
+            order = np.argsort(np.where(is_negative, -candidate_scores, np.inf), kind="stable")[: is_negative.sum()]
+            chosen = order[range_min:last_rank][:num_negatives]
+            mined[query] = [texts[index] for index in indices[row][chosen]], candidate_scores[chosen].tolist()
+    return [
+        {"query": query, "positive": positive, "negatives": mined[query][0], "scores": mined[query][1]}
+        for query, positive in pairs
+    ]
+
+
+@dataclass(frozen=True)
+class _Limits:
+    """The ranks and scores of negatives; see `mine_negatives`."""
+
+    num_negatives: int
+    range_min: int
+    range_max: int | None
+    absolute_margin: float | None
+    relative_margin: float | None
+    max_score: float | None
+
+    def __post_init__(self) -> None:
+        require(is_integer(self.num_negatives, 1), "num_negatives", "a positive integer", self.num_negatives)
+        require(is_integer(self.range_min, 0), "range_min", "an integer of at least 0", self.range_min)
+        least = self.range_min + self.num_negatives
+        is_valid = self.range_max is None or is_integer(self.range_max, least)
+        require(is_valid, "range_max", f"at least `range_min` + `num_negatives`, {least}", self.range_max)
+        for name in ("absolute_margin", "relative_margin"):
+            value = getattr(self, name)
+            require(value is None or is_number(value, 0), name, "a number of at least 0, or None", value)
+        require(self.max_score is None or is_number(self.max_score), "max_score", "a number or None", self.max_score)
+
+    @property
+    def has_filter(self) -> bool:
+        """Whether scores decide which candidates are negatives."""
+        return not (self.absolute_margin is None and self.relative_margin is None and self.max_score is None)
+
+    def last_rank(self, most_relevant: int) -> int:
+        """Return `range_max`, or its default if queries have at most `most_relevant` relevant texts."""
+        if self.range_max is not None:
+            return self.range_max
+        candidates = self.num_negatives * (_CANDIDATES_PER_NEGATIVE if self.has_filter else 1)
+        return self.range_min + candidates + most_relevant
+
+    def highest_score(self, relevant_score: float) -> float:
+        """Return the highest score of a negative, given the lowest score of a relevant text."""
+        scores = [math.inf if self.max_score is None else self.max_score]
+        if self.absolute_margin is not None:
+            scores.append(relevant_score - self.absolute_margin)
+        if self.relative_margin is not None:
+            scores.append(relevant_score - abs(relevant_score) * self.relative_margin)
+        return min(scores)
+
+
+def _join_texts(
+    queries: Sequence[str], positives: Sequence[str], corpus: Sequence[str] | None
+) -> tuple[list[tuple[str, str]], list[str], dict[str, list[int]]]:
+    """Return pairs of a query and a relevant text, all different texts, and the indices of each query's relevant texts.
+
+    Raises:
+        TypeError: For an entry that is not text; the message names its position.
+        ValueError: If the numbers of queries and positives differ, or a query has no text that is not relevant.
+    """
+    names = {"queries": queries, "positives": positives, "corpus": [] if corpus is None else corpus}
+    query_texts, relevant_texts, corpus_texts = (clean_single_texts(name, texts) for name, texts in names.items())
+    if len(query_texts) != len(relevant_texts) or not query_texts:
+        raise ValueError(f"Every query needs a relevant text: got {len(query_texts)} and {len(relevant_texts)}.")
+    pairs = list(zip(query_texts, relevant_texts, strict=True))
+    indices = {text: index for index, text in enumerate(dict.fromkeys([*corpus_texts, *relevant_texts]))}
+    relevant: dict[str, list[int]] = {}
+    for query, text in pairs:
+        if indices[text] not in relevant.setdefault(query, []):
+            relevant[query].append(indices[text])
+    for query, positions in relevant.items():
+        if len(positions) == len(indices):
+            raise ValueError(f"All texts are relevant to the query {query!r:.60}. Pass a `corpus` with other texts.")
+    return pairs, [*indices], relevant

@@ -1,0 +1,177 @@
+"""Vectors stored as bytes or bits, and search among them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.search.index import VectorIndex
+from lmzoo.search.nearest import Vectors, check_queries, check_similarity, check_top_k, nearest, read_blocks, rescore
+
+_INT8_STEPS = 255
+
+
+class QuantizedIndex(VectorIndex):
+    """Vectors stored as bytes (`"int8"`, a quarter of float32) or bits (`"binary"`, a thirty-second).
+
+    A byte divides the range of a feature into 255 steps, and is compared as the number it stands for. A bit is the sign
+    of a feature: the vectors that differ from the query in the fewest bits are candidates, which are scored again. With
+    `originals`, the candidates of either kind are scored by the exact vectors, which may be memory-mapped.
+
+    Args:
+        codes: int8 (n, H), or for bits uint8 (n, ⌈H / 8⌉).
+        width: int, H.
+        ranges: float32 (2, H), the lowest and the highest value of each feature; None for bits.
+        originals: the vectors themselves, (n, H), to score the candidates; None to score them by their codes.
+        oversampling: int, number of candidates for each vector to return.
+
+    Raises:
+        ValueError: If the arrays do not fit together.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.search import QuantizedIndex
+
+    vectors = np.random.default_rng(0).normal(size=(1000, 64)).astype("float32")
+    index = QuantizedIndex.quantize(vectors, "binary", originals=vectors)
+    index.codes.nbytes  # 8000: vectors take 256000
+    scores, indices = index.search(vectors[:2], top_k=3)
+    indices[:, 0].tolist()  # [0, 1]
+    ```
+    """
+
+    def __init__(
+        self,
+        codes: np.ndarray,
+        width: int,
+        ranges: np.ndarray | None = None,
+        originals: Vectors | None = None,
+        oversampling: int = 4,
+    ) -> None:
+        require(is_integer(oversampling, 1), "oversampling", "a positive integer", oversampling)
+        expected = ("uint8", -(-width // 8)) if ranges is None else ("int8", width)
+        if codes.ndim != 2 or (codes.dtype.name, codes.shape[1]) != expected:
+            raise ValueError(
+                f"`codes` must be {expected[0]} (n, {expected[1]}) for vectors of width {width}, got "
+                f"{codes.dtype.name} {codes.shape}. Make them with `QuantizedIndex.quantize`."
+            )
+        if ranges is not None and np.shape(ranges) != (2, width):
+            raise ValueError(f"`ranges` must have the shape (2, {width}), got {np.shape(ranges)}.")
+        if originals is not None and tuple(originals.shape) != (len(codes), width):
+            raise ValueError(f"`originals` must have the shape ({len(codes)}, {width}), got {originals.shape}.")
+        self.codes: np.ndarray = codes
+        self.width: int = width
+        self.ranges: np.ndarray | None = ranges
+        self.originals: Vectors | None = originals
+        self.oversampling: int = oversampling
+
+    @classmethod
+    def quantize(
+        cls,
+        vectors: Vectors,
+        precision: str = "int8",
+        ranges: np.ndarray | None = None,
+        originals: Vectors | None = None,
+        oversampling: int = 4,
+    ) -> QuantizedIndex:
+        """Quantize vectors.
+
+        Args:
+            vectors: numbers (n, H); they may be memory-mapped.
+            precision: `"int8"` or `"binary"`.
+            ranges: for int8, the lowest and the highest value of each feature, (2, H); of `vectors` by default.
+            originals: vectors to score the candidates with, such as `vectors` if they are memory-mapped.
+            oversampling: int, number of candidates for each vector to return.
+
+        Raises:
+            ValueError: For an unknown precision, or ranges for bits.
+        """
+        require(precision in ("int8", "binary"), "precision", '"int8" or "binary"', precision)
+        count, width = vectors.shape
+        require(count, "vectors", "an array of at least one vector", "nothing")
+        if precision == "binary":
+            require(ranges is None, "ranges", 'None for "binary"', ranges)
+            codes = np.empty((count, -(-width // 8)), "uint8")
+            for start, block in read_blocks(vectors):
+                codes[start : start + len(block)] = np.packbits(block > 0, axis=1)
+            return cls(codes, width, None, originals, oversampling)
+        limits = _find_ranges(vectors) if ranges is None else np.asarray(ranges, "float32")
+        steps = _steps(limits)
+        codes = np.empty((count, width), "int8")
+        for start, block in read_blocks(vectors):
+            codes[start : start + len(block)] = np.clip(np.floor((block - limits[0]) / steps), 0, _INT8_STEPS) - 128
+        return cls(codes, width, limits, originals, oversampling)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Number of vectors and their width."""
+        return len(self.codes), self.width
+
+    def __getitem__(self, rows: Any, /) -> np.ndarray:
+        """Return the vectors at `rows` that the codes stand for, float32; 1 and -1 for bits."""
+        codes = self.codes[rows]
+        if self.ranges is None:
+            return np.unpackbits(codes, axis=-1, count=self.width).astype("float32") * 2 - 1
+        middle = (self.ranges[1] - self.ranges[0]) / np.float32(2 * _INT8_STEPS)  # of a step; 0 for a constant feature
+        return self.ranges[0] + middle + (codes.astype("float32") + 128) * _steps(self.ranges)
+
+    def search(self, queries: np.ndarray, top_k: int, similarity: str = "cosine") -> tuple[np.ndarray, np.ndarray]:
+        check_similarity(similarity)
+        check_top_k(top_k, len(self))
+        checked = check_queries(queries, self.width)
+        if self.ranges is not None and self.originals is None:
+            return nearest(checked, self, top_k, similarity)
+        candidate_count = min(top_k * self.oversampling, len(self))
+        if self.ranges is None:
+            _, candidates = nearest_bits(np.packbits(checked > 0, axis=1), self.codes, candidate_count)
+        else:
+            _, candidates = nearest(checked, self, candidate_count, similarity)
+        return rescore(checked, self if self.originals is None else self.originals, candidates, top_k, similarity)
+
+
+def nearest_bits(queries: np.ndarray, codes: np.ndarray, top_k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the numbers of different bits and the indices of the codes that differ least from each query.
+
+    Args:
+        queries: uint8 (q, b).
+        codes: uint8 (n, b).
+        top_k: int.
+
+    Returns:
+        Two arrays (q, top_k), of which the first is ascending; equal numbers are ordered by index.
+    """
+    distances = np.empty((len(queries), top_k), "int64")
+    indices = np.empty((len(queries), top_k), "int64")
+    for row, query in enumerate(queries):
+        differences = _count_bits(codes ^ query)  # (n,)
+        threshold = np.partition(differences, top_k - 1)[top_k - 1]
+        candidates = np.flatnonzero(differences <= threshold)
+        order = np.argsort(differences[candidates], kind="stable")[:top_k]
+        indices[row] = candidates[order]
+        distances[row] = differences[indices[row]]
+    return distances, indices
+
+
+_BIT_COUNTS = np.unpackbits(np.arange(256, dtype="uint8")[:, None], axis=1).sum(axis=1, dtype="uint8")
+
+
+def _count_bits(codes: np.ndarray) -> np.ndarray:
+    """Return the number of ones in each row of bytes, int (n,)."""
+    counts = np.bitwise_count(codes) if hasattr(np, "bitwise_count") else _BIT_COUNTS[codes]  # NumPy 2 has the first
+    return counts.sum(axis=1, dtype="int32")
+
+
+def _find_ranges(vectors: Vectors) -> np.ndarray:
+    """Return the lowest and the highest value of each feature, float32 (2, H)."""
+    lowest, highest = zip(*((block.min(axis=0), block.max(axis=0)) for _, block in read_blocks(vectors)), strict=True)
+    return np.stack([np.min(lowest, axis=0), np.max(highest, axis=0)])
+
+
+def _steps(ranges: np.ndarray) -> np.ndarray:
+    """Return the width of a step of each feature, float32 (H,); 1 for a constant feature."""
+    steps = (ranges[1] - ranges[0]) / np.float32(_INT8_STEPS)
+    return np.where(steps == 0, np.float32(1), steps)

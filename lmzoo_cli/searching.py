@@ -1,0 +1,186 @@
+"""Implementation of `lmzoo embed`, `lmzoo search` and `lmzoo rank`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from lmzoo.common.progress import progress_over
+from lmzoo.data.readers.text_files import json_objects, name_of, numbered_lines, open_text
+from lmzoo.errors import NoExamplesError
+from lmzoo.files.compilation_cache import use_compilation_cache
+from lmzoo.files.urls import whole_file
+from lmzoo.models import TextEmbedder, TextRegressor
+from lmzoo.search import Hit
+from lmzoo_cli.answers import WRITERS, choose_format, open_output
+from lmzoo_cli.examples import iterate_in_parts, open_input, read_texts
+from lmzoo_cli.model_loading import find_file, load_task
+from lmzoo_cli.options import Columns
+from lmzoo_cli.output import show_status
+
+
+class Candidates(NamedTuple):
+    """A query with the texts to rank, and the indices of the texts in their corpus."""
+
+    query: str
+    texts: list[str]
+    indices: list[int]
+
+
+def load_embedder(source: str) -> TextEmbedder:
+    """Load an embedder; a preset without an embedder's head gets a new one, which has no weights.
+
+    Raises:
+        ValueError: If a file holds another task.
+    """
+    if find_file(source) is None:
+        use_compilation_cache()
+        with show_status(f"Loading {source}"):
+            return TextEmbedder.from_preset(source)
+    _, task = load_task(source)
+    if not isinstance(task, TextEmbedder):
+        raise ValueError(f"{source} holds a {type(task).__name__}, which has no vectors of texts. Use `lmzoo predict`.")
+    return task
+
+
+def load_reranker(source: str) -> TextRegressor:
+    """Load a model that scores pairs of texts.
+
+    Raises:
+        ValueError: If the model is another task.
+    """
+    _, task = load_task(source)
+    if not isinstance(task, TextRegressor):
+        name = type(task).__name__
+        raise ValueError(f"{source} holds a {name}, but texts are ranked by a TextRegressor, such as a cross-encoder.")
+    return task
+
+
+def read_column(data: str, column: str, format: str | None) -> list[str]:
+    """Read the texts in a column of a file, or lines of standard input for "-"."""
+    if data == "-" and format is None:
+        format = "txt"
+    texts: Any = read_texts(open_input(data), Columns(text=column, format=format), labeled=False)[0]
+    return texts
+
+
+def load_vectors(path: Path) -> np.ndarray:
+    """Open an array of vectors as a memory-mapped file.
+
+    Raises:
+        ValueError: If the file does not hold an array (n, H) of numbers.
+    """
+    try:
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise ValueError(f"{path} is not an array of vectors, as `lmzoo embed` writes it (.npy): {error}") from None
+    if not isinstance(vectors, np.ndarray) or vectors.ndim != 2 or vectors.dtype.kind not in "fiu":
+        raise ValueError(f"{path} must hold an array (n, H) of numbers. Write it with `lmzoo embed` (.npy).")
+    return vectors
+
+
+def write_vectors(
+    embed: Callable[..., np.ndarray],
+    texts: list[str],
+    prompt_name: str | None,
+    batch_size: int,
+    output: str | None,
+    seen: Callable[[], None],
+    shown: bool,
+) -> None:
+    """Embed texts part by part, and write their vectors.
+
+    Args:
+        embed: method of an embedder.
+        texts: texts to embed.
+        prompt_name: name of a prompt, or None for the method's default.
+        batch_size: texts in a batch.
+        output: file to write, or None for standard output.
+        seen: function to call after each part, to cancel a status line.
+        shown: whether to show a progress bar.
+    """
+
+    def embed_parts() -> Iterator[tuple[Any, np.ndarray]]:
+        with iterate_in_parts(texts, batch_size, shown) as parts:
+            for part in parts:
+                vectors = embed(part, batch_size=batch_size, prompt_name=prompt_name)
+                seen()
+                yield part, vectors
+
+    if output is not None and output.endswith(".npy"):
+        array = np.concatenate([vectors for _, vectors in embed_parts()])
+        with whole_file(output) as file:
+            np.save(file, array)
+        return
+    pairs = (({"text": text}, vector) for part in embed_parts() for text, vector in zip(*part, strict=True))
+    with open_output(output) as file:
+        WRITERS[choose_format(None, output, None)](file, pairs)
+
+
+def write_rankings(rankings: Iterable[tuple[str, list[Hit]]], output: str | None) -> None:
+    """Write queries and their rankings to a file, or to standard output if `output` is None."""
+    pairs = (({"query": query}, hits) for query, hits in rankings)
+    with open_output(output) as file:
+        WRITERS[choose_format(None, output, None)](file, pairs)
+
+
+def read_rankings(data: str) -> list[Candidates]:
+    """Read queries and the texts to rank from JSON lines, or from standard input for "-".
+
+    Raises:
+        ValueError: If the file holds no queries, or a line does not have the right fields; the message names the line.
+    """
+    source = open_input(data)
+    name = name_of(source)
+    with open_text(source) as file:
+        rows = json_objects(numbered_lines(file), name)
+        candidates = [_read_candidates(row, f"{name}, line {number}") for number, row in rows]
+    if not candidates:
+        raise NoExamplesError(f"{name} holds no queries.")
+    return candidates
+
+
+def _read_candidates(row: dict[str, Any], where: str) -> Candidates:
+    """Read a line with "query" and "texts", or with "query" and "answers", which have "text" and "index"."""
+    query: Any = row.get("query")
+    texts: Any = row.get("texts")
+    indices = list(range(len(texts))) if isinstance(texts, list) else []
+    answers = row.get("answers")
+    if texts is None and isinstance(answers, list) and all(isinstance(answer, dict) for answer in answers):
+        texts = [answer.get("text") for answer in answers]
+        indices = [answer.get("index", position) for position, answer in enumerate(answers)]
+    is_valid = isinstance(query, str) and isinstance(texts, list) and texts
+    if not is_valid or not all(isinstance(text, str) for text in texts):
+        raise ValueError(
+            f'{where} must have a text as "query" and a list of texts as "texts", or be written by `lmzoo search`.'
+        )
+    return Candidates(query, texts, indices)
+
+
+def rank_lines(
+    task: TextRegressor,
+    candidates: Sequence[Candidates],
+    top_k: int | None,
+    batch_size: int,
+    seen: Callable[[], None],
+    shown: bool,
+) -> Iterator[tuple[str, list[Hit]]]:
+    """Yield each query with its texts in the order of their scores.
+
+    Args:
+        task: cross-encoder.
+        candidates: queries and texts.
+        top_k: number of texts for each query; None for all.
+        batch_size: pairs in a batch.
+        seen: function to call after each query, to cancel a status line.
+        shown: whether to show a progress bar.
+    """
+    with progress_over(candidates, "Ranking", "queries", shown) as items:
+        for query, texts, indices in items:
+            count = None if top_k is None else min(top_k, len(texts))
+            hits = task.rank(query, texts, count, batch_size)
+            seen()
+            yield query, [{**hit, "index": indices[hit["index"]]} for hit in hits]

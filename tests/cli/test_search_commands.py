@@ -1,0 +1,202 @@
+"""`lmzoo embed`, `lmzoo search` and `lmzoo rank`: JSON lines in and out, arrays, and what is an error."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import keras
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from lmzoo.families.bert import FAMILY
+from lmzoo.models import TextClassifier, TextEmbedder, TextRegressor
+from lmzoo.testing import randomize, tiny_task
+from lmzoo_cli.main import app
+
+pytestmark = [
+    pytest.mark.usefixtures("eager_functions"),
+    pytest.mark.filterwarnings("ignore:Even though the `tf.config.experimental_run_functions_eagerly` option"),
+]
+TEXTS = ["good film", "the plot was never dull .", "a fine film !", "bad \u2028 plot", "very very bad plot"]
+QUERIES = ["a good film", "dull"]
+PROMPTS = {"query": "the ", "document": "bad ", "other": "is "}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("search")
+    embedder = tiny_task(TextEmbedder, FAMILY, prompts=PROMPTS, default_prompt="other")
+    reranker = tiny_task(TextRegressor, FAMILY)
+    for task in (embedder, reranker):
+        randomize(task)
+        task.save(folder / f"{task.head_kind}.keras")
+    tiny_task(TextClassifier, FAMILY).save(folder / "classifier.keras")
+    lines = "".join(json.dumps({"id": i, "text": text}, ensure_ascii=False) + "\n" for i, text in enumerate(TEXTS))
+    (folder / "corpus.jsonl").write_text(lines, "utf-8")
+    (folder / "queries.csv").write_text("question\n" + "\n".join(QUERIES))
+    return folder
+
+
+@pytest.fixture
+def embedder(folder):
+    return keras.saving.load_model(folder / "embedding.keras")
+
+
+@pytest.fixture
+def reranker(folder):
+    return keras.saving.load_model(folder / "regression.keras")
+
+
+def run(*arguments, code=0, **options):
+    result = CliRunner().invoke(app, [*map(str, arguments)], **options)
+    assert result.exit_code == code, (result.output, result.exception)
+    return result
+
+
+def rows(result):
+    return [json.loads(line) for line in result.stdout.split("\n")[:-1]]
+
+
+def error_of(*arguments, **options):
+    """The message of a command that fails: the last line."""
+    message = run(*arguments, code=1, **options).stderr.splitlines()[-1]
+    assert message.startswith("Error: ")
+    return message
+
+
+# === Embed ===
+
+
+@pytest.mark.parametrize(
+    ("options", "prompt"),
+    [
+        ((), "is "),
+        (("--as", "query"), "the "),
+        (("--as", "document"), "bad "),
+        (("--prompt-name", "query"), "the "),
+        (("--as", "query", "--prompt-name", "other"), "is "),
+    ],
+    ids=str,
+)
+def test_vectors(folder, embedder, options, prompt):
+    expected = embedder.embed(TEXTS, prompt=prompt)
+    found = rows(run("embed", folder / "embedding.keras", folder / "corpus.jsonl", *options))
+    assert [row["text"] for row in found] == TEXTS
+    np.testing.assert_allclose([row["vector"] for row in found], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_an_array_for_search(folder, embedder, tmp_path):
+    command = ("embed", folder / "embedding.keras", folder / "corpus.jsonl", "--as", "document", "--batch-size", 3)
+    run(*command, "-o", tmp_path / "corpus.npy")
+    vectors = np.load(tmp_path / "corpus.npy")
+    np.testing.assert_allclose(vectors, embedder.embed_documents(TEXTS), rtol=1e-4, atol=1e-5)
+    assert vectors.dtype == "float32"
+    assert "exists: pass --overwrite" in error_of(*command, "-o", tmp_path / "corpus.npy")
+    search = ("search", folder / "embedding.keras", folder / "queries.csv", folder / "corpus.jsonl")
+    search = (*search, "--query", "question")
+    expected = rows(run(*search))
+    np.save(tmp_path / "corpus.npy", vectors[::-1])
+    found = rows(run(*search, "--vectors", tmp_path / "corpus.npy"))  # they are read
+    assert [[hit["index"] for hit in row["answers"]] for row in found] == [
+        [4 - hit["index"] for hit in row["answers"]] for row in expected
+    ]
+
+
+def test_a_backbone_embeds_by_the_mean():
+    found = rows(run("embed", "bert_nano_en_uncased", "-", input="good film\nbad\n"))
+    expected = TextEmbedder.from_preset("bert_nano_en_uncased").embed(["good film", "bad"])
+    np.testing.assert_allclose([row["vector"] for row in found], expected, rtol=1e-4, atol=1e-5)
+
+
+# === Search ===
+
+
+def test_search(folder, embedder, tmp_path):
+    command = ("search", folder / "embedding.keras", "-", folder / "corpus.jsonl", "--top-k", 3)
+    found = rows(run(*command, input="\n".join(QUERIES)))
+    check(found, embedder.search(QUERIES, TEXTS, 3))
+    run(*command, "-o", tmp_path / "answers.csv", input="\n".join(QUERIES))
+    with open(tmp_path / "answers.csv", encoding="utf-8", newline="") as file:
+        cells = [*csv.DictReader(file)]
+    assert [*cells[0]] == ["query", "index", "text", "score"]
+    assert [int(row["index"]) for row in cells] == [hit["index"] for row in found for hit in row["answers"]]
+
+
+def test_prompts_of_search(folder, embedder):
+    command = ("search", folder / "embedding.keras", "-", folder / "corpus.jsonl")
+    options = ("--query-prompt-name", "document", "--document-prompt-name", "other")
+    expected = embedder.search(QUERIES, TEXTS, None, 32, None, "document", "other")
+    check(rows(run(*command, *options, input="\n".join(QUERIES))), expected)
+
+
+def check(found, expected, queries=QUERIES):
+    assert [row["query"] for row in found] == queries
+    for row, hits in zip(found, expected, strict=True):
+        assert [(hit["index"], hit["text"]) for hit in row["answers"]] == [(hit["index"], hit["text"]) for hit in hits]
+        scores = [hit["score"] for hit in hits]
+        assert [hit["score"] for hit in row["answers"]] == pytest.approx(scores, rel=1e-4, abs=1e-5)
+
+
+# === Rank ===
+
+
+def test_rank(folder, reranker, tmp_path):
+    lines = [{"query": "dull", "texts": TEXTS[:3]}, {"query": "a film", "texts": TEXTS}]
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    found = rows(run("rank", folder / "regression.keras", tmp_path / "texts.jsonl"))
+    check(found, [reranker.rank(line["query"], line["texts"]) for line in lines], ["dull", "a film"])
+    assert [len(row["answers"]) for row in found] == [3, 5]
+    shortened = rows(run("rank", folder / "regression.keras", tmp_path / "texts.jsonl", "--top-k", 4))
+    assert [row["answers"] for row in shortened] == [row["answers"][:4] for row in found]
+
+
+def test_search_and_rank_in_a_pipe(folder, reranker):
+    search = ("search", folder / "embedding.keras", "-", folder / "corpus.jsonl", "--top-k", 3)
+    lines = run(*search, input="\n".join(QUERIES)).stdout
+    found = rows(run("rank", folder / "regression.keras", "-", input=lines))
+    for line, row in zip(map(json.loads, lines.split("\n")[:-1]), found, strict=True):
+        assert {(hit["index"], hit["text"]) for hit in row["answers"]} == {
+            (hit["index"], hit["text"]) for hit in line["answers"]
+        }
+        texts = [hit["text"] for hit in reranker.rank(row["query"], [hit["text"] for hit in line["answers"]])]
+        assert [hit["text"] for hit in row["answers"]] == texts
+
+
+# === Errors ===
+
+
+def test_errors(folder, tmp_path):
+    embedder, corpus = folder / "embedding.keras", folder / "corpus.jsonl"
+    (tmp_path / "empty.txt").write_text("")
+    (tmp_path / "bad.npy").write_text("no array")
+    np.save(tmp_path / "row.npy", np.ones(5))
+    np.save(tmp_path / "short.npy", np.ones((4, 7)))
+    for command, message in {
+        ("embed", folder / "classifier.keras", corpus): "holds a TextClassifier, which has no vectors of texts. Use",
+        ("embed", folder / "nowhere.keras", corpus): "There is no file",
+        ("embed", embedder, corpus, "--prompt-name", "x"): "There is no prompt 'x'; `prompts` has 'query', 'document',",
+        ("embed", embedder, corpus, "--text", "body"): "no 'body'",
+        ("embed", embedder, tmp_path / "empty.txt"): "empty.txt",
+        ("search", embedder, corpus, tmp_path / "empty.txt"): "empty.txt",
+        (
+            "search",
+            embedder,
+            corpus,
+            corpus,
+            "--top-k",
+            6,
+        ): "an integer from 1 to 5, the size of `corpus`, got 6. Option: --top-k.",
+        ("search", embedder, corpus, corpus, "--vectors", tmp_path / "bad.npy"): "bad.npy is not an array of vectors",
+        ("search", embedder, corpus, corpus, "--vectors", tmp_path / "row.npy"): "row.npy must hold an array (n, H)",
+        ("search", embedder, corpus, corpus, "--vectors", tmp_path / "short.npy"): "has vectors of width 7, but",
+        ("rank", embedder, corpus): 'line 1 must have a text as "query" and a list of texts as "texts"',
+        ("rank", embedder, tmp_path / "empty.txt"): "holds no queries",
+    }.items():
+        assert message in error_of(*command), command
+    (tmp_path / "texts.jsonl").write_text('{"query": "a", "texts": ["b"]}\n{"query": "a", "texts": ["b", 3]}')
+    assert "texts.jsonl, line 2 must have a text as" in error_of("rank", embedder, tmp_path / "texts.jsonl")
+    (tmp_path / "texts.jsonl").write_text('{"query": "a", "texts": ["b"]}')
+    message = error_of("rank", folder / "classifier.keras", tmp_path / "texts.jsonl")
+    assert "holds a TextClassifier, but texts are ranked by a TextRegressor, such as a cross-encoder." in message

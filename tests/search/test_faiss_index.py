@@ -1,0 +1,73 @@
+"""Indexes of faiss: exact ones give the exact order, approximate ones nearly."""
+
+from __future__ import annotations
+
+import sys
+
+import numpy as np
+import pytest
+
+from lmzoo.search import FaissIndex, search_vectors
+from lmzoo.search.nearest import nearest
+
+NUMBERS = np.random.default_rng(1409)
+CORPUS = NUMBERS.normal(size=(311, 11)).astype("float32") * NUMBERS.uniform(0.5, 2, size=(311, 1)).astype("float32")
+QUERIES = NUMBERS.normal(size=(5, 11)).astype("float32")
+
+
+def test_without_faiss(monkeypatch):
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ImportError, match=r"pip install 'lmzoo\[search\]'"):
+        FaissIndex.build(CORPUS)
+
+
+class TestWithFaiss:
+    @pytest.fixture(autouse=True)
+    def faiss(self):
+        return pytest.importorskip("faiss")
+
+    @pytest.mark.parametrize("similarity", ["cosine", "dot", "euclidean"])
+    def test_exact(self, similarity):
+        scores, indices = FaissIndex.build(CORPUS, similarity, "Flat").search(QUERIES, 7, similarity)
+        expected = nearest(QUERIES, CORPUS, 7, similarity)
+        np.testing.assert_array_equal(indices, expected[1])
+        np.testing.assert_allclose(scores, expected[0], atol=1e-5)
+
+    @pytest.mark.parametrize("kind", ["HNSW32", "IVF4,Flat"])
+    def test_approximate(self, kind, faiss, tmp_path):
+        built = FaissIndex.build(CORPUS, kind=kind)
+        faiss.write_index(built.index, str(tmp_path / "it.faiss"))
+        index = FaissIndex(faiss.read_index(str(tmp_path / "it.faiss")))
+        assert index.shape == (311, 11)
+        hits = search_vectors(CORPUS[:3], index, 5)
+        assert [row[0]["index"] for row in hits] == [0, 1, 2]
+        np.testing.assert_allclose([row[0]["score"] for row in hits], 1, atol=1e-5)
+
+    def test_fewer_found_than_asked_for(self):
+        index = FaissIndex.build(CORPUS, kind="IVF16,Flat")  # one of sixteen lists is searched
+        (hits,) = search_vectors(QUERIES[:1], index, 300)
+        assert 0 < len(hits) < 300
+        assert len({hit["index"] for hit in hits}) == len(hits)
+
+    @pytest.mark.parametrize(
+        ("call", "message"),
+        [
+            (
+                lambda: FaissIndex.build(CORPUS, "manhattan"),
+                '`similarity` must be "cosine" or "dot" or "euclidean" for',
+            ),
+            (
+                lambda: FaissIndex.build(CORPUS, kind="HNSV"),
+                "`kind` must be an index that faiss can make for vectors of",
+            ),
+            (lambda: FaissIndex.build(CORPUS).search(QUERIES, 2, "dot"), "that of the index, 'cosine', got 'dot'"),
+            (
+                lambda: FaissIndex(FaissIndex.build(CORPUS).index, "euclidean"),
+                "the similarity that the index was built",
+            ),
+            (lambda: FaissIndex.build(CORPUS).search(QUERIES, 312), "`top_k` must be an integer from 1 to 311"),
+        ],
+    )
+    def test_errors(self, call, message):
+        with pytest.raises(ValueError, match=message):
+            call()

@@ -1,0 +1,130 @@
+"""Exact search, against a matrix product that is sorted, on arrays and on memory-mapped files."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from lmzoo.search import nearest as module
+from lmzoo.search import search_vectors
+from lmzoo.search.nearest import nearest
+from tests.memory import memory_grows_less_than
+
+WIDTH = 7
+NUMBERS = np.random.default_rng(1409)
+QUERIES = NUMBERS.normal(size=(5, WIDTH)).astype("float32")
+CORPUS = NUMBERS.normal(size=(61, WIDTH)).astype("float32") * NUMBERS.uniform(0.5, 2, size=(61, 1))
+CORPUS[17] = CORPUS[53] = CORPUS[2]  # equal scores
+CORPUS[31] = 0  # whose cosine is 0
+
+
+def cosines(queries, corpus):
+    norms = np.linalg.norm(corpus, axis=1)
+    return (queries @ corpus.T) / np.linalg.norm(queries, axis=1)[:, None] / np.where(norms, norms, 1)
+
+
+EXPECTED = {
+    "cosine": cosines,
+    "dot": lambda queries, corpus: queries @ corpus.T,
+    "euclidean": lambda queries, corpus: -cdist(queries, corpus),
+    "manhattan": lambda queries, corpus: -np.abs(queries[:, None] - corpus).sum(axis=-1),
+}
+
+
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Blocks of 11 vectors, compared with 2 queries at a time."""
+    monkeypatch.setattr(module, "_BLOCK_VALUES", 11 * WIDTH)
+    monkeypatch.setattr(module, "_QUERY_GROUP", 2)
+
+
+@pytest.mark.parametrize("top_k", [1, 3, 13, 61])
+@pytest.mark.parametrize("similarity", EXPECTED)
+@pytest.mark.usefixtures("small_blocks")
+def test_the_best_of_all_scores(similarity, top_k):
+    all_scores = np.round(EXPECTED[similarity](QUERIES.astype("float64"), CORPUS.astype("float64")), 6)
+    expected = np.argsort(-all_scores, axis=1, kind="stable")[:, :top_k]  # equal scores in the order of the corpus
+    scores, indices = nearest(QUERIES, CORPUS, top_k, similarity)
+    np.testing.assert_array_equal(indices, expected)
+    np.testing.assert_allclose(scores, np.take_along_axis(all_scores, expected, axis=1), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.usefixtures("small_blocks")
+def test_a_file_is_as_an_array(dtype, tmp_path):
+    corpus = (CORPUS * 20).astype(dtype)
+    np.save(tmp_path / "corpus.npy", corpus)
+    scores, indices = nearest(QUERIES, np.load(tmp_path / "corpus.npy", mmap_mode="r")[3:], 5, "dot")
+    expected = nearest(QUERIES, corpus[3:], 5, "dot")
+    np.testing.assert_array_equal(indices, expected[1])
+    np.testing.assert_array_equal(scores, expected[0])
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_changes_of_a_file_in_memory_are_kept(tmp_path):
+    np.save(tmp_path / "corpus.npy", CORPUS)
+    corpus = np.load(tmp_path / "corpus.npy", mmap_mode="c")
+    corpus[5] = 100 * QUERIES[0]
+    assert nearest(QUERIES, corpus, 1, "dot")[1][0, 0] == 5
+    assert (corpus[5] == 100 * QUERIES[0]).all()
+
+
+def test_vectors_in_a_file_take_little_memory(tmp_path):
+    """A quarter of a million vectors of 384, 384 MB in a file."""
+    check_memory(tmp_path, 250_000, 120)
+
+
+@pytest.mark.slow
+def test_a_million_vectors_in_a_file_take_little_memory(tmp_path):
+    check_memory(tmp_path, 1_000_000, 500)
+
+
+def check_memory(folder, count, megabytes):
+    corpus = np.lib.format.open_memmap(folder / "corpus.npy", "w+", "float32", (count, 384))
+    corpus[count // 3] = corpus[-1] = np.arange(384)  # the rest of the file has no blocks on the disk
+    corpus.flush()
+    queries = NUMBERS.normal(size=(3, 384)).astype("float32")
+    queries[1] = np.arange(384)
+    corpus = np.load(folder / "corpus.npy", mmap_mode="r")
+    nearest(queries, corpus[:10], 2)
+    with memory_grows_less_than(megabytes * 10**6):
+        scores, indices = nearest(queries, corpus, 2)
+    assert indices[1].tolist() == [count // 3, count - 1]
+    np.testing.assert_allclose(scores[1], 1, atol=1e-6)
+
+
+def test_hits():
+    (hits,) = search_vectors(np.array([[3, 1]]), np.array([[1, 0], [0, 1], [2, 2]]), 2, "dot")
+    assert hits == [{"index": 2, "score": 8.0}, {"index": 0, "score": 3.0}]
+    (hits,) = search_vectors(np.array([[3, 1]]), np.array([[1, 0], [0, 1]]), 2, "dot", texts=["a", "b"])
+    assert [[*hit.items()] for hit in hits] == [
+        [("index", 0), ("text", "a"), ("score", 3.0)],
+        [("index", 1), ("text", "b"), ("score", 1.0)],
+    ]
+    assert search_vectors(np.zeros((0, 2)), np.array([[1, 0]]), 1) == []
+
+
+NAN = np.where(np.arange(61)[:, None] == 41, np.nan, CORPUS)
+
+
+@pytest.mark.parametrize(
+    ("queries", "corpus", "options", "message"),
+    [
+        (QUERIES, CORPUS[:0], {}, "`corpus` must be a list of at least one text, or an array of at least one vector"),
+        (QUERIES, CORPUS, {"top_k": 62}, "`top_k` must be an integer from 1 to 61, the size of `corpus`, got 62"),
+        (QUERIES, CORPUS, {"top_k": 0}, "`top_k` must be an integer from 1 to 61"),
+        (QUERIES, CORPUS, {"similarity": "cos"}, '`similarity` must be "cosine" or "dot" or'),
+        (QUERIES[:, 1:], CORPUS, {}, r"vectors of width 7, but the queries have the shape \(5, 6\)"),
+        (QUERIES[0], CORPUS, {}, r"the queries have the shape \(7,\)"),
+        (QUERIES * np.inf, CORPUS, {}, "A vector of the queries holds NaN or infinity"),
+        (QUERIES, NAN, {}, "A vector among 33 to 43 of the corpus holds NaN or infinity"),
+        (QUERIES, ["a"], {}, r"`corpus` must be an array \(n, H\) of numbers or a VectorIndex, got \['a'\]"),
+        (QUERIES, CORPUS, {"texts": ["a"]}, "`texts` must hold a text for each of the 61 vectors of the corpus, got 1"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:invalid value")
+@pytest.mark.usefixtures("small_blocks")
+def test_errors(queries, corpus, options, message):
+    with pytest.raises(ValueError, match=message):
+        search_vectors(queries, corpus, **options)

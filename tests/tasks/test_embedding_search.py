@@ -1,0 +1,128 @@
+"""Search with an embedder: texts, vectors and indexes as the corpus, prompts, and what is an error."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.models import TextEmbedder
+from lmzoo.registry.family import families
+from lmzoo.search import QuantizedIndex
+from lmzoo.tasks import text_embedder as module
+from lmzoo.testing import tiny_task
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+TEXTS = ["good film", "the plot was never dull .", "a fine film !", "bad", "very very bad plot", "is", "good film"]
+QUERIES = ["a good film", "dull", "the plot"]
+PROMPTS = {"query": "the ", "passage": "bad ", "other": "is "}
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return tiny_task(TextEmbedder, families()["bert"], normalize=False, prompts=PROMPTS, default_prompt="other")
+
+
+def ranking(queries, corpus, top_k):
+    cosines = queries @ corpus.T / np.linalg.norm(queries, axis=1)[:, None] / np.linalg.norm(corpus, axis=1)
+    order = np.argsort(-np.round(cosines, 5), axis=1, kind="stable")[:, :top_k]
+    return order, np.take_along_axis(cosines, order, axis=1)
+
+
+def test_texts(embedder):
+    found = embedder.search(QUERIES, TEXTS, top_k=5, batch_size=2)
+    expected = ranking(embedder.embed(QUERIES, prompt="the "), embedder.embed(TEXTS, prompt="bad "), 5)
+    assert [[hit["index"] for hit in hits] for hits in found] == expected[0].tolist()
+    np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in found], expected[1], atol=1e-5)
+    assert [*found[0][0]] == ["index", "text", "score"]
+    assert all(hit["text"] == TEXTS[hit["index"]] for hits in found for hit in hits)
+    indices = [hit["index"] for hit in embedder.search(QUERIES, TEXTS, top_k=7)[0]]
+    assert indices.index(6) == indices.index(0) + 1  # the same text twice
+
+
+def test_prompts_by_name(embedder):
+    found = embedder.search(QUERIES, TEXTS, 7, query_prompt_name="passage", document_prompt_name="query")
+    expected = ranking(embedder.embed(QUERIES, prompt="bad "), embedder.embed(TEXTS, prompt="the "), 7)
+    np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in found], expected[1], atol=1e-5)
+
+
+def test_vectors(embedder):
+    expected = embedder.search(QUERIES, TEXTS, top_k=3)
+    vectors = embedder.embed_documents(TEXTS)
+    assert same(embedder.search(QUERIES, vectors, top_k=3, texts=TEXTS), expected)
+    assert same(embedder.search(embedder.embed_queries(QUERIES), vectors, top_k=3, texts=TEXTS), expected)
+    index = QuantizedIndex.quantize(vectors, "binary", originals=vectors)
+    assert same(embedder.search(QUERIES, index, top_k=3, texts=TEXTS), expected)
+    assert [*embedder.search(QUERIES, vectors, top_k=1)[0][0]] == ["index", "score"]
+    assert embedder.search([], vectors) == []
+
+
+def same(found, expected):
+    for hits, others in zip(found, expected, strict=True):
+        assert [hit.pop("score") for hit in hits] == pytest.approx([hit["score"] for hit in others], abs=1e-5)
+        assert hits == [{"index": hit["index"], "text": hit["text"]} for hit in others]
+    return True
+
+
+def test_similarities():
+    for similarity in ("dot", "manhattan"):
+        task = tiny_task(TextEmbedder, families()["bert"], normalize=False, similarity=similarity)
+        assert TextEmbedder.from_config(task.get_config()).similarity == similarity
+        queries, corpus = task.embed(QUERIES), task.embed(TEXTS)
+        expected = queries @ corpus.T if similarity == "dot" else -np.abs(queries[:, None] - corpus).sum(axis=-1)
+        found = task.search(QUERIES, TEXTS)  # all of a small corpus
+        scores = [[hit["score"] for hit in hits] for hits in found]
+        np.testing.assert_allclose(scores, -np.sort(-expected, axis=1), rtol=1e-4)
+
+
+def test_many_texts_are_embedded_in_parts(embedder, monkeypatch):
+    monkeypatch.setattr(module, "_BATCHES_PER_PART", 1)
+    found = embedder.embed_documents(TEXTS, batch_size=3)
+    np.testing.assert_allclose(found, embedder.embed(TEXTS, prompt="bad "), rtol=1e-4, atol=1e-5)
+
+
+VECTORS = np.ones((2, families()["bert"].tiny.hidden_dim))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ((QUERIES, []), {}, "`corpus` must be a list of at least one text"),
+        (
+            (QUERIES, VECTORS[:0]),
+            {},
+            "`corpus` must be a list of at least one text, or an array of at least one vector",
+        ),
+        ((QUERIES, TEXTS, 8), {}, "`top_k` must be an integer from 1 to 7, the size of `corpus`, got 8"),
+        ((QUERIES, VECTORS, 3), {}, "`top_k` must be an integer from 1 to 2, the size of `corpus`, got 3"),
+        (
+            (QUERIES, TEXTS),
+            {"query_prompt_name": "x"},
+            "There is no prompt 'x'; `prompts` has 'query', 'passage', 'other'",
+        ),
+        ((QUERIES, TEXTS), {"document_prompt_name": "y"}, "There is no prompt 'y'"),
+        ((QUERIES, VECTORS[:, 1:], 2), {}, r"`corpus` has vectors of width \d+, but the queries have width \d+"),
+        ((VECTORS[:, 1:], VECTORS, 2), {}, r"has vectors of width \d+, but the queries have the shape \(2, \d+\)"),
+        (
+            (QUERIES, VECTORS, 2),
+            {"texts": ["a"]},
+            "`texts` must hold a text for each of the 2 vectors of the corpus, got 1",
+        ),
+        ((QUERIES, TEXTS, 2), {"texts": TEXTS}, "`texts` must be None if `corpus` is a list of texts"),
+        (([("a", "b")], TEXTS, 2), {}, "`queries` must be a list of single texts, got pairs"),
+        ((QUERIES, (TEXTS, TEXTS), 2), {}, "`corpus` must be a list of single texts, got pairs"),
+        ((QUERIES, TEXTS, 2), {"batch_size": 0}, "`batch_size` must be an integer of at least 1"),
+    ],
+)
+def test_errors_before_the_first_step(embedder, arguments, options, message, monkeypatch):
+    monkeypatch.setattr(TextEmbedder, "predict", None)
+    with pytest.raises(ValueError, match=message):
+        embedder.search(*arguments, **options)
+
+
+def test_entries_that_are_no_text(embedder):
+    for arguments in ((["a", 3], TEXTS), (QUERIES, ["a", None]), ("a", TEXTS), (QUERIES, "a")):
+        with pytest.raises(TypeError, match=r"\[1\]|list of texts, got one string"):
+            embedder.search(*arguments, top_k=1)
+    with pytest.raises(ValueError, match='`similarity` must be "cosine" or "dot" or'):
+        tiny_task(TextEmbedder, families()["bert"], similarity="angle")
