@@ -122,7 +122,10 @@ def classify(
     from lmzoo_cli.model_loading import load_task
 
     texts = prompts or read_lines()
-    solved: Any = [] if examples is None else zip(*read_texts(examples, Columns(), True), strict=True)
+    solved: list[tuple[Any, Any]] = []
+    if examples is not None:
+        example_prompts, example_choices = read_texts(examples, Columns(), True)
+        solved = [*zip(example_prompts, example_choices or [], strict=True)]
     _, task = load_task(model)
     if not isinstance(task, CausalLM):
         name = type(task).__name__

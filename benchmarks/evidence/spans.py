@@ -28,7 +28,7 @@ def answer_questions(preset: str, seed: int, setting: Setting) -> float:
     """Return the F1 of a question answerer that learns from all training questions in an order given by the seed."""
     training, dev = DATASETS["squad"].read(setting.data)
     x, y = take(training, np.random.default_rng(seed).permutation(len(training[1]))[: setting.size(1200, 40)])
-    task = lmzoo.models.QuestionAnswerer.from_preset(preset, max_question_length=LENGTH // 2)
+    task = lmzoo.models.QuestionAnswerer.from_preset(preset, max_question_length=LENGTH // 2, doc_stride=LENGTH // 4)
     task.fit(x, y, epochs=setting.size(4, 1), batch_size=16, seed=seed, verbose=0)
     x, y = some(dev, setting.size(500, 20))
     return squad_metrics(task.answer(x), y)["f1"] / 100

@@ -427,8 +427,13 @@ class CausalLM(Task):
             batch_size: int, sequences per batch.
         """
         self.check_takes_text()
-        settings = (choices, separator, self.start_ids, self.backbone.config.max_sequence_length)
-        rows = [encode_choices(self.prompt_preprocessor, *prompt, *settings) for prompt in prompts.items()]
+        preprocessor = self.prompt_preprocessor
+        start_ids = self.start_ids
+        max_length = self.backbone.config.max_sequence_length
+        rows = [
+            encode_choices(preprocessor, name, prompt, choices, separator, start_ids, max_length)
+            for name, prompt in prompts.items()
+        ]
         if "choices" not in self._compiled_parts:
             # A partial for the same reason as in `_log_probabilities`.
             self._compiled_parts["choices"] = partial(score_choices, choice_model(self.backbone))

@@ -83,9 +83,11 @@ def join_examples(examples: Iterable[tuple[Text, Text]], choices: Sequence[str],
     for i, pair in enumerate(pairs):
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(f"`examples[{i}]` must be a pair of a prompt and its choice, got {pair!r:.60}.")
-    prompts = [pair[0] for pair in pairs]
-    solutions = [pair[1] for pair in pairs]
-    prompts, solutions = clean_columns({"prompts of `examples`": prompts, "choices of `examples`": solutions})
+    columns = {
+        "prompts of `examples`": [prompt for prompt, _ in pairs],
+        "choices of `examples`": [solution for _, solution in pairs],
+    }
+    prompts, solutions = clean_columns(columns)
     for i, solution in enumerate(solutions):
         if solution not in choices:
             message = f"`examples[{i}]` has the choice {solution!r:.60}, which is not one of `choices`: correct it."

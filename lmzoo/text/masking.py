@@ -140,12 +140,16 @@ class Masking:
             vocabulary_size: int, number of token ids.
             rng: numpy generator, source of randomness.
             positions: int (B, M), the positions from `choose`; required with `geometric`, to find the spans.
+
+        Raises:
+            ValueError: if `geometric` is set and `positions` is None.
         """
         count = np.count_nonzero(chosen)
         if self.geometric is None:
             draw = rng.random(count)
+        elif positions is None:
+            raise ValueError("With `geometric`, pass `positions`, as returned by `choose`: spans are found by them.")
         else:
-            require(positions is not None, "positions", "the positions from `choose`, with `geometric`", positions)
             is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (count,)
             draw = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
         random_ids = rng.integers(vocabulary_size, size=count)

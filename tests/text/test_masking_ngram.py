@@ -123,7 +123,7 @@ def test_a_span_is_replaced_as_a_whole() -> None:
     narrow = masking.corrupt(targets, chosen, mask_id, vocabulary_size, rngs[0], positions)
     wide = masking.corrupt(*wider, mask_id, vocabulary_size, rngs[1], padded_positions)
     np.testing.assert_array_equal(wide[:, : narrow.shape[1]], narrow)
-    with pytest.raises(ValueError, match="`positions` must be the positions from `choose`"):
+    with pytest.raises(ValueError, match="With `geometric`, pass `positions`"):
         masking.corrupt(targets, chosen, mask_id, vocabulary_size, rng)
 
 
