@@ -1,16 +1,18 @@
-"""The commands `lmzoo generate` and `lmzoo translate`."""
+"""The commands `lmzoo generate`, `lmzoo classify` and `lmzoo translate`."""
 
 from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import typer
 
-from lmzoo_cli.options import BatchSize, Model
+from lmzoo_cli.options import BatchSize, Columns, Model
 from lmzoo_cli.output import read_lines, show_status
 
+Reduction = Literal["sum", "mean"]
 Sampler = Literal["greedy", "random", "top_k", "top_p", "beam", "contrastive"]
 
 
@@ -69,6 +71,72 @@ def generate(
             typer.echo(piece, nl=False)
             sys.stdout.flush()
         typer.echo()
+
+
+def classify(
+    *,
+    model: Model,
+    prompts: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[PROMPT]...", help="Prompts to classify. Default: lines from standard input."),
+    ] = None,
+    choices: Annotated[
+        list[str], typer.Option("--choice", help="Possible continuation of every prompt; give at least two.")
+    ],
+    examples: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            dir_okay=False,
+            help='Table of solved examples to put before each prompt, with prompts in the column "text" and choices in '
+            'the column "label": CSV, TSV, JSON lines or Parquet.',
+        ),
+    ] = None,
+    reduction: Annotated[
+        Reduction, typer.Option(help="Likelihood of a choice: sum over its tokens, or mean per token.")
+    ] = "sum",
+    unconditional_prompt: Annotated[
+        str | None,
+        typer.Option(
+            help="Prompt that says nothing about the answer, such as 'Answer:' or ''; the log-likelihoods after it are "
+            "subtracted."
+        ),
+    ] = None,
+    separator: Annotated[
+        str,
+        typer.Option(
+            help="String between prompt and choice if neither has whitespace there. Default: a space.",
+            show_default=False,
+        ),
+    ] = " ",
+    top_k: Annotated[int, typer.Option(min=1, help="Number of choices to print for each prompt, best first.")] = 1,
+    batch_size: Annotated[int, typer.Option(min=1, help="Sequences in a batch.")] = 32,
+) -> None:
+    """Print the most likely choice after each prompt as JSON lines, according to a language model.
+
+    The score of a choice is the softmax over the log-likelihoods of all choices.
+    """
+    from lmzoo.models import CausalLM
+    from lmzoo_cli.answers import open_output, write_json_lines
+    from lmzoo_cli.examples import read_texts
+    from lmzoo_cli.model_loading import load_task
+
+    texts = prompts or read_lines()
+    solved: list[tuple[Any, Any]] = []
+    if examples is not None:
+        example_prompts, example_choices = read_texts(examples, Columns(), True)
+        solved = [*zip(example_prompts, example_choices or [], strict=True)]
+    _, task = load_task(model)
+    if not isinstance(task, CausalLM):
+        name = type(task).__name__
+        raise ValueError(f"{model} holds a {name}, which does not continue texts: use `lmzoo predict`.")
+    settings: dict[str, Any] = {"reduction": reduction, "unconditional_prompt": unconditional_prompt}
+    with show_status(f"Compiling and classifying {len(texts):,} prompts"):
+        answers = task.classify(
+            texts, choices, solved, **settings, separator=separator, top_k=top_k, batch_size=batch_size
+        )
+    with open_output(None) as file:
+        write_json_lines(file, zip(({"prompt": prompt} for prompt in texts), answers, strict=True))
 
 
 def translate(

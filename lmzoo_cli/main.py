@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lmzoo_cli.generation_commands import generate, translate
+from lmzoo_cli.generation_commands import classify, generate, translate
 from lmzoo_cli.inspect_commands import inspect
 from lmzoo_cli.messages import Command, CommandGroup
 from lmzoo_cli.prepare_command import prepare
@@ -19,7 +19,7 @@ from lmzoo_cli.serving_commands import export, serve
 from lmzoo_cli.task_commands import evaluate, fit, predict
 
 _COMMANDS = {
-    "Models": (fit, evaluate, predict, generate, translate),
+    "Models": (fit, evaluate, predict, generate, classify, translate),
     "Search": (embed, search, rank),
     "Pre-training": (pretrain, prepare),
     "Presets and checkpoints": (presets, convert, verify),

@@ -60,8 +60,9 @@ class RecipeOptions:
     objective: Annotated[
         str,
         typer.Option(
-            help="Objective in addition to masked tokens: nsp, sop or none; for electra and albert also rtd (detection "
-            "of tokens that a generator replaced). For xlnet plm instead. auto: the family's objective."
+            help="Objective in addition to masked tokens: nsp, sop, sbo (SpanBERT's spans and their boundaries) or "
+            "none; for electra and albert also rtd (detection of tokens that a generator replaced). For xlnet plm "
+            "instead. auto: the family's objective."
         ),
     ] = "auto"
     dynamic: Annotated[

@@ -1,5 +1,5 @@
 """All claims, in the order of the page."""
 
-from benchmarks.evidence import bert, elmo, replaced, trained
+from benchmarks.evidence import bert, elmo, replaced, spans, trained
 
-CLAIMS = (*elmo.CLAIMS, *bert.CLAIMS, *trained.CLAIMS, *replaced.CLAIMS)
+CLAIMS = (*elmo.CLAIMS, *bert.CLAIMS, *trained.CLAIMS, *replaced.CLAIMS, *spans.CLAIMS)

@@ -10,7 +10,7 @@ from lmzoo.layers.disentangled_attention import DisentangledAttention, DistanceE
 from lmzoo.layers.disentangled_block import DisentangledBlock
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
-from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanHead
+from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanBoundaries, SpanHead
 from lmzoo.layers.normalization import LayerNorm, unit_vectors
 from lmzoo.layers.pooling import (
     FirstTokenPooler,
@@ -57,6 +57,7 @@ __all__ = [
     "SampledSoftmax",
     "ScalarMix",
     "SelfAttention",
+    "SpanBoundaries",
     "SpanHead",
     "SplitChoices",
     "SquareRootMeanPooler",

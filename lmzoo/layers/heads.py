@@ -14,7 +14,7 @@ from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.layers.normalization import LayerNorm
-from lmzoo.layers.rows import as_rows, width_of
+from lmzoo.layers.rows import as_rows, at_positions, width_of
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -270,6 +270,73 @@ class ReplacedTokenHead(ConfiguredLayer):
     def compute_output_spec(self, sequence: Tensor) -> keras.KerasTensor:
         """Return the output spec, which is float32 under every dtype policy."""
         return keras.KerasTensor(sequence.shape[:-1], "float32")
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class SpanBoundaries(TransformingHead):
+    """Vectors of the tokens of spans, from the vectors at the spans' boundaries (Joshi et al., 2020, section 3.2).
+
+    A span is a run of neighboring positions. The vectors of the tokens before and after it and an embedding of the
+    token's offset in the span are joined, and transformed by a dense layer, an activation and LayerNorm. Nothing inside
+    the span is read.
+
+    Args:
+        max_span_length: int, rows of the table of offsets; later tokens of a span get the last row.
+        activation: str, see `lmzoo.layers.get_activation`.
+        layer_norm_epsilon: float, added to the variance in LayerNorm.
+        initializer_range: float, standard deviation of the truncated normal initializer.
+        use_bias: bool, whether the dense layer and LayerNorm have biases.
+
+    Call arguments: `sequence` float (B, T, H), `positions` int (B, M), rising and padded with 0. Returns float
+    (B, M, H).
+    """
+
+    def __init__(
+        self,
+        max_span_length: int = 20,
+        activation: str = "gelu",
+        layer_norm_epsilon: float = 1e-12,
+        initializer_range: float = 0.02,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            initializer_range=initializer_range, activation=activation, layer_norm_epsilon=layer_norm_epsilon, **kwargs
+        )
+        self.max_span_length = max_span_length
+
+    def build(self, sequence_shape: Shape, positions_shape: Shape) -> None:
+        """Create the table of offsets and the dense layer."""
+        width = width_of(sequence_shape)
+        initializer = TruncatedNormal(stddev=self.initializer_range)
+        shape = (self.max_span_length, width)
+        self.offset_embeddings = self.add_weight(shape=shape, initializer=initializer, name="offset_embeddings")
+        policy = self.dtype_policy
+        self.dense = normal_dense(width, self.initializer_range, use_bias=self.use_bias, dtype=policy, name="dense")
+        self.dense.build((None, 3 * width))
+        epsilon = self.layer_norm_epsilon
+        self.layer_norm = LayerNorm(epsilon=epsilon, center=self.use_bias, dtype=policy, name="layer_norm")
+        self.layer_norm.build((None, width))
+
+    def call(self, sequence: Tensor, positions: Tensor) -> Tensor:
+        """Compute the vectors."""
+        previous = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
+        span = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
+        is_same_span = ops.expand_dims(span, 2) == ops.expand_dims(span, 1)  # (B, M, M)
+        others = ops.expand_dims(positions, 1)  # (B, 1, M)
+        own = ops.expand_dims(positions, 2)  # (B, M, 1)
+        count_before = ops.sum(ops.cast(is_same_span & (others < own), "int32"), axis=2)  # (B, M)
+        count_after = ops.sum(ops.cast(is_same_span & (others > own), "int32"), axis=2)  # (B, M)
+        last_position = ops.shape(sequence)[1] - 1
+        before = at_positions(sequence, ops.maximum(positions - count_before - 1, 0))  # (B, M, H)
+        after = at_positions(sequence, ops.minimum(positions + count_after + 1, last_position))  # (B, M, H)
+        offsets = ops.minimum(count_before, self.max_span_length - 1)  # (B, M)
+        embedded = ops.take(ops.convert_to_tensor(self.offset_embeddings), offsets, axis=0)  # (B, M, H)
+        joined = as_rows(ops.concatenate([before, after, embedded], axis=-1))  # (B·M, 3·H)
+        return ops.reshape(self.transform(joined), ops.shape(before))
+
+    def compute_output_shape(self, sequence_shape: Shape, positions_shape: Shape) -> Shape:
+        """Return the output shape (B, M, H)."""
+        return (*positions_shape, sequence_shape[-1])
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")

@@ -362,7 +362,8 @@ def _load_model(preset: str, recipe: Recipe) -> Task:
             if objective in _REQUIRED_OBJECTIVES or (stored_objective and stored_objective == objective)
             else MaskedLM
         )
-        task = task_class.from_preset(preset, masking=recipe.masking, **settings)
+        masking = recipe.masking.with_spans() if objective == "sbo" else recipe.masking
+        task = task_class.from_preset(preset, masking=masking, **settings)
     if recipe.remat:
         task = task.copy_with(remat=True)
     if not isinstance(task, MaskedLM):

@@ -26,7 +26,7 @@ _HEAD_DIM = 64
 SIZES = {"nano": (4, 128), "mini": (4, 256), "small": (4, 512), "medium": (8, 512), "base": (12, 768)}
 OPTIMIZERS = {"adamw": AdamW, "lamb": LAMB}
 PAIRED = ("nsp", "sop")  # objectives on pairs of segments
-OBJECTIVES = ("auto", *PAIRED, "plm", "rtd", "none")
+OBJECTIVES = ("auto", *PAIRED, "plm", "rtd", "sbo", "none")
 SCHEDULES = ("linear", "wsd")
 WSD_WARMUP = 500  # steps; not a fraction, since the length of the training may change later
 DTYPES = ("float32", "mixed_bfloat16", "mixed_float16", "bfloat16", "float16", "float64")
@@ -62,6 +62,7 @@ LEARNS = {
     "nsp": "masked tokens, and next-sentence prediction",
     "sop": "masked tokens, and the order of sentences",
     "plm": "tokens in a random order",
+    "sbo": "masked spans, also from the tokens at their boundaries",
     "rtd": "masked tokens in a generator, and which of its tokens are not the original ones",
 }
 _MASKING = ("objective", "dynamic", "mask_probability", "whole_word")
@@ -112,8 +113,9 @@ class Recipe:
         schedule: str, "linear", a warm-up over a tenth of the training and a linear decay to 0; or "wsd", a warm-up
             over 500 steps, a constant learning rate, and a decay to 0 over the last fifth (Hu et al., 2024, with the
             decay of `lmzoo.training.LateDecay`). A run with "wsd" can be extended by raising `tokens`. Not for ELMo.
-        objective: str, "nsp", "sop", "plm", "rtd", "none", or "auto" for the objective of the family or of the heads in
-            `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", and ELECTRA and ALBERT "rtd".
+        objective: str, "nsp", "sop", "plm", "rtd", "sbo", "none", or "auto" for the objective of the family or of the
+            heads in `init`. BERT and ALBERT support "nsp" and "sop", XLNet "plm", and ELECTRA and ALBERT "rtd". All
+            families with masks support "sbo", which masks spans of up to ten words, as in SpanBERT.
         dynamic: bool, whether each batch draws new masks, instead of each sequence keeping its masks. Not for ELMo and
             causal families.
         mask_probability: float, fraction of the tokens to predict. Not for ELMo and causal families.
@@ -265,7 +267,10 @@ class Recipe:
         """Masking of the family, with the settings of the recipe."""
         family_masking = self.family_record.masking
         whole_word = family_masking.whole_word or self.whole_word
-        return replace(family_masking, probability=self.mask_probability, whole_word=whole_word, dynamic=self.dynamic)
+        masking = replace(
+            family_masking, probability=self.mask_probability, whole_word=whole_word, dynamic=self.dynamic
+        )
+        return masking.with_spans() if self.objective == "sbo" else masking
 
     @property
     def batch_settings(self) -> tuple[int, int, float]:
@@ -403,7 +408,13 @@ def _objectives(family: Family) -> tuple[str, ...]:
     if family.objective == "plm":
         return "auto", "plm"
     has_generator = family.backbone.generator_embeddings is not None
-    return ("auto", *(PAIRED if family.objective in PAIRED else ()), *(("rtd",) if has_generator else ()), "none")
+    return (
+        "auto",
+        *(PAIRED if family.objective in PAIRED else ()),
+        *(("rtd",) if has_generator else ()),
+        "sbo",
+        "none",
+    )
 
 
 def _defaults() -> dict[str, Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -20,10 +20,12 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.layers.carried_state import StreamedBackbone
 from lmzoo.registry.family import Family, family_of
 from lmzoo.serving.served_model import Signatures
-from lmzoo.tasks.base.arguments import check_arguments
+from lmzoo.tasks.base.arguments import check_arguments, check_top_k
+from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
 from lmzoo.tasks.base.reports import perplexity_report
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.choice_scores import check_choices, choice_model, encode_choices, join_examples, score_choices
 from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, list_texts
 from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, prompt_ids
@@ -31,6 +33,7 @@ from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
+from lmzoo.text.probabilities import softmax
 from lmzoo.text.text_pieces import TextPieces, tokens_holding
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns
@@ -343,6 +346,98 @@ class CausalLM(Task):
             raise ValueError("`texts` hold no tokens to predict.")
         log_likelihood = sum(float(row.sum(dtype="float64")) for row in self._log_probabilities(ids, batch_size))
         return math.exp(-log_likelihood / token_count)
+
+    def classify(
+        self,
+        prompts: Iterable[Text],
+        choices: Iterable[Text],
+        examples: Iterable[tuple[Text, Text]] = (),
+        reduction: str = "sum",
+        unconditional_prompt: Text | None = None,
+        separator: str = " ",
+        top_k: int = 1,
+        batch_size: int = BATCH_SIZE,
+    ) -> list[ClassAnswer] | list[list[ClassAnswer]]:
+        """Return the choice that is the most likely continuation of each prompt (Brown et al., 2020).
+
+        The log-likelihood of a choice is the sum of the log-probabilities of its tokens. Prompts begin with the start
+        token only if `add_start_token` is set or they are empty, as in `generate`.
+
+        Args:
+            prompts: strings.
+            choices: the possible continuations of every prompt, at least two strings.
+            examples: solved examples to put before each prompt, pairs of a prompt and one of the choices, with an empty
+                line after each.
+            reduction: "sum", the log-likelihood of all tokens of a choice; or "mean", the log-likelihood per token,
+                which does not favor short choices.
+            unconditional_prompt: a prompt that says nothing about the answer, such as "Answer:" or "". The
+                log-likelihood of each choice after it, without examples, is subtracted, so that choices which are
+                likely in any context have no advantage (Holtzman et al., 2021). None to subtract nothing.
+            separator: string between a prompt and its choice if neither has whitespace there; "" for languages that
+                write no spaces.
+            top_k: int, number of choices to return for each prompt.
+            batch_size: int, sequences per batch. Choices of one token share the sequence of their prompt.
+
+        Returns:
+            For each prompt, `{"label": str, "score": float}`, where the score is the softmax over the log-likelihoods
+            of the choices; with `top_k` above 1, a list of such dicts, best first.
+
+        Raises:
+            TypeError: for an entry that is not a string, or not a pair in `examples`; the message names its position.
+            ValueError: before the first step, for choices that are empty, equal or fewer than two, an example whose
+                choice is not one of them, a prompt longer than the model's maximum length, an empty prompt if the
+                family has no start token, and an unknown `reduction`.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        model = lmzoo.models.CausalLM.from_preset("gpt2_nano_en")
+        model.classify(["The king took his sword and"], ["fought", "photographed"])  # [{"label": ..., "score": ...}]
+        ```
+        """
+        check_top_k(top_k)
+        check_arguments(batch_size=batch_size)
+        require(reduction in ("sum", "mean"), "reduction", '"sum" or "mean"', reduction)
+        require(isinstance(separator, str), "separator", "a string", separator)
+        names = check_choices(choices)
+        context = join_examples(examples, names, separator)
+        (cleaned,) = clean_columns({"prompts": prompts})
+        after = " after `examples`" if context else ""
+        texts = {f"`prompts[{i}]`{after}": context + prompt for i, prompt in enumerate(cleaned)}
+        if unconditional_prompt is not None:
+            ((texts["`unconditional_prompt`"],),) = clean_columns({"unconditional_prompt": [unconditional_prompt]})
+        log_likelihoods, token_counts = self._score_choices(texts, names, separator, batch_size)  # (n, C), (n, C)
+        scores = log_likelihoods / token_counts if reduction == "mean" else log_likelihoods
+        if unconditional_prompt is not None:
+            scores = scores[:-1] - scores[-1]
+        ranked = rank_classes(softmax(scores), names, top_k)
+        return [classes[0] for classes in ranked] if top_k == 1 else ranked
+
+    def _score_choices(
+        self, prompts: Mapping[str, str], choices: Sequence[str], separator: str, batch_size: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the log-likelihood of each choice after each prompt, and its number of tokens, both (n, C).
+
+        Args:
+            prompts: prompts by their names in messages.
+            choices: the choices.
+            separator: string between a prompt and its choice.
+            batch_size: int, sequences per batch.
+        """
+        self.check_takes_text()
+        preprocessor = self.prompt_preprocessor
+        start_ids = self.start_ids
+        max_length = self.backbone.config.max_sequence_length
+        rows = [
+            encode_choices(preprocessor, name, prompt, choices, separator, start_ids, max_length)
+            for name, prompt in prompts.items()
+        ]
+        if "choices" not in self._compiled_parts:
+            # A partial for the same reason as in `_log_probabilities`.
+            self._compiled_parts["choices"] = partial(score_choices, choice_model(self.backbone))
+        return self._compiled_parts["choices"](self._stateless(), rows, len(choices), batch_size)
 
     def _stateless(self) -> CausalLM:  # not a property, because Keras would save the model as a part of this one
         """Return a model with the same weights in which each sequence begins with a state of zeros."""

@@ -66,7 +66,7 @@ class MaskedLM(MaskedTokensTask):
 
     predicts = "logits of the masks (n, M, V)"
     head_kind = "masked_lm"
-    reads_heads = ("pretraining",)
+    reads_heads = ("pretraining", "span_boundaries")
     commands = (("masked-lm", "texts"),)
     serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
     uses_pooler = False

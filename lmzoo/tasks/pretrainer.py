@@ -1,4 +1,4 @@
-"""Pre-training on masked tokens, segment pairs, permuted token orders or replaced tokens."""
+"""Pre-training on masked tokens, segment pairs, span boundaries, permuted token orders or replaced tokens."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.registry.family import family_of
 from lmzoo.tasks.base.examples import Batch, Examples, Labels, Weights, as_array
 from lmzoo.tasks.masked_lm import MaskedLM
-from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
+from lmzoo.tasks.objectives.masked_tokens import MAX_SPAN_LENGTH, MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
+from lmzoo.text.masking import span_offsets
 from lmzoo.training.span_metrics import TokenAccuracy
 
 _PAIR_OBJECTIVES = ("nsp", "sop")
-_OBJECTIVES = (*_PAIR_OBJECTIVES, "plm", "rtd", None)
+_OBJECTIVES = (*_PAIR_OBJECTIVES, "plm", "rtd", "sbo", None)
 _DETECTION_WEIGHT = 50.0  # weight of the discriminator's loss (Clark et al., 2020, appendix A)
 
 
@@ -46,12 +47,17 @@ class Pretrainer(MaskedTokensTask):
     al., 2021): the discriminator adds a difference to them, and its loss does not change them. After `fit`, the
     backbone's table holds the sum.
 
+    The span boundary objective (`"sbo"`, Joshi et al., 2020) masks spans of words, and predicts each of their tokens a
+    second time, from the vectors of the tokens just before and after the span and the token's offset in it. Tokens
+    after the twentieth of a span have no second loss.
+
     Inputs are the backbone's inputs and `mask_positions` int32 (B, M), the positions to predict, padded with 0; for
     `"plm"` also `order` int32 (B, T), see `lmzoo.text.permutation.factorization_order`; for `"rtd"` also `draws`
     float32 (B, M), uniform random numbers in [0, 1), or negative for the generator's most probable tokens. The output
-    is a dict of logits: `masked_lm` float32 (B, M, V); for pairs, `sentence` float32 (B, 2) on the pooled output; for
-    `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32 (B, T), the discriminator's token ids. The loss
-    is the sum of the outputs' mean losses; for `"rtd"`, the loss of `replaced_tokens` has weight 50.
+    is a dict of logits: `masked_lm` float32 (B, M, V); for `"sbo"`, `boundary` float32 (B, M, V); for pairs, `sentence`
+    float32 (B, 2) on the pooled output; for `"rtd"`, `replaced_tokens` float32 (B, T), and `corrupted_ids` int32
+    (B, T), the discriminator's token ids. The loss is the sum of the outputs' mean losses; for `"rtd"`, the loss of
+    `replaced_tokens` has weight 50.
 
     `fit` and `evaluate` take documents, each a list of sentences, without labels. Each call first cuts the documents
     into pairs (`lmzoo.data.corpora.segment_pairs`) or, without an objective on pairs, packs them
@@ -59,14 +65,16 @@ class Pretrainer(MaskedTokensTask):
     pass the output of `segment_pairs` with `passes=` or with another generator. `predict` takes texts or pairs of texts
     with mask tokens, see `MaskedLM`.
 
-    With token features, labels are a dict by output: `masked_lm` int (B, M), `sentence` int (B,) and `replaced_tokens`
-    int (B, T), the ids of the original text. Weights are a dict with the same keys.
+    With token features, labels are a dict by output: `masked_lm` and `boundary` int (B, M), `sentence` int (B,) and
+    `replaced_tokens` int (B, T), the ids of the original text. Weights are a dict with the same keys.
 
     Args:
         backbone: `lmzoo.models.Backbone`.
         preprocessor: `lmzoo.text.Preprocessor`, or None for token features only.
-        objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, or None for masked tokens alone; the family's by default.
-        masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default.
+        objective: `"nsp"`, `"sop"`, `"plm"`, `"rtd"`, `"sbo"`, or None for masked tokens alone; by default the
+            family's.
+        masking: `lmzoo.text.Masking`, settings for corrupting text in `fit`; the family's by default, for `"sbo"` with
+            SpanBERT's spans, see `Masking.with_spans`.
         activation: str, activation of the head's layer, see `lmzoo.layers.get_activation`; the backbone's by default.
         layer_norm_epsilon: float, epsilon of the head's LayerNorm; the backbone's by default.
         name: name of the model.
@@ -95,7 +103,7 @@ class Pretrainer(MaskedTokensTask):
 
     predicts = "a dict: `masked_lm` (n, M, V) and `sentence` (n, 2), or `replaced_tokens` (n, T)"
     head_kind = "pretraining"
-    other_head_kinds = ("replaced_tokens",)
+    other_head_kinds = ("replaced_tokens", "span_boundaries")
     learns_from = "documents alone"
     splits_examples = True
 
@@ -113,10 +121,14 @@ class Pretrainer(MaskedTokensTask):
     ) -> None:
         objective = family_of(backbone).objective if objective == "auto" else objective
         _check_objective(backbone, objective)
+        if objective == "sbo" and masking is None:
+            masking = family_of(backbone).masking.with_spans()
 
         def outputs(logits: Tensor, features: Features) -> Features:
             if objective == "rtd":
                 return features
+            if objective == "sbo":
+                return {"masked_lm": logits, "boundary": features["boundary"]}
             if objective not in _PAIR_OBJECTIVES:
                 return {"masked_lm": logits}
             initializer = TruncatedNormal(stddev=backbone.config.initializer_range)
@@ -133,7 +145,9 @@ class Pretrainer(MaskedTokensTask):
         super().__init__(backbone, preprocessor, *head_settings, outputs, name, objective, generator_width)
         self.generator_width = generator_width
         # Without an objective on pairs, the head's weights are those of a masked language model.
-        self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens"}.get(objective, self.head_kind)
+        self.head_kind = {None: "masked_lm", "rtd": "replaced_tokens", "sbo": "span_boundaries"}.get(
+            objective, self.head_kind
+        )
         self.per_token = objective == "rtd"
         self.uses_pooler = objective in _PAIR_OBJECTIVES
         self.compile()
@@ -157,6 +171,7 @@ class Pretrainer(MaskedTokensTask):
         """Return metrics for each output: accuracy, and for replaced tokens also precision and recall."""
         metrics = {
             "masked_lm": [TokenAccuracy()],
+            "boundary": [TokenAccuracy()],
             "sentence": [keras.metrics.SparseCategoricalAccuracy(name="accuracy")],
             "replaced_tokens": [
                 keras.metrics.BinaryAccuracy(name="accuracy", threshold=0),
@@ -255,8 +270,8 @@ class Pretrainer(MaskedTokensTask):
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         """Return `(features, targets, weights)` for the sequences at `indices`, with new masks.
 
-        Targets and weights are dicts by output, of arrays (b, M) for `masked_lm`, (b,) for `sentence` and (b, t) for
-        `replaced_tokens`.
+        Targets and weights are dicts by output, of arrays (b, M) for `masked_lm` and `boundary`, (b,) for `sentence`
+        and (b, t) for `replaced_tokens`.
         """
         encoded = examples.encoded
         weights = examples.weights
@@ -267,6 +282,10 @@ class Pretrainer(MaskedTokensTask):
         if isinstance(encoded, SegmentPairs) and self.objective in _PAIR_OBJECTIVES:
             targets["sentence"] = encoded.labels[indices]
             target_weights["sentence"] = weight
+        if self.objective == "sbo":
+            offsets = span_offsets(features["mask_positions"], is_masked > 0)  # (b, M)
+            targets["boundary"] = target_ids
+            target_weights["boundary"] = target_weights["masked_lm"] * (offsets < MAX_SPAN_LENGTH)
         if self.objective == "rtd":
             original = self.text_preprocessor.features(encoded, indices, width)
             targets["replaced_tokens"] = original["token_ids"]
@@ -275,7 +294,7 @@ class Pretrainer(MaskedTokensTask):
 
 
 def _check_objective(backbone: Backbone, objective: str | None) -> None:
-    require(objective in _OBJECTIVES, "objective", '"nsp", "sop", "plm", "rtd" or None', objective)
+    require(objective in _OBJECTIVES, "objective", '"nsp", "sop", "plm", "rtd", "sbo" or None', objective)
     name = type(backbone).__name__
     has_query_stream = hasattr(backbone, "query_stream")
     if has_query_stream and objective != "plm":

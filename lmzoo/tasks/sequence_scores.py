@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from keras import ops
 
-from lmzoo.common.tensor_types import Features
+from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.backbone import Backbone
 from lmzoo.families.named_inputs import NamedInputsModel
 from lmzoo.tasks.base.prediction import predict_encoded
@@ -25,8 +25,13 @@ def scoring_model(backbone: Backbone) -> NamedInputsModel:
     vectors = backbone(inputs)["sequence_output"][:, :-1]  # (B, T - 1, H)
     next_ids = inputs["token_ids"][:, 1:]  # (B, T - 1)
     logits = backbone(inputs, vectors=vectors)  # (B, T - 1, V)
-    next_logits = ops.take_along_axis(logits, ops.expand_dims(next_ids, 2), axis=2)[:, :, 0]  # (B, T - 1)
-    return NamedInputsModel(inputs, ops.pad(next_logits - ops.logsumexp(logits, axis=2), ((0, 0), (1, 0))))
+    return NamedInputsModel(inputs, ops.pad(log_probabilities(logits, next_ids), ((0, 0), (1, 0))))
+
+
+def log_probabilities(logits: Tensor, ids: Tensor) -> Tensor:
+    """Return the log-probability of each token, float32 (B, T), from logits (B, T, V) and ids (B, T)."""
+    chosen_logits = ops.take_along_axis(logits, ops.expand_dims(ids, 2), axis=2)[:, :, 0]  # (B, T)
+    return chosen_logits - ops.logsumexp(logits, axis=2)
 
 
 def score_sequences(

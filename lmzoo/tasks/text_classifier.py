@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import keras
 import numpy as np
@@ -15,6 +15,7 @@ from lmzoo.evaluation.reports import Judged, Report, compare_classes, compare_la
 from lmzoo.families.backbone import Backbone
 from lmzoo.serving.export import class_answers
 from lmzoo.tasks.base.arguments import check_top_k
+from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Labels, Texts
 from lmzoo.tasks.base.labels import check_classes, encode_classes, encode_label_sets
 from lmzoo.tasks.base.task_encoders import TextVector, TextVectorTask
@@ -25,13 +26,6 @@ from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
 
 if TYPE_CHECKING:
     import tensorflow as tf
-
-
-class ClassAnswer(TypedDict):
-    """A predicted class with its probability."""
-
-    label: str
-    score: float
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -168,12 +162,7 @@ class TextClassifier(TextVectorTask):
         require(threshold == 0.5 or self.multi_label, "threshold", "0.5", threshold, advice)
         logits = self.predict(texts, batch_size=batch_size, verbose=0)  # (n, C)
         scores = sigmoid(logits) if self.multi_label else softmax(logits)
-        names = self.class_names
-        max_count = None if self.multi_label else top_k
-        ranked: list[list[ClassAnswer]] = [
-            [{"label": names[i], "score": float(row[i])} for i in np.argsort(-row, kind="stable")[:max_count]]
-            for row in scores
-        ]
+        ranked = rank_classes(scores, self.class_names, None if self.multi_label else top_k)
         if self.multi_label:
             return [[answer for answer in row if answer["score"] >= threshold] for row in ranked]
         return [classes[0] for classes in ranked] if top_k == 1 else ranked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -32,6 +32,10 @@ class Masking:
             BERT's code, which masked every document ten times: see `passes` of `lmzoo.data.corpora.segment_pairs`.
         masked: float, fraction of the chosen tokens to replace by the mask token, 0.8 in BERT.
         random: float, fraction of the chosen tokens to replace by a random token, 0.1 in BERT. The rest stay.
+        geometric: float, makes the k words a span of SpanBERT (Joshi et al., 2020, section 3.1): k has a probability
+            proportional to geometric · (1 - geometric)^(k - 1) instead of 1/k, and all tokens of a span are replaced by
+            mask tokens or by random tokens, or none of them. 0.2 for SpanBERT, with an `ngram` of 10; None for tokens
+            that are replaced independently. Neighboring spans count as one.
 
     Raises:
         ValueError: If `ngram` is below 1 or lacks `whole_word`, `rounding` is unknown, or the fractions exceed 1.
@@ -52,15 +56,23 @@ class Masking:
     dynamic: bool = True
     masked: float = 0.8
     random: float = 0.1
+    geometric: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("probability", "masked", "random"):
             require(is_number(getattr(self, name), 0, 1), name, "a number from 0 to 1", getattr(self, name))
         if not is_integer(self.ngram, 1) or (self.ngram > 1 and not self.whole_word):
             raise ValueError(f"`ngram` counts words, from 1; above 1 it needs `whole_word=True`. Got {self}.")
+        if self.geometric is not None:
+            is_valid = is_number(self.geometric, 0, 1) and 0 < self.geometric < 1
+            require(is_valid, "geometric", "a number between 0 and 1", self.geometric)
         require(self.rounding in ("nearest", "random"), "rounding", "'nearest' or 'random'", self.rounding)
         if self.masked + self.random > 1:
             raise ValueError(f"`masked` and `random` must be at most 1 together, got {self.masked} and {self.random}.")
+
+    def with_spans(self) -> Masking:
+        """Return this masking with SpanBERT's spans, of at most 10 words (Joshi et al., 2020, section 3.1)."""
+        return replace(self, whole_word=True, ngram=10, geometric=0.2)
 
     def slots(self, length: int) -> int:
         """Return the maximum number of predictions in a sequence of `length` tokens."""
@@ -92,7 +104,8 @@ class Masking:
         counts = np.maximum(1, rounded.astype("int64"))  # (B,)
         if self.whole_word:
             rows = zip(candidates, word_starts, counts, strict=True)
-            picked = np.stack([_pick_words(*row, self.ngram, rng) for row in rows])
+            weights = self._length_weights()
+            picked = np.stack([_pick_words(*row, weights, rng) for row in rows])
         else:
             noise = np.full(candidates.shape, 2.0)
             # No number is drawn for padding, so that the padded width does not affect the choice.
@@ -104,12 +117,41 @@ class Masking:
         chosen = np.take_along_axis(picked, positions, axis=1)
         return np.where(chosen, positions, 0).astype("int32"), chosen
 
+    def _length_weights(self) -> np.ndarray:
+        """Return weights in proportion to the probabilities of choosing 1, 2, ... words together, float (ngram,)."""
+        lengths = np.arange(1, self.ngram + 1)
+        return 1 / lengths if self.geometric is None else (1 - self.geometric) ** (lengths - 1)
+
     def corrupt(
-        self, targets: np.ndarray, chosen: np.ndarray, mask_id: int, vocabulary_size: int, rng: np.random.Generator
+        self,
+        targets: np.ndarray,
+        chosen: np.ndarray,
+        mask_id: int,
+        vocabulary_size: int,
+        rng: np.random.Generator,
+        positions: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Return the tokens that replace `targets` at the chosen positions: int (B, M)."""
+        """Return the tokens that replace `targets` at the chosen positions: int (B, M).
+
+        Args:
+            targets: int (B, M), ids of the tokens to replace.
+            chosen: bool (B, M), false at padding.
+            mask_id: id of the mask token.
+            vocabulary_size: int, number of token ids.
+            rng: numpy generator, source of randomness.
+            positions: int (B, M), the positions from `choose`; required with `geometric`, to find the spans.
+
+        Raises:
+            ValueError: if `geometric` is set and `positions` is None.
+        """
         count = np.count_nonzero(chosen)
-        draw = rng.random(count)
+        if self.geometric is None:
+            draw = rng.random(count)
+        elif positions is None:
+            raise ValueError("With `geometric`, pass `positions`, as returned by `choose`: spans are found by them.")
+        else:
+            is_first = (span_offsets(positions, chosen) == 0)[chosen]  # (count,)
+            draw = rng.random(np.count_nonzero(is_first))[np.cumsum(is_first) - 1]
         random_ids = rng.integers(vocabulary_size, size=count)
         corrupted = targets.copy()
         corrupted[chosen] = np.where(
@@ -118,10 +160,32 @@ class Masking:
         return corrupted
 
 
+def span_offsets(positions: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+    """Return the offset of each chosen token in its span of neighboring chosen tokens: int (B, M), from 0.
+
+    Args:
+        positions: int (B, M), rising and padded.
+        chosen: bool (B, M), false at padding; the offsets there are 0.
+    """
+    index = np.arange(positions.shape[1])
+    continues = np.zeros(positions.shape, bool)
+    continues[:, 1:] = (np.diff(positions, axis=1) == 1) & chosen[:, 1:]
+    first_index = np.maximum.accumulate(np.where(continues, 0, index), axis=1)  # (B, M)
+    return index - first_index
+
+
 def _pick_words(
-    candidates: np.ndarray, starts: np.ndarray, count: int, ngram: int, rng: np.random.Generator
+    candidates: np.ndarray, starts: np.ndarray, count: int, weights: np.ndarray, rng: np.random.Generator
 ) -> np.ndarray:
-    """Return the tokens of randomly chosen words, at most `count` of them: bool (T,)."""
+    """Return the tokens of randomly chosen words, at most `count` of them: bool (T,).
+
+    Args:
+        candidates: bool (T,), tokens that may be chosen.
+        starts: bool (T,), tokens that begin a word.
+        count: int, maximum number of tokens.
+        weights: float (longest,), in proportion to the probabilities of choosing 1, 2, ... words together.
+        rng: numpy generator, source of randomness.
+    """
     positions = np.flatnonzero(candidates)
     picked = np.zeros(len(candidates), bool)
     if not len(positions):
@@ -134,7 +198,7 @@ def _pick_words(
     bounds = [*first.tolist(), len(positions)]
     is_picked = [False] * len(first)
     remaining = count
-    num_words = _draw_lengths(is_apart[first], ngram, rng).tolist() if ngram > 1 else None
+    num_words = _draw_lengths(is_apart[first], weights, rng).tolist() if len(weights) > 1 else None
     for index in order.tolist():
         end = index + (num_words[index] if num_words else 1)
         while bounds[end] - bounds[index] > remaining:
@@ -149,21 +213,21 @@ def _pick_words(
     return picked
 
 
-def _draw_lengths(apart: np.ndarray, longest: int, rng: np.random.Generator) -> np.ndarray:
-    """Draw how many words, beginning with each word, to choose together: k with a probability proportional to 1/k.
+def _draw_lengths(apart: np.ndarray, weights: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Draw how many words, beginning with each word, to choose together.
 
     Args:
         apart: bool (words,), whether a word does not directly follow the previous one, so that they are not chosen
             together.
-        longest: int, the largest k.
+        weights: float (longest,), in proportion to the probabilities of 1, 2, ... words.
         rng: numpy generator, source of randomness.
 
     Returns:
         int64 (words,), at most the number of words before the next one that is apart.
     """
     run = np.cumsum(apart)  # (words,)
-    limits = np.minimum(longest, np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
-    cumulative_weights = np.cumsum(1 / np.arange(1, longest + 1))  # (longest,)
+    limits = np.minimum(len(weights), np.searchsorted(run, run, side="right") - np.arange(len(run)))  # (words,)
+    cumulative_weights = np.cumsum(weights)  # (longest,)
     lengths = 1 + np.searchsorted(
         cumulative_weights, rng.random(len(run)) * cumulative_weights[limits - 1], side="right"
     )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 
+import keras
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -167,3 +169,24 @@ def test_command_line(directory, tmp_path):
     (directory / "merges").rename(directory / "merges.txt")
     done = command("convert", directory, tmp_path / "ours", "--family", "roberta")
     assert done.exit_code == 0, done.output
+
+
+def test_a_checkpoint_in_the_form_of_spanberts(directory):
+    """A BERT with its pooler and prefix in `pytorch_model.bin`, a vocabulary, and no names of types and classes."""
+    torch = pytest.importorskip("torch")
+    transformers = pytest.importorskip("transformers")
+    sizes = {"num_hidden_layers": 2, "num_attention_heads": 3, "hidden_size": 21, "intermediate_size": 29}
+    peer = transformers.BertForPreTraining(transformers.BertConfig(vocab_size=131, **sizes)).eval()
+    directory.mkdir()
+    weights = {name: value for name, value in peer.state_dict().items() if name.startswith("bert.")}
+    torch.save(weights, directory / "pytorch_model.bin")
+    config = {**sizes, "vocab_size": 131, "type_vocab_size": 2, "hidden_act": "gelu", "directionality": "bidi"}
+    (directory / "config.json").write_text(json.dumps(config))
+    tokens = tiny_preprocessor(families()["bert"]).tokenizer.vocabulary
+    (directory / "vocab.txt").write_text("\n".join(tokens), "utf-8")
+    backbone = Backbone.from_preset(directory)
+    ids = np.arange(5, 16)[None]
+    features = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": np.zeros_like(ids)}
+    with torch.no_grad():
+        expected = peer.bert(torch.tensor(ids)).last_hidden_state.numpy()
+    np.testing.assert_allclose(keras.ops.convert_to_numpy(backbone(features)["sequence_output"]), expected, atol=1e-5)

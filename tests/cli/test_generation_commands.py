@@ -1,4 +1,4 @@
-"""`lmzoo generate`: text as it comes, and lines of JSON."""
+"""`lmzoo generate` and `lmzoo classify`: text as it comes, and lines of JSON."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def model(tmp_path_factory):
     return path
 
 
-def run(*arguments, **options):
-    return CliRunner().invoke(app, ["generate", *map(str, arguments)], **options)
+def run(*arguments, command="generate", **options):
+    return CliRunner().invoke(app, [command, *map(str, arguments)], **options)
 
 
 def plain(result):
@@ -65,3 +65,42 @@ def test_errors(model, tmp_path):
     tiny_task(MaskedLM, BERT).save(tmp_path / "masked.keras")
     message = "holds a MaskedLM, which does not continue texts: use `lmzoo predict`."
     assert message in run(tmp_path / "masked.keras", "a").output.replace("\n", " ")
+
+
+def test_classify(model, tmp_path):
+    choices = ["--choice", "good", "--choice", "very bad"]
+    (tmp_path / "shots.csv").write_text('label,text\nvery bad,"a film,"\ngood,the plot\n')
+    settings = ["--examples", tmp_path / "shots.csv", "--reduction", "mean", "--unconditional-prompt", "", "--top-k", 2]
+    result = run(model, *choices, *settings, "--separator", "\n", command="classify", input="\n".join(PROMPTS))
+    assert result.exit_code == 0, result.output
+    task = keras.saving.load_model(model)
+    examples = [("a film,", "very bad"), ("the plot", "good")]
+    expected = task.classify(PROMPTS, ["good", "very bad"], examples, "mean", "", separator="\n", top_k=2)
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert [line["prompt"] for line in lines] == PROMPTS
+    for line, answers in zip(lines, expected, strict=True):
+        assert [answer["label"] for answer in line["answers"]] == [answer["label"] for answer in answers]
+        assert [a["score"] for a in line["answers"]] == pytest.approx([a["score"] for a in answers], rel=1e-4)
+    (line,) = run(model, PROMPTS[0], *choices, command="classify").stdout.splitlines()
+    (answer,) = task.classify(PROMPTS[:1], ["good", "very bad"])
+    assert json.loads(line) == {"prompt": PROMPTS[0], **answer, "score": pytest.approx(answer["score"], rel=1e-4)}
+
+
+def test_classify_errors(model, tmp_path):
+    (tmp_path / "shots.csv").write_text("text,label\na,good\nb,fine\n")
+    for arguments, message in (
+        ((PROMPTS[0],), "Missing option '--choice'"),
+        ((PROMPTS[0], "--choice", "good"), "`choices` must be at least two texts, got ['good']. Option: --choice."),
+        (
+            (PROMPTS[0], "--choice", "good", "--choice", "bad", "--examples", tmp_path / "shots.csv"),
+            "`examples[1]` has the choice 'fine', which is not one of `choices`: correct it. Option: --examples.",
+        ),
+        ((PROMPTS[0], "--choice", "a", "--choice", "b", "--examples", tmp_path / "no.csv"), "does not exist"),
+    ):
+        shown = run(model, *arguments, command="classify")
+        assert shown.exit_code
+        assert message in plain(shown)
+    tiny_task(MaskedLM, BERT).save(tmp_path / "masked.keras")
+    result = run(tmp_path / "masked.keras", "a", "--choice", "b", "--choice", "c", command="classify")
+    message = "holds a MaskedLM, which does not continue texts: use `lmzoo predict`."
+    assert message in result.output.replace("\n", " ")

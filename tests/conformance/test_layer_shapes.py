@@ -167,6 +167,10 @@ CASES = {
     ),
     layers.MaskedLMHead: (lambda p: layers.MaskedLMHead(table(p), dtype=p), lambda b: [floats(b, S, D)]),
     layers.ReplacedTokenHead: (lambda p: layers.ReplacedTokenHead(dtype=p), lambda b: [floats(b, T, H)]),
+    layers.SpanBoundaries: (
+        lambda p: layers.SpanBoundaries(3, dtype=p),
+        lambda b: [floats(b, T, H), np.tile([1, 2, 4, 5, 0], (b, 1)).astype("int32")],
+    ),
     layers.SpanHead: (lambda p: layers.SpanHead(dtype=p), lambda b: [floats(b, T, H), mask(b, T)]),
     layers.TransitionScores: (lambda p: layers.TransitionScores(P, dtype=p), lambda b: [floats(b, T, P)]),
     DistillationLoss: (

@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from lmzoo.text import Masking
-from lmzoo.text.masking import _draw_lengths
+from lmzoo.text.masking import _draw_lengths, span_offsets
 
 ROWS = 6007
+WEIGHTS = 1 / np.arange(1, 4)
 
 
 def row(words: list[int | None]) -> tuple[np.ndarray, np.ndarray]:
@@ -33,7 +34,7 @@ def outcomes(masking: Masking, words: list[int | None], count: int = ROWS) -> di
     return shares
 
 
-def exact(words: list[int | None], wanted: int, ngram: int) -> dict[tuple[int, ...], float]:
+def exact(words: list[int | None], wanted: int, ngram: int, weight=lambda k: 1 / k) -> dict[tuple[int, ...], float]:
     """The same from ALBERT's rules, by going through every order of the words and every draw."""
     places, at = [], 0
     for word in words:
@@ -48,7 +49,7 @@ def exact(words: list[int | None], wanted: int, ngram: int) -> dict[tuple[int, .
         for draws in itertools.product(*(range(1, len(runs[i]) + 1) for i in order)):
             chance = 1 / len(orders)
             for i, n in zip(order, draws, strict=True):
-                chance *= (1 / n) / sum(1 / k for k in range(1, len(runs[i]) + 1))
+                chance *= weight(n) / sum(weight(k) for k in range(1, len(runs[i]) + 1))
             picked: set[int] = set()
             for i, n in zip(order, draws, strict=True):
                 fitting = [run for run in runs[i][:n] if len(picked) + len(run) <= wanted]
@@ -78,16 +79,64 @@ def test_shares_of_all_outcomes(words: list[int | None], wanted: int, ngram: int
         assert abs(found[places] - share) < 5 * np.sqrt(share * (1 - share) / ROWS) + 1e-9, places
 
 
+def test_shares_of_geometric_spans() -> None:
+    """SpanBERT's spans: each length is less probable than the one before by the same factor."""
+    masking = Masking(3 / 6, whole_word=True, ngram=3, geometric=0.9)
+    expected = exact([1, 2, 1, 1, 1], 3, 3, lambda k: 0.1 ** (k - 1))
+    shares = outcomes(masking, [1, 2, 1, 1, 1])
+    assert shares.keys() == expected.keys()
+    for places, share in expected.items():
+        assert abs(shares[places] - share) < 5 * np.sqrt(share * (1 - share) / ROWS) + 1e-9, places
+    assert shares.keys() == exact([1, 2, 1, 1, 1], 3, 3).keys()  # but with other shares
+    assert any(abs(shares[places] - share) > 0.02 for places, share in exact([1, 2, 1, 1, 1], 3, 3).items())
+
+
+def test_the_mean_length_of_spans() -> None:
+    """3.8 words, as in the paper."""
+    masking = Masking().with_spans()
+    apart = np.zeros(30_011, bool)
+    apart[0] = True
+    lengths = _draw_lengths(apart, masking._length_weights(), np.random.default_rng(3))
+    assert lengths.max() == 10
+    assert lengths.mean() == pytest.approx(3.8, abs=0.05)
+
+
+def test_a_span_is_replaced_as_a_whole() -> None:
+    masking = Masking(0.3, masked=0.5, random=0.3).with_spans()
+    rng = np.random.default_rng(5)
+    candidates = np.ones((997, 61), bool)
+    positions, chosen = masking.choose(candidates, np.full(997, 61), candidates, rng)
+    targets = np.full(positions.shape, 7)
+    mask_id, vocabulary_size = 3, 1009
+    corrupted = masking.corrupt(targets, chosen, mask_id, vocabulary_size, rng, positions)
+    is_first = (span_offsets(positions, chosen) == 0) & chosen
+    kind = np.where(corrupted == mask_id, 0, np.where(corrupted == 7, 2, 1))
+    follows = chosen[:, 1:] & ~is_first[:, 1:]
+    # A random token may be the mask or the original by chance.
+    assert (kind[:, 1:] != kind[:, :-1])[follows].mean() < 0.01
+    shares = np.bincount(kind[is_first]) / is_first.sum()
+    np.testing.assert_allclose(shares, [0.5, 0.3, 0.2], atol=0.03)
+    # Padding changes nothing.
+    rngs = [np.random.default_rng(6) for _ in range(2)]
+    wider = [np.pad(x, ((0, 0), (0, 11))) for x in (targets, chosen)]
+    padded_positions = np.pad(positions, ((0, 0), (0, 11)))
+    narrow = masking.corrupt(targets, chosen, mask_id, vocabulary_size, rngs[0], positions)
+    wide = masking.corrupt(*wider, mask_id, vocabulary_size, rngs[1], padded_positions)
+    np.testing.assert_array_equal(wide[:, : narrow.shape[1]], narrow)
+    with pytest.raises(ValueError, match="With `geometric`, pass `positions`"):
+        masking.corrupt(targets, chosen, mask_id, vocabulary_size, rng)
+
+
 def test_lengths_are_drawn_in_proportion_to_their_inverse() -> None:
     count = 30_011
     apart = np.zeros(count, bool)
     apart[0] = True
-    drawn = _draw_lengths(apart, 3, np.random.default_rng(3))
+    drawn = _draw_lengths(apart, WEIGHTS, np.random.default_rng(3))
     assert drawn[-1] == 1
     for length, share in ((1, 6 / 11), (2, 3 / 11), (3, 2 / 11)):
         assert abs((drawn == length).mean() - share) < 5 * np.sqrt(share * (1 - share) / count)
     # Two words, over and over: the first draws from 1 and 2, the second has no choice.
-    drawn = _draw_lengths(np.arange(count) % 2 == 0, 3, np.random.default_rng(3))
+    drawn = _draw_lengths(np.arange(count) % 2 == 0, WEIGHTS, np.random.default_rng(3))
     assert (drawn[1::2] == 1).all()
     assert set(drawn[::2]) <= {1, 2}
     assert abs((drawn[:-1:2] == 1).mean() - 2 / 3) < 5 * np.sqrt(2 / 9 / (count // 2))

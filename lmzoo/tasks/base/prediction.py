@@ -84,6 +84,7 @@ def predict_encoded(
     encoded: Encoded,
     batch_size: int,
     per_token: bool | None = None,
+    extra: FeatureArrays | None = None,
     **kwargs: Any,
 ) -> Tensors:
     """Return the model's outputs for one or more encoded examples, in their order.
@@ -97,6 +98,8 @@ def predict_encoded(
         batch_size: int, examples per batch.
         per_token: whether the second axis of the outputs is the token axis; None for the task's own setting. Such
             outputs are zero beyond the padded length of a batch.
+        extra: further inputs of a model without outputs per token, arrays with a row for each example, by name; None
+            for the task's own.
         **kwargs: further arguments of `keras.Model.predict`.
 
     Returns:
@@ -106,7 +109,7 @@ def predict_encoded(
     with expected_retracing():
         if task.per_token if per_token is None else per_token:
             return _predict_tokens(task, model, encoded, batch_size, buckets, **kwargs)
-        batches = _prediction_batches(task, encoded, batch_size, buckets)
+        batches = _prediction_batches(task, encoded, batch_size, buckets, extra)
         outputs = _predict_batches(model, batches, **kwargs)
     order = batches.example_order
 
@@ -174,8 +177,10 @@ def _merge_padded(count: int, indices: list[np.ndarray], parts: Sequence[np.ndar
     return result
 
 
-def _prediction_batches(task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int]) -> LengthBatches:
-    return LengthBatches(*_sequences(task, encoded), batch_size, buckets, "sorted", round_up=True)
+def _prediction_batches(
+    task: Predictor, encoded: Encoded, batch_size: int, buckets: list[int], extra: FeatureArrays | None = None
+) -> LengthBatches:
+    return LengthBatches(*_sequences(task, encoded, extra), batch_size, buckets, "sorted", round_up=True)
 
 
 def _prediction_input(batches: LengthBatches) -> Any:
@@ -185,13 +190,15 @@ def _prediction_input(batches: LengthBatches) -> Any:
     return keras_input(batches)
 
 
-def _sequences(task: Predictor, encoded: Encoded) -> tuple[np.ndarray, Callable[..., Batch]]:
+def _sequences(
+    task: Predictor, encoded: Encoded, extra: FeatureArrays | None = None
+) -> tuple[np.ndarray, Callable[..., Batch]]:
     """Return `(lengths, make_batch)`, the arguments of `LengthBatches` for encoded sequences."""
-    extra = task.extra_features(encoded)
+    extra_features = task.extra_features(encoded) if extra is None else extra
 
     def make_batch(indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
         features = task.features(encoded, indices, width)
-        return ({**features, **{name: values[indices] for name, values in extra.items()}},)
+        return ({**features, **{name: values[indices] for name, values in extra_features.items()}},)
 
     return encoded.lengths, make_batch
 

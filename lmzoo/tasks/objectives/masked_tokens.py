@@ -13,6 +13,7 @@ import numpy as np
 from lmzoo.common.arguments import is_number, require
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.families.backbone import Backbone
+from lmzoo.layers import SpanBoundaries
 from lmzoo.layers.activations import get_activation
 from lmzoo.registry.family import Family, family_of
 from lmzoo.tasks.base.examples import FeatureArrays
@@ -22,6 +23,8 @@ from lmzoo.tasks.objectives.replaced_tokens import Generator, ReplacedTokens
 from lmzoo.text import EncodedTexts, Masking, Preprocessor, Tokenizer
 from lmzoo.text.mask_tokens import mask_positions, maskable
 from lmzoo.text.permutation import factorization_order
+
+MAX_SPAN_LENGTH = 20  # tokens of a span with a boundary loss, as in SpanBERT's code
 
 
 class MaskedTokensTask(Task):
@@ -36,7 +39,8 @@ class MaskedTokensTask(Task):
         outputs: function from logits (B, M, V) and the backbone's outputs to the task's outputs.
         name: name of the model.
         objective: "plm" to predict tokens in a random order, with the backbone's query stream, instead of masks; "rtd"
-            to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens.
+            to fill masks with a generator's tokens, which the backbone learns to distinguish from original tokens;
+            "sbo" to predict masked tokens a second time, from the vectors at the boundaries of their spans.
         generator_width: int, width of the generator's hidden states.
 
     Raises:
@@ -94,6 +98,13 @@ class MaskedTokensTask(Task):
             features = backbone(backbone.input)
             vectors, bias = head(backbone.masked_vectors_at(backbone.input, positions, features))  # (B, M, E), (V,)
             logits = backbone(backbone.input, vectors=vectors, bias=bias)  # (B, M, V)
+            if objective == "sbo":
+                settings = (MAX_SPAN_LENGTH, activation, epsilon, config.initializer_range)
+                boundaries = SpanBoundaries(*settings, dtype=backbone.dtype_policy, name="span_boundaries")
+                boundary_head = backbone.make_masked_lm_head(activation, epsilon, name="boundary_head")
+                span_vectors = boundaries(features["sequence_output"], positions)  # (B, M, H)
+                vectors, bias = boundary_head(span_vectors)  # (B, M, E), (V,)
+                features = {**features, "boundary": backbone(backbone.input, vectors=vectors, bias=bias)}  # (B, M, V)
         super().__init__(backbone, preprocessor, inputs, outputs(logits, features), None, name)
         if preprocessor is not None:
             preprocessor.tokenizer.check_has_mask()
@@ -185,7 +196,9 @@ class MaskedTokensTask(Task):
         is_word_start = tokenizer.word_starts()[ids] if self.masking.whole_word else np.ones(ids.shape, bool)
         positions, is_chosen = self.masking.choose(maskable(tokenizer, ids), lengths, is_word_start, rng)
         targets = np.take_along_axis(ids, positions, axis=1)
-        corrupted_ids = self.masking.corrupt(targets, is_chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng)
+        corrupted_ids = self.masking.corrupt(
+            targets, is_chosen, tokenizer.mask_id, tokenizer.vocabulary_size, rng, positions
+        )
         return positions, is_chosen, corrupted_ids
 
     def get_config(self) -> dict[str, Any]:

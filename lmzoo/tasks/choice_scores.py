@@ -1,0 +1,228 @@
+"""Log-likelihoods of choices after prompts, by which a language model classifies texts."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+import keras
+import numpy as np
+
+from lmzoo.common.arguments import require
+from lmzoo.errors import ArgumentError
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.named_inputs import NamedInputsModel
+from lmzoo.layers import GatherPositions
+from lmzoo.tasks.base.prediction import predict_encoded
+from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.sequence_scores import log_probabilities
+from lmzoo.text import EncodedTexts, Preprocessor
+from lmzoo.text.validate_text import Text, clean_columns
+
+_BETWEEN_EXAMPLES = "\n\n"
+
+
+@dataclass(frozen=True)
+class ChoiceRow:
+    """A token sequence to read for one or several choices of a prompt, and the tokens to predict from it.
+
+    Attributes:
+        token_ids: ids of the prompt and of a choice without its last token, which is only a target.
+        positions: for each target, the position before it.
+        targets: ids of the tokens to predict.
+        choices: for each target, the index of its choice.
+    """
+
+    token_ids: list[int]
+    positions: list[int] = field(default_factory=list)
+    targets: list[int] = field(default_factory=list)
+    choices: list[int] = field(default_factory=list)
+
+
+# === Texts ===
+
+
+def check_choices(choices: Iterable[Text]) -> list[str]:
+    """Return the choices as a list of strings.
+
+    Raises:
+        TypeError: for a choice that is not a string; the message names its position.
+        ValueError: for fewer than two choices, an empty choice, or two equal choices.
+    """
+    (names,) = clean_columns({"choices": choices})
+    require(len(names) > 1, "choices", "at least two texts", names)
+    for i, name in enumerate(names):
+        if not name.strip():
+            raise ArgumentError(f"`choices[{i}]` is empty: write at least one word.", "choices")
+        if name in names[:i]:
+            message = f"`choices[{names.index(name)}]` and `choices[{i}]` are both {name!r:.60}: leave one out."
+            raise ArgumentError(message, "choices")
+    return names
+
+
+def join(prompt: str, choice: str, separator: str) -> str:
+    """Return the prompt and then the choice, with `separator` between them if there is no whitespace yet."""
+    has_space = prompt[-1:].isspace() or choice[:1].isspace()
+    return prompt + choice if has_space else prompt + separator + choice
+
+
+def join_examples(examples: Iterable[tuple[Text, Text]], choices: Sequence[str], separator: str) -> str:
+    """Return the text of solved examples to put before each prompt, with an empty line after each example.
+
+    Args:
+        examples: pairs of a prompt and one of the choices.
+        choices: all choices.
+        separator: string between a prompt and its choice.
+
+    Raises:
+        TypeError: for an example that is not a pair of strings; the message names its position.
+        ValueError: for an example whose second text is not among the choices.
+    """
+    pairs = list(examples)
+    for i, pair in enumerate(pairs):
+        if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+            raise TypeError(f"`examples[{i}]` must be a pair of a prompt and its choice, got {pair!r:.60}.")
+    columns = {
+        "prompts of `examples`": [prompt for prompt, _ in pairs],
+        "choices of `examples`": [solution for _, solution in pairs],
+    }
+    prompts, solutions = clean_columns(columns)
+    for i, solution in enumerate(solutions):
+        if solution not in choices:
+            message = f"`examples[{i}]` has the choice {solution!r:.60}, which is not one of `choices`: correct it."
+            raise ArgumentError(message, "examples")
+    return "".join(
+        join(prompt, solution, separator) + _BETWEEN_EXAMPLES
+        for prompt, solution in zip(prompts, solutions, strict=True)
+    )
+
+
+# === Tokens ===
+
+
+def encode_choices(
+    preprocessor: Preprocessor,
+    name: str,
+    prompt: str,
+    choices: Sequence[str],
+    separator: str,
+    start_ids: Sequence[int],
+    max_length: int,
+) -> list[ChoiceRow]:
+    """Return the rows to read for a prompt, in which all tokens of the choices are predicted.
+
+    Prompt and choice are tokenized as one text. A token with characters of both belongs to the choice. The number of
+    prompt tokens is the same for all choices, the smallest, so that the likelihoods can be compared.
+
+    Args:
+        preprocessor: preprocessor of prompts.
+        name: name of the prompt in messages, such as "`prompts[0]`".
+        prompt: text before the choices.
+        choices: texts of the choices.
+        separator: string between prompt and choice.
+        start_ids: id of the start token, which precedes the first token of a text, or empty.
+        max_length: maximum number of tokens that the model reads.
+
+    Raises:
+        ValueError: for a prompt that is too long, an empty prompt without a start token, or choices that have no tokens
+            or the same tokens.
+    """
+    spans = preprocessor.tokenizer.tokenize_with_offsets([join(prompt, choice, separator) for choice in choices])
+    prompt_length = min(sum(span.end <= len(prompt) for span in row) for row in spans)
+    prefix = preprocessor.special_ids()[0] or (list(start_ids) if prompt_length == 0 else [])
+    first = len(prefix) + prompt_length
+    if not first:
+        raise ValueError(
+            f"{name} is empty, and the family has no start token to begin a text with: write at least one word."
+        )
+    sequences = [prefix + [span.id for span in row] for row in spans]
+    for i, ids in enumerate(sequences):
+        if not ids[first:]:
+            raise ArgumentError(
+                f"`choices[{i}]`, {choices[i]!r:.60}, has no tokens: write at least one word.", "choices"
+            )
+        if ids in sequences[:i]:
+            message = f"`choices[{sequences.index(ids)}]` and `choices[{i}]` have the same tokens: leave one out."
+            raise ArgumentError(message, "choices")
+        if len(ids) - 1 > max_length:
+            raise ValueError(
+                f"{name} has {first} tokens, which with `choices[{i}]` is more than the {max_length} tokens that the "
+                "model takes. Shorten it."
+            )
+    return _merge_rows(sequences, first)
+
+
+def _merge_rows(sequences: Sequence[list[int]], first: int) -> list[ChoiceRow]:
+    """Return rows that predict the tokens of each sequence from index `first` on.
+
+    A sequence needs no row of its own if another row begins with all its tokens but the last. All choices of a single
+    token share one row.
+    """
+    rows: list[ChoiceRow] = []
+    for choice in sorted(range(len(sequences)), key=lambda i: len(sequences[i]), reverse=True):
+        ids = sequences[choice]
+        context = ids[:-1]
+        row = next((row for row in rows if row.token_ids[: len(context)] == context), None)
+        if row is None:
+            row = ChoiceRow(context)
+            rows.append(row)
+        row.positions.extend(range(first - 1, len(context)))
+        row.targets.extend(ids[first:])
+        row.choices.extend([choice] * (len(ids) - first))
+    return rows
+
+
+# === Scores ===
+
+
+def choice_model(backbone: Backbone) -> NamedInputsModel:
+    """Build a model that computes log-probabilities of tokens at any positions, float32 (B, M).
+
+    Its inputs are the backbone's, `positions` int32 (B, M), and `targets` int32 (B, M), the ids of the tokens after
+    these positions. Logits are computed only there, since logits of all tokens would take the most memory.
+    """
+    inputs = dict(backbone.input)
+    positions = keras.Input((None,), dtype="int32", name="positions")
+    targets = keras.Input((None,), dtype="int32", name="targets")
+    gather = GatherPositions(dtype=backbone.dtype_policy, name="before_targets")
+    vectors = gather(backbone(inputs)["sequence_output"], positions)  # (B, M, H)
+    logits = backbone(inputs, vectors=vectors)  # (B, M, V)
+    return NamedInputsModel({**inputs, "positions": positions, "targets": targets}, log_probabilities(logits, targets))
+
+
+def score_choices(
+    model: NamedInputsModel,
+    task: Task,
+    rows_by_prompt: Sequence[Sequence[ChoiceRow]],
+    num_choices: int,
+    batch_size: int,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the log-likelihood of each choice after each prompt, and its number of tokens, both float64 (n, C).
+
+    Args:
+        model: the `choice_model`.
+        task: task whose preprocessor pads the rows.
+        rows_by_prompt: rows of each of n prompts.
+        num_choices: int, number of choices, C.
+        batch_size: int, rows per batch.
+    """
+    shape = len(rows_by_prompt), num_choices
+    if not rows_by_prompt:
+        return np.zeros(shape), np.zeros(shape)
+    rows = [*itertools.chain.from_iterable(rows_by_prompt)]
+    prompts = np.repeat(np.arange(shape[0]), [len(prompt_rows) for prompt_rows in rows_by_prompt])  # (rows,)
+    lengths = np.array([len(row.token_ids) for row in rows])
+    counts = np.array([len(row.targets) for row in rows])
+    is_target = np.arange(counts.max()) < counts[:, None]  # (rows, M)
+    inputs = {name: np.zeros(is_target.shape, "int32") for name in ("positions", "targets")}
+    for name, values in inputs.items():
+        values[is_target] = [*itertools.chain.from_iterable(getattr(row, name) for row in rows)]
+    tokens = np.fromiter(itertools.chain.from_iterable(row.token_ids for row in rows), "int32", lengths.sum())
+    encoded = EncodedTexts(tokens, np.cumsum([0, *lengths]), lengths.astype("int32"))
+    scores = predict_encoded(task, model, encoded, batch_size, per_token=False, extra=inputs, verbose=0)  # (rows, M)
+    choices = np.fromiter(itertools.chain.from_iterable(row.choices for row in rows), "int64", counts.sum())
+    cells = np.repeat(prompts, counts) * num_choices + choices  # index of each target's prompt and choice
+    size = shape[0] * num_choices
+    log_likelihoods = np.bincount(cells, scores[is_target], size).reshape(shape)
+    return log_likelihoods, np.bincount(cells, minlength=size).reshape(shape).astype("float64")

@@ -1,0 +1,263 @@
+"""`CausalLM.classify`: the likelihoods of choices after prompts."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from lmzoo.families.gpt import FAMILY as GPT
+from lmzoo.families.gpt2 import FAMILY
+from lmzoo.families.lstm_lm import FAMILY as LSTM_LM
+from lmzoo.models import CausalLM, Gpt2Backbone
+from lmzoo.presets.converting import convert
+from lmzoo.tasks import choice_scores
+from lmzoo.testing import randomize, tiny_preprocessor, tiny_task
+from lmzoo.text import Preprocessor
+from lmzoo.text.probabilities import softmax
+
+pytestmark = pytest.mark.usefixtures("eager")
+
+PROMPTS = ["the film was", "a plot", "the é  plot was never dull . is it a good film", "film\n", "very "]
+CHOICES = ["good", "very bad", "dull and fine", "bad"]
+EXAMPLES = [("the plot is", "bad"), ("a film", "very bad")]
+
+
+@pytest.fixture(scope="module")
+def model():
+    """To look at, not to change."""
+    model = tiny_task(CausalLM, FAMILY)
+    randomize(model)
+    return model
+
+
+def in_order(answers):
+    """Scores (n, C) in the order of the choices."""
+    return np.array([[{a["label"]: a["score"] for a in row}[choice] for choice in CHOICES] for row in answers])
+
+
+@pytest.fixture(scope="module")
+def likelihoods(model, tmp_path_factory):
+    """Log-likelihoods of `CHOICES` after prompts, and their numbers of tokens, from transformers' model in torch."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    folder = tmp_path_factory.mktemp("gpt2")
+    model.save_to_preset(folder / "ours")
+    convert(folder / "ours", folder / "theirs", to="hf")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder / "theirs")
+    peer = transformers.AutoModelForCausalLM.from_pretrained(folder / "theirs").eval()
+
+    def compute(prompts, first=""):
+        sums, counts = np.zeros((2, len(prompts), len(CHOICES)))
+        for i, prompt in enumerate(prompts):
+            for j, choice in enumerate(CHOICES):
+                # A space before a choice belongs to its first token.
+                before = tokenizer(first + prompt.removesuffix(" "))["input_ids"] or [tokenizer.bos_token_id]
+                after = tokenizer(choice if prompt.endswith("\n") else f" {choice}")["input_ids"]
+                ids = torch.tensor([before + after])
+                with torch.no_grad():
+                    scores = peer(ids).logits.log_softmax(-1)[0, len(before) - 1 : -1]
+                sums[i, j] = scores[torch.arange(len(after)), torch.tensor(after)].sum()
+                counts[i, j] = len(after)
+        return sums, counts
+
+    return compute
+
+
+def test_it_is_what_transformers_computes(model, likelihoods):
+    sums, counts = likelihoods([*PROMPTS, ""])
+    assert counts.min() < counts.max()
+    answers = in_order(model.classify([*PROMPTS, ""], CHOICES, top_k=4))
+    np.testing.assert_allclose(answers, softmax(sums), atol=1e-5)
+    np.testing.assert_allclose(np.log(answers[:, :1] / answers), sums[:, :1] - sums, atol=1e-4)
+    mean = in_order(model.classify([*PROMPTS, ""], CHOICES, reduction="mean", top_k=4))
+    np.testing.assert_allclose(mean, softmax(sums / counts), atol=1e-5)
+
+
+@pytest.mark.parametrize("unconditional_prompt", ["", "the film is"])
+@pytest.mark.parametrize("reduction", ["sum", "mean"])
+def test_against_an_unconditional_prompt(model, likelihoods, unconditional_prompt, reduction):
+    (sums, counts), (less, fewer) = likelihoods(PROMPTS), likelihoods([unconditional_prompt])
+    expected = softmax(sums - less if reduction == "sum" else sums / counts - less / fewer)
+    settings = {"reduction": reduction, "unconditional_prompt": unconditional_prompt}
+    answers = in_order(model.classify(PROMPTS, CHOICES, **settings, top_k=4))
+    np.testing.assert_allclose(answers, expected, atol=1e-5)
+
+
+def test_examples_come_first(model, likelihoods):
+    first = "the plot is bad\n\na film very bad\n\n"
+    sums, _ = likelihoods(PROMPTS, first)
+    less, _ = likelihoods([""])  # without examples
+    answers = in_order(model.classify(PROMPTS, CHOICES, EXAMPLES, unconditional_prompt="", top_k=4))
+    np.testing.assert_allclose(answers, softmax(sums - less), atol=1e-5)
+    one = in_order(model.classify(PROMPTS, CHOICES, EXAMPLES[:1], top_k=4))
+    np.testing.assert_allclose(one, softmax(likelihoods(PROMPTS, "the plot is bad\n\n")[0]), atol=1e-5)
+
+
+def test_answers_are_as_those_of_a_classifier(model):
+    ranked = model.classify(PROMPTS, CHOICES, top_k=3)
+    assert [len(row) for row in ranked] == [3] * len(PROMPTS)
+    assert all(row == sorted(row, key=lambda answer: -answer["score"]) for row in ranked)
+    assert model.classify(PROMPTS, CHOICES) == [row[0] for row in ranked]
+    assert all(
+        answer.keys() == {"label", "score"} and type(answer["score"]) is float for row in ranked for answer in row
+    )
+    assert len({answer["label"] for answer in model.classify(PROMPTS, CHOICES)}) > 1
+    assert model.classify([], CHOICES) == []
+    assert model.classify([b"the film was"], CHOICES) == model.classify(["the film was"], CHOICES)
+
+
+def test_batches_and_lengths_change_nothing(model):
+    expected = in_order(model.classify(PROMPTS, CHOICES, top_k=4))
+    for batch_size in (1, 3):
+        answers = in_order(model.classify(PROMPTS, CHOICES, top_k=4, batch_size=batch_size))
+        np.testing.assert_allclose(answers, expected, atol=1e-5)
+    # Prompts are limited by the model, and not by the length to which its preprocessor truncates texts.
+    preprocessor = tiny_preprocessor(FAMILY)
+    short = CausalLM(model.backbone, Preprocessor(preprocessor.tokenizer, FAMILY.packing, 5))
+    np.testing.assert_allclose(in_order(short.classify(PROMPTS, CHOICES, top_k=4)), expected, atol=1e-5)
+
+
+def by_score(model, prompt, choices):
+    """The sums of `score`, which begins texts with the start token."""
+    sums = []
+    for choice in choices:
+        (tokens,) = model.score([f"{prompt} {choice}"])
+        sums.append(sum(token["log_probability"] for token in tokens if token["end"] > len(prompt)))
+    return np.array([sums])
+
+
+def test_with_a_start_token(model):
+    started = CausalLM(model.backbone, model.preprocessor, add_start_token=True)
+    for prompt in ("the film was", ""):
+        answers = in_order(started.classify([prompt], CHOICES, top_k=4))
+        np.testing.assert_allclose(answers, softmax(by_score(model, prompt, CHOICES)), atol=1e-5)
+    assert abs(answers - in_order(model.classify(["the film was"], CHOICES, top_k=4))).max() > 1e-3
+
+
+@pytest.mark.parametrize("carries_state", [False, True])
+def test_a_recurrent_model(carries_state):
+    model = tiny_task(CausalLM, LSTM_LM, carries_state=carries_state)
+    model.add_start_token = True
+    answers = in_order(model.classify(PROMPTS[:2], CHOICES, top_k=4))
+    expected = np.concatenate([by_score(model, prompt, CHOICES) for prompt in PROMPTS[:2]])
+    np.testing.assert_allclose(answers, softmax(expected), atol=1e-5)
+
+
+def test_a_quantized_model_and_new_weights():
+    model = tiny_task(CausalLM, FAMILY)
+    before = in_order(model.classify(PROMPTS, CHOICES, top_k=4))
+    model.backbone.set_weights([2 * w for w in model.backbone.get_weights()])
+    assert abs(in_order(model.classify(PROMPTS, CHOICES, top_k=4)) - before).max() > 1e-3
+    model.backbone.set_weights([w / 2 for w in model.backbone.get_weights()])
+    model.quantize("int8")
+    np.testing.assert_allclose(in_order(model.classify(PROMPTS, CHOICES, top_k=4)), before, atol=0.05)
+
+
+# === Tokens ===
+
+
+def rows_of(prompt, choices, separator=" "):
+    preprocessor = tiny_preprocessor(FAMILY)
+    return preprocessor.tokenizer, choice_scores.encode_choices(
+        preprocessor, "`prompts[0]`", prompt, choices, separator, [0], 67
+    )
+
+
+def test_choices_of_a_token_share_a_row():
+    tokenizer, (row,) = rows_of("the film was", ["good", "bad", "dull"])
+    assert row.token_ids == tokenizer.tokenize(["the film was"])[0]
+    assert row.positions == [len(row.token_ids) - 1] * 3
+    assert row.targets == tokenizer.tokenize([" good bad dull"])[0]
+    _, rows = rows_of("the film was", ["good", "good film", "bad plot", "bad"])
+    length = len(row.token_ids) + 1
+    assert [(len(row.token_ids), row.choices) for row in rows] == [(length, [1, 1, 0, 3]), (length, [2, 2])]
+
+
+def test_a_token_of_prompt_and_choice_belongs_to_the_choice():
+    """Without a separator, "go" + "od" is a single token, and what is left of the prompt is empty."""
+    tokenizer, rows = rows_of("the go", ["od", "ose"], separator="")
+    the = tokenizer.tokenize(["the"])[0]
+    good = tokenizer.tokenize([" good"])[0]
+    goose = tokenizer.tokenize([" goose"])[0]
+    assert [row.token_ids for row in rows] == [the + goose[:-1]]
+    assert rows[0].targets == goose + good
+    assert rows[0].choices == [1] * len(goose) + [0]
+    for prompt, joined in (("the ", " good"), ("the\n", "good"), ("the", " good")):
+        assert choice_scores.join(prompt, "good", " ").endswith(joined)
+    assert choice_scores.join("the", " good", " ") == "the good"
+    assert choice_scores.join("", "good", " ") == " good"
+
+
+# === Errors ===
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ((["a"], ["good"]), ValueError, "`choices` must be at least two texts, got"),
+        ((["a"], ["good", " "]), ValueError, r"`choices\[1\]` is empty"),
+        ((["a"], ["bad", "good", "bad"]), ValueError, r"`choices\[0\]` and `choices\[2\]` are both 'bad'"),
+        ((["a"], ["good", " good"]), ValueError, r"`choices\[0\]` and `choices\[1\]` have the same tokens"),
+        ((["a"], "good"), TypeError, "`choices` must be a list of strings, got one string"),
+        ((["a"], ["good", None]), TypeError, r"`choices\[1\]` must be a string, got None"),
+        (("a", CHOICES), TypeError, "`prompts` must be a list of strings, got one string"),
+        ((["a", 3], CHOICES), TypeError, r"`prompts\[1\]` must be a string, got 3"),
+        ((["a", "a " * 73], CHOICES), ValueError, r"`prompts\[1\]` has 73 tokens, .* more than the 73 tokens"),
+        (
+            (["a"], CHOICES, [("a " * 99, "bad")]),
+            ValueError,
+            r"`prompts\[0\]` after `examples` has 1\d\d tokens, which",
+        ),
+        ((["a"], CHOICES, [("a", "bda")]), ValueError, r"`examples\[0\]` has the choice 'bda', which is not one"),
+        ((["a"], CHOICES, [("a", "bad"), "film"]), TypeError, r"`examples\[1\]` must be a pair"),
+        ((["a"], CHOICES, [("a", "bad"), (None, "bad")]), TypeError, r"`prompts of `examples`\[1\]` must be a string"),
+        ((["a"], CHOICES, (), "median"), ValueError, '`reduction` must be "sum" or "mean", got \'median\''),
+        ((["a"], CHOICES, (), "sum", "a " * 99), ValueError, "`unconditional_prompt` has 99 tokens, which"),
+        ((["a"], CHOICES, (), "sum", 7), TypeError, "`unconditional_prompt"),
+        ((["a"], CHOICES, (), "sum", None, None), ValueError, "`separator` must be a string, got None"),
+        ((["a"], CHOICES, (), "sum", None, " ", 0), ValueError, "`top_k` must be a positive integer, got 0"),
+        ((["a"], CHOICES, (), "sum", None, " ", 1, 0), ValueError, "`batch_size` must be an integer of at least 1"),
+    ],
+)
+def test_errors(model, monkeypatch, arguments, error, message):
+    monkeypatch.setattr(choice_scores, "predict_encoded", None)  # all before the first step
+    with pytest.raises(error, match=message):
+        model.classify(*arguments)
+
+
+def test_a_family_without_a_start_token():
+    model = tiny_task(CausalLM, GPT)
+    assert len(model.classify(["the film"], CHOICES)) == 1
+    with pytest.raises(ValueError, match=r"`prompts\[1\]` is empty, and the family has no start token"):
+        model.classify(["the film", ""], CHOICES)
+    with pytest.raises(ValueError, match="`unconditional_prompt` is empty"):
+        model.classify(["the film"], CHOICES, unconditional_prompt="")
+    with pytest.raises(ValueError, match=r"`choices\[0\]`, '\\x00', has no tokens"):
+        model.classify(["the film"], ["\x00", "good"])
+
+
+# === GPT-2's published shapes ===
+
+
+@pytest.mark.slow
+def test_the_shapes_of_gpt2(tmp_path):
+    """Random weights, as published: 12 layers of 768, 50,257 tokens, 1,024 positions."""
+    transformers = pytest.importorskip("transformers")
+    torch = pytest.importorskip("torch")
+    sizes = {"num_layers": 12, "num_heads": 12, "hidden_dim": 768, "intermediate_dim": 3072}
+    backbone = Gpt2Backbone(vocabulary_size=50257, max_sequence_length=1024, dropout=0.0, **sizes)
+    tokenizer = tiny_preprocessor(FAMILY).tokenizer
+    model = CausalLM(backbone, Preprocessor(tokenizer, FAMILY.packing, 1024))
+    model.save_to_preset(tmp_path / "ours")
+    convert(tmp_path / "ours", tmp_path / "theirs", to="hf")
+    peer = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "theirs").eval()
+    prompts = ["the film was never dull , the plot", "a " * 130]
+    answers = in_order(model.classify(prompts, CHOICES, top_k=4))
+    sums = np.zeros((2, 4))
+    for i, prompt in enumerate(prompts):
+        for j, choice in enumerate(CHOICES):
+            before, after = tokenizer.tokenize([prompt.rstrip(), f" {choice}"])
+            with torch.no_grad():
+                scores = peer(torch.tensor([before + after])).logits.log_softmax(-1)[0, len(before) - 1 : -1]
+            sums[i, j] = scores[torch.arange(len(after)), torch.tensor(after)].sum()
+    np.testing.assert_allclose(answers, softmax(sums), atol=1e-5)
