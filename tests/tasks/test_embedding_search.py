@@ -13,7 +13,7 @@ from lmzoo.testing import tiny_task
 
 pytestmark = pytest.mark.usefixtures("eager")
 
-TEXTS = ["good film", "the plot was never dull .", "a fine film !", "bad", "very very bad plot", "is", "good film"]
+TEXTS = ["good film", "the plot was never dull .", "a fine film !", "bad", "very very bad plot", "is", "fine"]
 QUERIES = ["a good film", "dull", "the plot"]
 PROMPTS = {"query": "the ", "passage": "bad ", "other": "is "}
 
@@ -36,8 +36,6 @@ def test_texts(embedder):
     np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in found], expected[1], atol=1e-5)
     assert [*found[0][0]] == ["index", "text", "score"]
     assert all(hit["text"] == TEXTS[hit["index"]] for hits in found for hit in hits)
-    indices = [hit["index"] for hit in embedder.search(QUERIES, TEXTS, top_k=7)[0]]
-    assert indices.index(6) == indices.index(0) + 1  # the same text twice
 
 
 def test_prompts_by_name(embedder):
