@@ -66,9 +66,9 @@ def test_a_model_with_fairseqs_tokens(text, tmp_path):
 @pytest.mark.parametrize(
     ("family", "objective", "message"),
     [
-        ("bert", "rtd", "auto or nsp or sop or none for bert, got 'rtd', which is for .*albert.*electra"),
-        ("electra", "nsp", "auto or rtd or none for electra, got 'nsp', which is for .*bert"),
-        ("xlm_roberta", "sop", "auto or none for xlm_roberta, got 'sop', which is for "),
+        ("bert", "rtd", "auto or nsp or sop or sbo or none for bert, got 'rtd', which is for .*albert.*electra"),
+        ("electra", "nsp", "auto or rtd or sbo or none for electra, got 'nsp', which is for .*bert"),
+        ("xlm_roberta", "sop", "auto or sbo or none for xlm_roberta, got 'sop', which is for "),
     ],
 )
 def test_objectives_that_do_not_fit(family, objective, message):
