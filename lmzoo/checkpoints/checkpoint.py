@@ -179,9 +179,10 @@ class Checkpoint:
         loading_plan = self.plan(loaded_model)
         loading_plan.run()
         if prefix := loading_plan.tensors.prefix:
+            file = loading_plan.tensors.file_of(next(iter(loading_plan.tensors.names())))
             warnings.warn(
-                f"{loading_plan.tensors.path}: every name begins with {prefix!r}, which a wrapper of the model left "
-                "there, and was read without it.",
+                f"{file}: every name begins with {prefix!r}, which a wrapper of the model left there, and was read "
+                "without it.",
                 stacklevel=2,
             )
         for path in loading_plan.missing:  # the model may have been built without initial values

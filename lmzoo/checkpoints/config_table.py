@@ -29,6 +29,8 @@ class ConfigTable:
         shifts: Argument -> int, the file's value minus lmzoo's.
         training: File key -> argument used in its place. The key only affects training, so a different value only
             causes a warning.
+        training_values: File key -> the value that training uses. The key only affects training, so another value only
+            causes a warning; null stands for this value.
         constants: Argument -> its fixed value in the format, if it differs from lmzoo's default.
         allowed: File key -> the supported values. Other values are errors.
         ignored: File keys that do not change what the model computes.
@@ -46,6 +48,7 @@ class ConfigTable:
     values: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     shifts: Mapping[str, int] = field(default_factory=dict)
     training: Mapping[str, str] = field(default_factory=dict)
+    training_values: Mapping[str, object] = field(default_factory=dict)
     constants: Mapping[str, object] = field(default_factory=dict)
     allowed: Mapping[str, Collection[object]] = field(default_factory=dict)
     ignored: Collection[str] = ()
@@ -62,6 +65,7 @@ class ConfigTable:
             *self.aliases,
             *self.allowed,
             *self.training,
+            *self.training_values,
             *self.ignored,
             *self.written,
         }
@@ -108,6 +112,13 @@ class ConfigTable:
                 warnings.warn(
                     f"{file}: `{key}` is {stored[key]!r}, but training will use `{argument}` in its place, "
                     f"{config[argument]!r}. Predictions do not change.",
+                    stacklevel=2,
+                )
+        for key, value in self.training_values.items():
+            if stored.get(key) not in (None, value):
+                warnings.warn(
+                    f"{file}: `{key}` is {stored[key]!r:.60}, but training will use {value!r}. Predictions do not "
+                    "change.",
                     stacklevel=2,
                 )
         return config

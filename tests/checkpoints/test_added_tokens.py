@@ -21,11 +21,13 @@ from lmzoo.text import (
     BytePairTokenizer,
     CharacterPairTokenizer,
     CharacterTokenizer,
+    DebertaV3Tokenizer,
     NormalizedBytePairTokenizer,
     Preprocessor,
     SentencePieceTokenizer,
     Tokenizer,
     WordPieceTokenizer,
+    XlmRobertaTokenizer,
 )
 from lmzoo.text.tokenizers.bpe import ONLY_END_OF_TEXT
 from tests.text.varied import has_marks_in_order, sizes, symbol
@@ -161,6 +163,75 @@ def test_equal_in_graphs(name, texts):
     assert different == []
 
 
+def check_graph(tokenizer: Tokenizer, texts: list[str]) -> None:
+    """Checks the ids and offsets of a graph, which are those in Python."""
+    from lmzoo.text.graphs import graph_tokenizer
+
+    ids, spans = graph_tokenizer(tokenizer).with_offsets(texts)
+    rows = tokenizer.tokenize_with_offsets(texts)
+    assert ids.to_list() == [[span.id for span in row] for row in rows]
+    assert spans.to_list() == [[[span.start, span.end] for span in row] for row in rows]
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", ["bytes", "normalized", "gpt2"])
+def test_tokens_with_the_letters_of_bytes(name):
+    """A token of one letter that stands for a byte is that byte where words are split into it."""
+    tokenizer = make(name)
+    assert tokenizer.add_tokens([AddedToken(letter, normalized=False, special=True) for letter in "°§Ġ"]) == 0
+    check_graph(tokenizer, ["°C §2 Ġ°", "±\u0167 a 中", " \x10°\xa0§ ", "é😀° film", ""])
+    assert tokenizer.bytes_of("°") == b"\xb0"
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("name", ["bytes", "normalized"])
+def test_spaces_of_tokens(name):
+    """Offsets exclude whitespace at both ends of what a token matches."""
+    tokenizer = make(name)
+    flags = {"\t": {}, "\n": {"rstrip": True}, "  ": {"rstrip": True}, "[E1]": {"lstrip": True, "rstrip": True}}
+    flags |= {" x ": {}, "e\u0301": {"rstrip": True}}
+    tokenizer.add_tokens([AddedToken(content, **fields) for content, fields in flags.items()])
+    check_graph(tokenizer, ["\t", "a\t\n  b", "  \f", " [E1]  good", "a x film", "\ufb02e\u0301 \tfilm", "\n\n [E1]\n"])
+
+
+@pytest.mark.tf_only
+def test_a_space_next_to_chinese_characters():
+    """Normalization puts spaces around such a character; if one of them belongs to a token, the character stays."""
+    tokenizer = make("wordpiece")
+    tokenizer.add_tokens([" a", "a ", "\n", AddedToken("x", rstrip=True, normalized=True)])
+    check_graph(tokenizer, ["文", "中a中", "x文a 文", "文文 中\n中", "a x中", ""])
+    unknown = tokenizer.token_to_id("[UNK]")
+    assert unknown in tokenizer.tokenize(["文a中"])[0]
+
+
+@pytest.mark.tf_only
+def test_whitespace_of_two_tokens():
+    """Whitespace that belongs to one token is not another token; what is next in the batch stays as it is."""
+    tokenizer = make("bytes")
+    tokens = [AddedToken("(", rstrip=True, normalized=False), AddedToken("\t", lstrip=True, normalized=False)]
+    tokenizer.add_tokens(tokens)
+    check_graph(tokenizer, ["(\t", "a(\tx", "good", "(\t", " \t", "film"])
+
+
+@pytest.mark.tf_only
+@pytest.mark.parametrize("cls", [SentencePieceTokenizer, DebertaV3Tokenizer, XlmRobertaTokenizer])
+def test_rules_of_a_model(cls):
+    """They make one character several, or remove it, and tokens match in the result; the rest of a character stays."""
+    from sentencepiece import SentencePieceNormalizer, sentencepiece_model_pb2
+
+    from lmzoo.text.tokenizers.sentencepiece import read_model
+
+    rules = SentencePieceNormalizer(rule_name="nmt_nfkc").serialized_normalizer_spec()
+    proto = read_model(cls.of_words([*WORDS, "i"], 29).model)
+    charsmap = sentencepiece_model_pb2.NormalizerSpec.FromString(rules).precompiled_charsmap
+    proto.normalizer_spec.precompiled_charsmap = charsmap
+    tokenizer = cls(proto.SerializeToString(deterministic=True))
+    tokenizer.add_tokens(["f", "kg x", '"', AddedToken("half½", rstrip=True)])
+    texts = ["ﬁ good", "a\x01 ㎏\u3000x film", "``a ＇＇ \x1c''", "good half1⁄2 \tﬁlm", "a\u200bf\x7f\u00a0㎏", ""]
+    check_graph(tokenizer, texts)
+    assert [span.token for span in tokenizer.tokenize_with_offsets(["ﬁ"])[0]] == ["f", "▁i"]
+
+
 @pytest.mark.tf_only
 def test_characters_that_are_several_tokens():
     """A ligature is normalized to two letters, each of which is a token."""
@@ -228,6 +299,22 @@ def test_added_twice():
 def test_what_is_no_token(tokens, message):
     with pytest.raises(ValueError, match=message):
         make("wordpiece").add_tokens(tokens)
+
+
+@pytest.mark.parametrize("name", ["wordpiece", "sentencepiece"])
+def test_a_token_that_normalization_removes(name):
+    """The library would match it everywhere, and take memory without end."""
+    tokenizer = make(name)
+    message = r"Nothing of the token '.*' is left after normalization.*Pass `AddedToken\('.*', normalized=False\)`"
+    with pytest.raises(ValueError, match=message):
+        tokenizer.add_tokens(["[E1]", "\u0301"])
+    assert tokenizer.vocabulary == make(name).vocabulary
+    assert tokenizer.added_tokens == ()
+    assert tokenizer.add_tokens([AddedToken("\u0301", normalized=False)]) == 1
+    config = {**tokenizer.get_config(), "added_tokens": ["\u0301"]}
+    stored = {"model": tokenizer.model} if name == "sentencepiece" else {"vocabulary": tokenizer.base_vocabulary}
+    with pytest.raises(ValueError, match=message):
+        type(tokenizer)(**stored, **config)
 
 
 def test_tokenizers_of_words_take_none():

@@ -12,9 +12,10 @@ from typer.testing import CliRunner
 
 from lmzoo import verify
 from lmzoo.checkpoints.family_names import names_in_transformers
-from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS
+from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, find_hugging_face
 from lmzoo.checkpoints.hugging_face.keys import GENERATION_KEYS
 from lmzoo.errors import PresetError
+from lmzoo.files.preset_files import JsonFiles
 from lmzoo.layers import get_activation
 from lmzoo.models import Backbone
 from lmzoo.presets.converting import save_checkpoint
@@ -143,9 +144,48 @@ def test_unknown_keys_of_googles_code(tmp_path):
 
 
 def test_unknown_keys_of_keras_hub(tmp_path):
-    """Its files list the arguments of a class: another one is that of a version that computes something else."""
+    """They are ignored with a warning, except for those by which transformers chooses another network."""
     save_checkpoint(tiny_backbone(families()["distilbert"], activation="gelu"), tmp_path, to="keras_hub")
     config = json.loads((tmp_path / "config.json").read_text())["config"]
     edit(tmp_path, config={**config, "alpha": 7})
-    with pytest.raises(PresetError, match=r"config.json: the key 'alpha' \(value 7\) is unknown"):
+    with pytest.warns(UserWarning, match="unknown keys") as caught:
+        Backbone.from_preset(tmp_path)
+    assert [str(warning.message) for warning in caught] == [
+        f"{tmp_path}/config.json: ignoring unknown keys: `alpha` (7)."
+    ]
+    edit(tmp_path, config={**config, "position_embedding_type": "relative_key"})
+    with pytest.raises(PresetError, match="`position_embedding_type` must be 'absolute', got 'relative_key'"):
+        Backbone.from_preset(tmp_path)
+
+
+def test_sizes_that_bert_omits(tmp_path):
+    """The class's defaults apply, so that weights of other sizes do not fit."""
+    save_checkpoint(tiny_backbone(families()["bert"]), tmp_path, to="hf")
+    edit(tmp_path, "num_attention_heads", "intermediate_size")
+    table = families()["bert"].checkpoints["hf"].config
+    arguments = table.read(json.loads((tmp_path / "config.json").read_text()), tmp_path, ignore_unknown=True)
+    assert (arguments["num_heads"], arguments["intermediate_dim"]) == (12, 3072)
+    with pytest.raises(PresetError, match=str(tmp_path)):
+        Backbone.from_preset(tmp_path)
+
+
+def test_keys_of_another_head(tmp_path):
+    """Only ELECTRA's head for multiple choice summarizes a text by them."""
+    save_checkpoint(tiny_backbone(families()["electra"]), tmp_path, to="hf")
+    edit(tmp_path, summary_type="last", architectures=["ElectraForMultipleChoice"])
+    Backbone.from_preset(tmp_path)
+    with pytest.raises(PresetError, match="`summary_type` must be 'first', got 'last'"):
+        find_hugging_face(JsonFiles(tmp_path)).stored_head.arguments("multiple_choice")
+
+
+def test_keys_of_marian_that_change_nothing(tmp_path):
+    """Null counts as false, and dropout in training does not change predictions."""
+    save_checkpoint(tiny_backbone(families()["marian"]), tmp_path, to="hf")
+    edit(tmp_path, add_final_layer_norm=None, normalize_before=None, activation_dropout=0, encoder_layerdrop=None)
+    Backbone.from_preset(tmp_path)
+    edit(tmp_path, activation_dropout=0.1)
+    with pytest.warns(UserWarning, match=r"`activation_dropout` is 0.1, but training will use 0.0"):
+        Backbone.from_preset(tmp_path)
+    edit(tmp_path, activation_dropout=0.0, normalize_before=True)
+    with pytest.raises(PresetError, match="`normalize_before` must be False or None, got True"):
         Backbone.from_preset(tmp_path)

@@ -95,8 +95,7 @@ def test_prefixes_of_wrappers(prefix: str, pickled: bool, head: str, tmp_path: P
     for ours, same in zip(found.weights, expected.weights, strict=True):
         np.testing.assert_array_equal(ours, same)
     assert len(messages) == 1
-    assert repr(prefix) in messages[0]
-    assert str(tmp_path) in messages[0]
+    assert messages[0].startswith(f"{file}: every name begins with {prefix!r}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         assert repr(prefix) in verify(tmp_path)["names"]

@@ -49,7 +49,8 @@ PATHS = [
     "../1_Pooling",
     "1_Pooling/..",
     "/etc",
-    "1_Pooling/",
+    "1_Pooling//",
+    "/",
     "./../1_Pooling",
     "..",
     "a\\b",
@@ -68,6 +69,18 @@ def test_paths_out_of_the_folder(path, folder):
         TextEmbedder.from_preset(folder)
     with pytest.raises(PresetError, match=PLACE):
         Backbone.from_preset(folder)
+
+
+def test_keys_that_say_nothing(folder):
+    """Sentence Transformers takes a slash after a folder's name, and null for what a Pooling omits."""
+    expected = TextEmbedder.from_preset(folder)
+    edit_entry(folder, 1, path="1_Pooling/")
+    unset = dict.fromkeys(("pooling_mode_lasttoken", "pooling_mode_weightedmean_tokens", "embedding_dimension"))
+    edit(folder / "1_Pooling/config.json", **unset)
+    assert TextEmbedder.from_preset(folder).pooling == expected.pooling
+    edit(folder / "1_Pooling/config.json", pooling_mode_lasttoken=1)
+    with pytest.raises(PresetError, match="`pooling_mode_lasttoken` must be true or false, got 1"):
+        TextEmbedder.from_preset(folder)
 
 
 @pytest.mark.parametrize("name", ["1_Pooling", "2_Dense", "modules.json", SETTINGS])

@@ -210,6 +210,21 @@ def test_symbols_that_transformers_splits_off(directory: Path) -> None:
         assert found.tokenize(["film(film"]) == tokenizer.tokenize(["film(film"])
 
 
+def test_symbols_that_people_added(directory: Path) -> None:
+    """Transformers adds all symbols of a model: if only some of them are in the files, they were added."""
+    from sentencepiece import sentencepiece_model_pb2
+
+    proto = sentencepiece_model_pb2.ModelProto.FromString(tiny(SENTENCE).model)
+    for index, symbol in ((7, "("), (8, ")")):
+        proto.pieces[index].piece, proto.pieces[index].type, proto.pieces[index].score = symbol, 4, 0
+    tokenizer = SENTENCE(proto.SerializeToString())
+    assert tokenizer.add_tokens(["("]) == 0
+    write_tokenizer(tokenizer, directory, 7)
+    again = read_tokenizer(directory, SENTENCE)
+    assert again.added_tokens == tokenizer.added_tokens
+    assert again.tokenize(["film(film)"]) == tokenizer.tokenize(["film(film)"])
+
+
 def test_line_ends_of_windows(directory: Path) -> None:
     write_vocabulary(directory, tiny(PAIR))
     for name in ("merges.txt", "vocab.json"):

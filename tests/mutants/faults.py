@@ -688,6 +688,18 @@ FAULTS = (
         "is_valid = tf.ones_like(touches_word)",
     ),
     Fault(
+        "a special token with the letter of a byte has two bytes in graphs",
+        "text/tokenizers/bpe.py",
+        "*self._tokens[self._base_size :]} - pieces",
+        "*self._tokens[self._base_size :]}",
+    ),
+    Fault(
+        "a symbol that was added to a SentencePiece model is lost in files",
+        "checkpoints/tokenizers/config.py",
+        "if split_tokens.keys() != symbols:",
+        "if split_tokens.keys() < symbols and not symbols:",
+    ),
+    Fault(
         "embeddings of new tokens are zeros",
         "families/resizing.py",
         "np.concatenate([values[: shape[axis]], drawn])",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -111,12 +111,15 @@ class HuggingFaceLayout(Layout):
         head_activation: Activation of heads that predict tokens, or None for the activation in the configuration.
         parts: Names of the backbone's top-level modules.
         pooling: Key of `config.json` for the pooling of token vectors in heads for texts, or None without one.
+        head_values: Kind of head -> key of `config.json` that only this head reads -> the supported values. A file may
+            lack such a key.
     """
 
     names: Names | None = None
     head_activation: str | None = None
     parts: tuple[str, ...] = ("embeddings", "encoder", "transformer", "pooler")
     pooling: str | None = None
+    head_values: Mapping[str, Mapping[str, Collection[object]]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Add the table of the embedding head, which is the same for every family."""
@@ -304,6 +307,9 @@ def _read_head_arguments(layout: HuggingFaceLayout, files: JsonFiles, kind: str,
     """Return the stored task constructor arguments for a kind of head with `count` outputs."""
     file = files.directory / CONFIG_FILE
     config = files.read(CONFIG_FILE)
+    for key, values in layout.head_values.get(kind, {}).items():
+        if key in config:
+            require_value(config[key] in values, file, key, " or ".join(map(repr, values)), config[key])
     arguments = read_classes(file, config, count) if kind in _WITH_CLASSES else {}
     if kind == "classification" and config.get("problem_type") == "multi_label_classification":
         arguments["multi_label"] = True

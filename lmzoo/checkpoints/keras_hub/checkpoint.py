@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from lmzoo.checkpoints.checkpoint import Checkpoint, StoredHead, read_arguments
-from lmzoo.checkpoints.config_table import Arguments, ConfigTable
+from lmzoo.checkpoints.config_table import Arguments, ConfigTable, require_value
 from lmzoo.checkpoints.engine import Layout, Row, Transform, keras_layers
 from lmzoo.checkpoints.family_names import keras_hub_prefix
 from lmzoo.checkpoints.formats.hdf5 import Hdf5File
@@ -20,7 +21,7 @@ from lmzoo.checkpoints.keras_hub.heads import HEAD_IGNORED, head_in, head_tables
 from lmzoo.checkpoints.sentence_transformers.modules import describe
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import CONFIG_FILE, MODEL_WEIGHTS_FILE, TASK_WEIGHTS_FILE, JsonFiles
-from lmzoo.registry.family import families_with
+from lmzoo.registry.family import Family, families_with
 
 _PREFIX = "keras_hub>"
 IGNORED_KEYS = ("dtype", "name", "trainable")
@@ -177,6 +178,18 @@ def to_keras_hub(tensors: Arrays, layout: KerasHubLayout, config: Arguments) -> 
         yield stored_name, array
 
 
+def _refuse_other_networks(family: Family, unknown_keys: Arguments, file: Path) -> None:
+    """Check the unknown keys that change the network in transformers, and may do so in another version of KerasHub.
+
+    Raises:
+        PresetError: If such a key has an unsupported value.
+    """
+    restricted = family.checkpoints["hf"].config.allowed if "hf" in family.checkpoints else {}
+    for key in unknown_keys.keys() & restricted.keys():
+        expected = " or ".join(map(repr, restricted[key]))
+        require_value(unknown_keys[key] in restricted[key], file, key, expected, unknown_keys[key])
+
+
 def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     """Open the KerasHub checkpoint in a directory, or return None if `config.json` names no class of KerasHub.
 
@@ -193,8 +206,10 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     if name not in families or not isinstance(config.get("config"), dict):
         raise PresetError(f"{file}: {name!r} is not supported; supported are {', '.join(families)}.")
     family = families[name]
-    arguments = read_arguments(family, "keras_hub", config["config"], file)
+    arguments = read_arguments(family, "keras_hub", config["config"], file, ignore_unknown=True)
     layout: KerasHubLayout = family.checkpoints["keras_hub"]
+    unknown_keys = layout.config.unknown(config["config"])
+    _refuse_other_networks(family, unknown_keys, file)
     head, head_arguments = head_in(directory, keras_hub_prefix(family), layout.head_activation, arguments["hidden_dim"])
 
     def open_tensors() -> TensorFile:
@@ -210,5 +225,5 @@ def find_keras_hub(files: JsonFiles) -> Checkpoint | None:
     stored_head = StoredHead(head, lambda kind: dict(head_arguments))
     weights = LazyTensors(open_tensors)
     return Checkpoint(
-        files, "keras_hub", family, arguments, weights, lambda: stored_head, sequence_length=length, notes=notes
+        files, "keras_hub", family, arguments, weights, lambda: stored_head, file, unknown_keys, length, notes
     )

@@ -162,7 +162,7 @@ def _read_entry(reader: KeyReader, directory: Path, stored: JsonObject, place: s
             "run."
         )
     path = entry["path"]
-    parts = path.split("/") if isinstance(path, str) else [".."]
+    parts = path.removesuffix("/").split("/") if isinstance(path, str) else [".."]
     is_outside = not isinstance(path, str) or ".." in parts or (path and "" in parts) or re.search(r"[\\:\0]", path)
     require_value(not is_outside, place, "path", f"the name of a folder inside of {directory}", path)
     check_inside(directory, directory / path)
@@ -196,12 +196,12 @@ def read_head(modules: Sequence[Module], hidden_dim: int, reader: KeyReader) -> 
 def _read_pooling(reader: KeyReader, module: Module, hidden_dim: int) -> list[str]:
     stored = read_json(module.directory, CONFIG_FILE)
     pooling = reader.read(_POOLING, stored, module.file)["pooling"]
-    width = next((stored[key] for key in _WIDTHS if key in stored), hidden_dim)
+    width = next((stored[key] for key in _WIDTHS if stored.get(key) is not None), hidden_dim)
     require_value(width == hidden_dim, module.file, _WIDTHS[1], f"the Transformer's, {hidden_dim}", width)
     if pooling is None:
         for key in POOLING_MODES.values():
-            flag = stored.get(key, False)
-            require_value(isinstance(flag, bool), module.file, key, "true or false", flag)
+            flag = stored.get(key)
+            require_value(isinstance(flag, bool | None), module.file, key, "true or false", flag)
         pooling = [mode for mode, key in POOLING_MODES.items() if stored.get(key)] or ["mean"]
     modes = [pooling] if isinstance(pooling, str) else pooling
     valid = isinstance(modes, list) and modes and all(isinstance(mode, str) and mode in POOLING_MODES for mode in modes)

@@ -105,7 +105,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
     ids = {token: id for id, token in enumerate(tokenizer.vocabulary)}
     defaults = {token.content: token for token in tokenizer.text_tokens}
     symbols = format.symbols(tokenizer)
-    split_tokens: dict[str, None] = {}  # in the order of the files
+    split_tokens: dict[str, AddedToken] = {}  # in the order of the files
     added_tokens: dict[str, AddedToken] = {}
     new_ids: dict[str, tuple[int, Path]] = {}
     roles: Arguments = {}
@@ -119,7 +119,7 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
         if id is not None and content in ids and ids[content] != id:
             raise PresetError(f"{file} adds the token {content!r} with the id {id}, but it has the id {ids[content]}.")
         if content in symbols:
-            split_tokens[content] = None
+            split_tokens[content] = _make_added_token(flags, bool(attribute), split_tokens.get(content))
         elif content in tokenizer.special_tokens:
             if content in defaults and (changed := format.with_flags(defaults[content], flags)) != defaults[content]:
                 added_tokens[content] = changed
@@ -135,7 +135,9 @@ def read_tokens(files: JsonFiles, tokenizer: Tokenizer, pipeline: JsonObject | N
                 new_ids.setdefault(content, (id, file))
             if (role := format.tokens.get(attribute)) is not None:
                 roles[role] = content
-    if split_tokens:
+    if split_tokens.keys() != symbols:  # transformers adds all symbols or none, so people added these
+        added_tokens |= split_tokens
+    elif split_tokens:
         warnings.warn(
             f"{files.directory}: with these files, transformers splits texts at {' '.join(split_tokens)} before "
             "SentencePiece sees them. In lmzoo, SentencePiece sees whole texts, as in ALBERT's pre-training.",

@@ -5,6 +5,7 @@ from lmzoo.checkpoints.google import google_config, google_layout
 from lmzoo.checkpoints.hugging_face.checkpoint import (
     BLOCK,
     EMBEDDINGS,
+    ENCODER_DEFAULTS,
     WORD_TABLE,
     config_table,
     hugging_face_layout,
@@ -16,11 +17,19 @@ _UNUSED = (
     "directionality", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers", "pooler_size_per_head",
     "pooler_type",
 )  # fmt: skip
+# transformers' sizes of a model whose file omits them, which are BERT-base's
+_DEFAULT_SIZES = {
+    "hidden_size": 768,
+    "intermediate_size": 3072,
+    "num_attention_heads": 12,
+    "num_hidden_layers": 12,
+    "vocab_size": 30522,
+}
 _MODULES = {**EMBEDDINGS, **under("block_{i}", "encoder.layer.{i}", BLOCK), "pooler/dense": "pooler.dense"}
 _TRANSFORM = "cls.predictions.transform"
 
 HUGGING_FACE = hugging_face_layout(
-    config=config_table(ignored=_UNUSED),
+    config=config_table(defaults={**ENCODER_DEFAULTS, **_DEFAULT_SIZES}, ignored=_UNUSED),
     backbone=torch_modules(_MODULES),
     masked_lm=(f"{_TRANSFORM}.dense", f"{_TRANSFORM}.LayerNorm", "cls.predictions.bias"),
     sentence="cls.seq_relationship",

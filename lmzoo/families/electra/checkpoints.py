@@ -29,6 +29,8 @@ from lmzoo.checkpoints.keras_hub.checkpoint import SEPARATE_EMBEDDINGS, keras_hu
 from lmzoo.families.electra.backbone import ElectraConfig
 
 _GENERATOR = "replaced_tokens/generator"
+# Only the head for multiple choice summarizes texts by these keys.
+_SUMMARY = {"summary_activation": ("gelu",), "summary_type": ("first",), "summary_use_proj": (True,)}
 
 HUGGING_FACE = hugging_face_layout(
     names=Names("Electra", "electra", "electra", {"replaced_tokens": "ElectraForPreTraining"}),
@@ -36,9 +38,9 @@ HUGGING_FACE = hugging_face_layout(
     config=config_table(
         {**ENCODER_KEYS, "embedding_size": "embedding_dim"},
         defaults={**ENCODER_DEFAULTS, "embedding_size": 128},
-        allowed={"summary_activation": ("gelu",), "summary_type": ("first",), "summary_use_proj": (True,)},
-        ignored=("generator_size", "summary_last_dropout"),
+        ignored=("generator_size", "summary_last_dropout", *_SUMMARY),
     ),
+    head_values={"multiple_choice": _SUMMARY},
     parts=(*HuggingFaceLayout.parts, "embeddings_project"),
     backbone=torch_modules(
         {

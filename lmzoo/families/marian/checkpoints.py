@@ -29,6 +29,10 @@ _SOURCE = {
 }
 # Mostly keys that transformers 3 declared for BART, of which Marian was a variant.
 _IGNORED = ("classif_dropout", "decoder_vocab_size", "extra_pos_embeddings", "force_bos_token_to_be_generated")
+# Keys that change the network if they are true; null counts as false, as in Python.
+_OTHER_NETWORKS = (
+    "add_bias_logits", "add_final_layer_norm", "do_blenderbot_90_layernorm", "normalize_before", "normalize_embedding",
+)  # fmt: skip
 _TABLE = "shared.weight"
 
 HUGGING_FACE = HuggingFaceLayout(
@@ -37,16 +41,10 @@ HUGGING_FACE = HuggingFaceLayout(
         _CONFIG,
         values={"activation": {"swish": "swish", "silu": "swish", **ACTIVATIONS}},
         ignored=_IGNORED,
+        training_values=dict.fromkeys(("activation_dropout", "decoder_layerdrop", "encoder_layerdrop"), 0.0),
         allowed={
-            "activation_dropout": (0.0,),
-            "add_bias_logits": (False,),
-            "add_final_layer_norm": (False,),
-            "decoder_layerdrop": (0.0,),
-            "do_blenderbot_90_layernorm": (False,),
-            "encoder_layerdrop": (0.0,),
+            **dict.fromkeys(_OTHER_NETWORKS, (False, None)),
             "is_encoder_decoder": (True,),
-            "normalize_before": (False,),
-            "normalize_embedding": (False,),
             "share_encoder_decoder_embeddings": (True,),
             "static_position_embeddings": (True,),
         },

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from lmzoo.text.graphs.token_ops import first_from, last_up_to, lookup_table, rows_of, shift
+from lmzoo.text.graphs.token_ops import first_from, indices_in_rows, last_up_to, lookup_table, rows_of, shift
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.added_tokens import AddedToken
 from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
@@ -25,17 +25,15 @@ class _Matches(NamedTuple):
 
     Attributes:
         id: int32 (k,), id of the token.
+        row: int64 (k,), index of the text.
         begin: int64 (k,), first character of the match, including whitespace that belongs to the token.
         end: int64 (k,), end of the match, including whitespace that belongs to the token.
-        own: int64 (k, 2), begin and end of the match without whitespace.
-        span: int64 (k, 2), offsets of the token.
     """
 
     id: tf.Tensor
+    row: tf.Tensor
     begin: tf.Tensor
     end: tf.Tensor
-    own: tf.Tensor
-    span: tf.Tensor
 
 
 class _Parts(NamedTuple):
@@ -43,17 +41,37 @@ class _Parts(NamedTuple):
 
     Attributes:
         row: int64 (p,), index of the text.
-        begin: int32 (p,), index in the text of the part's first character.
-        texts: `tf.string` (p,), text of the part.
+        codes: int32 (p, None), code points of each part, which are normalized if tokens are matched in normalized
+            texts.
+        origins: int32 (c,), index in the original text of each of the code points' origins.
         id: int32 (p,), id of the token after the part, or -1 if the text ends there.
-        span: int32 (p, 2), offsets of that token.
+        span: int32 (p, 2), offsets of that token, including whitespace that belongs to it.
+        spaces: int32 (p, 2), number of spaces at both ends of that token, which trimmed offsets exclude.
     """
 
     row: tf.Tensor
-    begin: tf.Tensor
-    texts: tf.Tensor
+    codes: tf.RaggedTensor
+    origins: tf.Tensor
     id: tf.Tensor
     span: tf.Tensor
+    spaces: tf.Tensor
+
+    @property
+    def texts(self) -> tf.Tensor:
+        """The text of each part, `tf.string` (p,)."""
+        return tf.strings.unicode_encode(self.codes, "UTF-8")
+
+    def in_original(self, spans: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Convert offsets in parts, (p, None, 2), to offsets in the original texts, int32."""
+        rows = rows_of(spans)
+        start = tf.cast(tf.gather(self.codes.row_starts(), rows), tf.int32)
+        limit = tf.cast(tf.gather(self.codes.row_limits(), rows), tf.int32)
+        begin, end = tf.unstack(tf.cast(spans.values, tf.int32), num=2, axis=1)
+        # A part with tokens has characters; a token without characters may be at the end of the part.
+        is_at_end = start + begin == limit
+        place = tf.gather(self.origins, tf.minimum(start + begin, limit - 1)) + tf.cast(is_at_end, tf.int32)
+        last = tf.gather(self.origins, tf.maximum(start + end - 1, start))
+        return spans.with_values(tf.stack([place, tf.where(begin == end, place, last + 1)], axis=1))
 
 
 class CutTextsGraph(tf.Module):
@@ -64,20 +82,26 @@ class CutTextsGraph(tf.Module):
 
     Args:
         tokenizer: `lmzoo.text.Tokenizer`.
-        trims: bool, whether the offsets of a token exclude the whitespace that belongs to it.
+        spaces: str, characters that count as spaces, which offsets exclude at the ends of tokens; "" for offsets that
+            include all characters. A subclass with such characters implements `count_spaces` and `trim`.
         normalize_token: callable that returns the form of a token in normalized texts.
     """
 
-    def __init__(self, tokenizer: Tokenizer, trims: bool = False, normalize_token: Callable[[str], str] = str) -> None:
+    def __init__(self, tokenizer: Tokenizer, spaces: str = "", normalize_token: Callable[[str], str] = str) -> None:
         super().__init__()
         tokens = tokenizer.text_tokens
-        self._trims = trims
+        self._spaces = [ord(character) for character in spaces]
         exact = [token for token in tokens if not token.normalized]
         normalized = [token for token in tokens if token.normalized]
         ids = {token.content: tokenizer.token_to_id(token.content) for token in tokens}
         self._exact = _FindTokens(exact, [token.content for token in exact], ids) if exact else None
         contents = [normalize_token(token.content) for token in normalized]
         self._normalized = _FindTokens(normalized, contents, ids) if normalized else None
+
+    @property
+    def is_normalized(self) -> bool:
+        """Whether the texts that `plain_ids` and `plain_spans` get are normalized, since tokens are matched in them."""
+        return self._normalized is not None
 
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
         """Normalize texts before tokens are matched in them.
@@ -98,14 +122,18 @@ class CutTextsGraph(tf.Module):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         """Return the same ids as `plain_ids`, and their spans, int32 (n, None, 2)."""
 
-    def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
-        """Adjust the offsets of tokens in whole texts, after their parts have been joined.
+    def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Return the number of spaces at both ends of each token of plain text: int32 (n, None, 2)."""
+        raise NotImplementedError
+
+    def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
+        """Exclude the spaces at both ends of the tokens of whole texts from their offsets.
 
         Args:
-            ids: int32 (n, None), token ids.
             spans: int32 (n, None, 2), offsets of the tokens.
+            spaces: int32 (n, None, 2), number of spaces at both ends of each token.
         """
-        return spans
+        raise NotImplementedError
 
     def __call__(self, texts: tf.Tensor) -> tf.RaggedTensor:
         """Return the token ids, int32 (n, None), of texts, `tf.string` (n,)."""
@@ -116,55 +144,72 @@ class CutTextsGraph(tf.Module):
         """Return the token ids, int32 (n, None), of texts and their offsets, int32 (n, None, 2)."""
         parts = self._parts(texts)
         ids, spans = self.plain_spans(parts.texts)
-        begin = tf.gather(parts.begin, rows_of(spans))[:, None]
-        spans = spans.with_values(tf.cast(spans.values, tf.int32) + begin)
         rows = tf.size(texts, tf.int64)
-        ids = _join(parts, ids, parts.id, rows)
-        return ids, self.finish_spans(ids, _join(parts, spans, parts.span, rows))
+        joined_spans = _join(parts, parts.in_original(spans), parts.span, rows)
+        if self._spaces:
+            joined_spans = self.trim(joined_spans, _join(parts, self.count_spaces(ids), parts.spaces, rows))
+        return _join(parts, ids, parts.id, rows), joined_spans
 
     def _parts(self, texts: tf.Tensor) -> _Parts:
         """Split texts at added tokens."""
         texts = tf.strings.unicode_transcode(texts, "UTF-8", "UTF-8", errors="replace")
         codes = tf.strings.unicode_decode(texts, "UTF-8")  # (n, None)
-        matches = _no_matches() if self._exact is None else self._exact(texts, codes)
-        if self._normalized is not None:
-            matches = self._find_normalized(self._normalized, codes, matches)
-        return self._cut(codes, matches)
+        parts = self._cut(codes, indices_in_rows(codes), _no_matches() if self._exact is None else self._exact(codes))
+        return parts if self._normalized is None else self._cut_normalized(self._normalized, parts)
 
-    def _find_normalized(self, find: _FindTokens, codes: tf.RaggedTensor, earlier: _Matches) -> _Matches:
-        """Add matches of normalized tokens in the text between the earlier matches."""
-        indices = _part_indices(codes, earlier)  # (p, None)
-        normalized, source = self.normalize(indices.with_values(tf.gather(codes.values, indices.values)))
-        matches = find(tf.strings.unicode_encode(normalized, "UTF-8"), normalized)
-        # Origins of characters, padded at both ends. A normalizer may put spaces next to a character, with the same
-        # origin. If such a space belongs to a token, the character does not.
-        source = tf.pad(tf.gather(indices.values, source), [[1, 1]], constant_values=-1)  # (c + 2,)
-        first = tf.gather(source, matches.begin + 1)  # (k,)
-        last = tf.gather(source, matches.end)  # (k,)
-        begin = tf.where(
-            (matches.begin < matches.own[:, 0]) & (tf.gather(source, matches.begin) == first), first + 1, first
+    def _cut_normalized(self, find: _FindTokens, parts: _Parts) -> _Parts:
+        """Split parts of texts at tokens in their normalized forms, as the library does."""
+        codes, source = self.normalize(parts.codes)
+        inner = self._cut(codes, tf.gather(parts.origins, source), find(codes))
+        # After the last of a part's own parts comes the token after the part.
+        is_last = inner.id < 0
+        return inner._replace(
+            row=tf.gather(parts.row, inner.row),
+            id=tf.where(is_last, tf.gather(parts.id, inner.row), inner.id),
+            span=tf.where(is_last[:, None], tf.gather(parts.span, inner.row), inner.span),
+            spaces=tf.where(is_last[:, None], tf.gather(parts.spaces, inner.row), inner.spaces),
         )
-        end = tf.where((matches.end > matches.own[:, 1]) & (tf.gather(source, matches.end + 1) == last), last, last + 1)
-        own = tf.stack([tf.gather(source, matches.own[:, 0] + 1), tf.gather(source, matches.own[:, 1]) + 1], axis=1)
-        # Offsets follow the library, which includes the character.
-        matches = _Matches(matches.id, begin, end, own, tf.stack([first, last + 1], axis=1))
-        columns = [tf.concat(values, axis=0) for values in zip(earlier, matches, strict=True)]
-        # If a character is normalized to several, each of them may be a token; a stable sort keeps their order.
-        order = tf.argsort(columns[1], stable=True)
-        return _Matches(*(tf.gather(values, order) for values in columns))
 
-    def _cut(self, codes: tf.RaggedTensor, matches: _Matches) -> _Parts:
-        """Split the code points of texts at matches."""
-        indices = _part_indices(codes, matches)  # (p, None)
-        texts = tf.strings.unicode_encode(indices.with_values(tf.gather(codes.values, indices.values)), "UTF-8")
-        tokens = _group_by_text(codes, matches, matches.id)  # (n, None)
-        ids = tf.concat([tokens, tf.fill([codes.nrows(), 1], -1)], axis=1)
-        row = rows_of(ids)
-        row_start = tf.gather(codes.row_starts(), row)  # (p,)
-        starts, _ = _part_edges(codes, matches)
-        offsets = tokens.with_values(matches.own if self._trims else matches.span)  # (n, None, 2)
-        span = tf.concat([offsets, tf.zeros([codes.nrows(), 1, 2], tf.int64)], axis=1).values - row_start[:, None]
-        return _Parts(row, tf.cast(starts.values - row_start, tf.int32), texts, ids.values, tf.cast(span, tf.int32))
+    def _cut(self, codes: tf.RaggedTensor, origins: tf.Tensor, matches: _Matches) -> _Parts:
+        """Split texts at matches.
+
+        Args:
+            codes: int32 (n, None), code points of the texts.
+            origins: int32 (c,), index in its original text of each code point's origin.
+            matches: matches in the texts.
+        """
+
+        def by_text(values: tf.Tensor) -> tf.RaggedTensor:
+            """Group values of matches, (k, ...), by text: (n, None, ...)."""
+            return tf.RaggedTensor.from_value_rowids(values, matches.row, codes.nrows(), validate=False)
+
+        def after_parts(values: tf.Tensor) -> tf.Tensor:
+            """Return the pair of each part's next token, (p, 2), from pairs of matches, (k, 2)."""
+            no_token = tf.zeros([codes.nrows(), 1, 2], tf.int32)
+            return tf.concat([by_text(tf.cast(values, tf.int32)), no_token], axis=1).values
+
+        starts = tf.concat([codes.row_starts()[:, None], by_text(matches.end)], axis=1)  # (n, None)
+        ends = tf.concat([by_text(matches.begin), codes.row_limits()[:, None]], axis=1)  # (n, None)
+        indices = tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))  # (p, None)
+        ids = tf.concat([by_text(matches.id), tf.fill([codes.nrows(), 1], -1)], axis=1)
+        span = tf.stack([tf.gather(origins, matches.begin), tf.gather(origins, matches.end - 1) + 1], axis=1)
+        return _Parts(
+            row=rows_of(ids),
+            codes=indices.with_values(tf.gather(codes.values, indices.values)),
+            origins=tf.gather(origins, indices.values),
+            id=ids.values,
+            span=after_parts(span),
+            spaces=after_parts(self._spaces_of(codes, matches)),
+        )
+
+    def _spaces_of(self, codes: tf.RaggedTensor, matches: _Matches) -> tf.Tensor:
+        """Return the number of spaces at both ends of each match: int64 (k, 2)."""
+        if not self._spaces:
+            return tf.zeros([tf.size(matches.begin), 2], tf.int64)
+        is_nonspace = ~tf.reduce_any(codes.values[:, None] == self._spaces, axis=1)  # (c,)
+        first = tf.minimum(first_from(is_nonspace, matches.begin), matches.end)
+        last = tf.maximum(last_up_to(is_nonspace, matches.end - 1), matches.begin - 1)
+        return tf.stack([first - matches.begin, matches.end - 1 - last], axis=1)
 
 
 class _FindTokens(tf.Module):
@@ -186,8 +231,9 @@ class _FindTokens(tf.Module):
             [[token.single_word for token in tokens], [token.lstrip for token in tokens], [t.rstrip for t in tokens]]
         )  # (k,), bool
 
-    def __call__(self, texts: tf.Tensor, codes: tf.RaggedTensor) -> _Matches:
-        """Match the tokens in texts, `tf.string` (n,), with the code points `codes`, int32 (n, None)."""
+    def __call__(self, codes: tf.RaggedTensor) -> _Matches:
+        """Match the tokens in texts with the code points `codes`, int32 (n, None)."""
+        texts = tf.strings.unicode_encode(codes, "UTF-8")
         marked_texts = tf.strings.regex_replace(texts, self._pattern, _CUT + b"\\1" + _CUT)
         parts = tf.strings.split(marked_texts, _CUT)  # (n, None)
         end = tf.cumsum(tf.strings.length(parts.values, "UTF8_CHAR"))  # (q,)
@@ -197,20 +243,22 @@ class _FindTokens(tf.Module):
         index, begin, end, row = (tf.boolean_mask(x, is_token) for x in (index, begin, end, rows_of(parts)))
         begin = tf.cast(begin, tf.int64)  # (k,)
         end = tf.cast(end, tf.int64)  # (k,)
-        text_start = tf.gather(codes.row_starts(), row)  # (k,)
-        text_end = tf.gather(codes.row_limits(), row)  # (k,)
         if self._single.any():
+            text_start = tf.gather(codes.row_starts(), row)  # (k,)
+            text_end = tf.gather(codes.row_limits(), row)  # (k,)
             touches_word = self._is_word(codes, begin - 1, begin > text_start) | self._is_word(
                 codes, end, end < text_end
             )
             is_valid = ~(touches_word & tf.gather(self._single, index))
-            index, begin, end, text_start, text_end = (
-                tf.boolean_mask(x, is_valid) for x in (index, begin, end, text_start, text_end)
-            )
-        own = tf.stack([begin, end], axis=1)
+            index, begin, end, row = (tf.boolean_mask(x, is_valid) for x in (index, begin, end, row))
         if self._left.any() or self._right.any():
+            text_start = tf.gather(codes.row_starts(), row)  # (k,)
+            text_end = tf.gather(codes.row_limits(), row)  # (k,)
             begin, end = self._strip(codes, index, begin, end, text_start, text_end)
-        return _Matches(tf.gather(self._ids, index), begin, end, own, tf.stack([begin, end], axis=1))
+            # A token of whitespace that the token before it includes is none.
+            remains = begin < end
+            index, row, begin, end = (tf.boolean_mask(x, remains) for x in (index, row, begin, end))
+        return _Matches(tf.gather(self._ids, index), row, begin, end)
 
     def _is_word(self, codes: tf.RaggedTensor, place: tf.Tensor, inside: tf.Tensor) -> tf.Tensor:
         """Return whether each place lies inside its text and holds a word character, bool (k,).
@@ -264,25 +312,6 @@ def word_characters() -> tuple[np.ndarray, np.ndarray]:
     return codes[is_run_start].astype("int32"), is_word[is_run_start]
 
 
-def _group_by_text(codes: tf.RaggedTensor, matches: _Matches, values: tf.Tensor) -> tf.RaggedTensor:
-    """Group values of matches, (k, ...), by text: (n, None, ...)."""
-    row = tf.gather(rows_of(codes), matches.begin)
-    return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False)
-
-
-def _part_edges(codes: tf.RaggedTensor, matches: _Matches) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
-    """Return the starts and ends of the parts between matches, as indices of the c characters: two int64 (n, None)."""
-    starts = tf.concat([codes.row_starts()[:, None], _group_by_text(codes, matches, matches.end)], axis=1)
-    ends = tf.concat([_group_by_text(codes, matches, matches.begin), codes.row_limits()[:, None]], axis=1)
-    return starts, ends
-
-
-def _part_indices(codes: tf.RaggedTensor, matches: _Matches) -> tf.RaggedTensor:
-    """Return the indices of the characters of each part: int64 (p, None)."""
-    starts, ends = _part_edges(codes, matches)
-    return tf.ragged.range(starts.values, tf.maximum(starts.values, ends.values))
-
-
 def _join(parts: _Parts, plain: tf.RaggedTensor, token_values: tf.Tensor, rows: tf.Tensor) -> tf.RaggedTensor:
     """Concatenate the values of each text's parts, (p, None, ...), and of the tokens after them, (p, ...)."""
     values = tf.concat([plain, at_most_one(token_values, parts.id >= 0)], axis=1)  # (p, None, ...)
@@ -297,8 +326,7 @@ def at_most_one(values: tf.Tensor, given: tf.Tensor) -> tf.RaggedTensor:
 def _no_matches() -> _Matches:
     """Return an empty set of matches."""
     indices = tf.zeros((0,), tf.int64)
-    spans = tf.zeros((0, 2), tf.int64)
-    return _Matches(tf.zeros((0,), tf.int32), indices, indices, spans, spans)
+    return _Matches(tf.zeros((0,), tf.int32), indices, indices, indices)
 
 
 def _escape(token: str) -> str:

@@ -16,8 +16,11 @@ from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
 from lmzoo.text.graphs.unicode_map import code_points, to_text
 from lmzoo.text.tokenizers.bpe import BYTE_TOKENS, BytePairTokenizer
 from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
+from lmzoo.text.tokenizers.sentencepiece_text import WHITE_SPACE
 from lmzoo.text.tokenizers.token_lists import ids_of
 
+_SPACE = BYTE_TOKENS[ord(" ")]
+_SPACES = "".join([_SPACE, *WHITE_SPACE])  # at the ends of tokens; added tokens hold whitespace itself
 # Kinds of characters. OUTSIDE marks the edges of texts, which belong to no word.
 OUTSIDE, WHITESPACE, OTHER, LETTER, NUMBER = range(5)
 
@@ -67,16 +70,17 @@ class BytePairGraph(CutTextsGraph):
     """Byte-level BPE as TensorFlow ops, for `graph_tokenizer`; it needs only TensorFlow's own ops."""
 
     def __init__(self, tokenizer: BytePairTokenizer, **settings: Any) -> None:
-        super().__init__(tokenizer, trims=True, **settings)
+        super().__init__(tokenizer, spaces=_SPACES, **settings)
         ids = ids_of(tokenizer.base_vocabulary)
         self._starts, self._kinds = character_kinds()
 
         self._adds_space = tokenizer.add_prefix_space
         self._merges = MergesGraph(ids, tokenizer.merges)
         self._byte_ids = np.array([ids[token] for token in BYTE_TOKENS], "int32")  # (256,)
-        token_bytes = [tokenizer.bytes_of(token) for token in tokenizer.vocabulary]
-        counts = [(len(b), len(b) - len(b.lstrip(b" ")), len(b) - len(b.rstrip(b" "))) for b in token_bytes]
-        self._byte_counts = np.array(counts, "int64").T  # (3, V): bytes, leading spaces and trailing spaces
+        tokens = tokenizer.vocabulary
+        self._sizes = np.array([len(tokenizer.bytes_of(token)) for token in tokens], "int64")  # (V,), in bytes
+        counts = [(len(token) - len(token.lstrip(_SPACE)), len(token) - len(token.rstrip(_SPACE))) for token in tokens]
+        self._token_spaces = np.array(counts, "int32")  # (V, 2)
 
     def plain_ids(self, texts: tf.Tensor) -> tf.RaggedTensor:
         return self._tokens(self.words(texts))
@@ -84,26 +88,25 @@ class BytePairGraph(CutTextsGraph):
     def plain_spans(self, texts: tf.Tensor) -> tuple[tf.RaggedTensor, tf.RaggedTensor]:
         words, letters, index = self._words(texts)
         ids = self._tokens(words)
-        size = tf.gather(self._byte_counts[0], ids.values)  # (p,)
+        size = tf.gather(self._sizes, ids.values)  # (p,)
         letter_ends = ends_in_bytes(letters)  # (l,)
         token_ends = tf.cumsum(size)  # (p,), in bytes of all words
         begin = tf.gather(index, tf.searchsorted(letter_ends, token_ends - size, side="right"))
         end = tf.gather(index, tf.searchsorted(letter_ends, token_ends - 1, side="right")) + 1
         return ids, ids.with_values(tf.stack([begin, end], axis=1))
 
-    def finish_spans(self, ids: tf.RaggedTensor, spans: tf.RaggedTensor) -> tf.RaggedTensor:
+    def count_spaces(self, ids: tf.RaggedTensor) -> tf.RaggedTensor:
+        return ids.with_values(tf.gather(self._token_spaces, ids.values))
+
+    def trim(self, spans: tf.RaggedTensor, spaces: tf.RaggedTensor) -> tf.RaggedTensor:
         """Exclude the spaces at the ends of tokens from their spans, as `tokenizers` does."""
-        # Spaces at both ends of each token, (p,).
-        _, leading, trailing = (tf.cast(tf.gather(table, ids.values), tf.int32) for table in self._byte_counts)
         begin, end = tf.unstack(spans.values, num=2, axis=1)  # (p,)
+        leading, trailing = tf.unstack(spaces.values, num=2, axis=1)  # (p,)
         if self._adds_space:
-            leading = tf.where((begin == 0) & (leading == 1), 0, leading)  # the library treats it as the added space
+            is_first = (indices_in_rows(spans) == 0) | (begin == 0)
+            leading = tf.where(is_first & (leading == 1), 0, leading)  # the library treats it as the added space
         begin = tf.minimum(begin + leading, end)
         end = tf.where(end >= trailing, tf.maximum(end - trailing, begin), end)
-        if self._adds_space:
-            is_first = indices_in_rows(ids) == 0
-            # The library treats the space before a mask like the added one.
-            begin = tf.where(is_first & (begin == 1) & (leading == 0), 0, begin)
         return spans.with_values(tf.stack([begin, end], axis=1))
 
     # === Words ===

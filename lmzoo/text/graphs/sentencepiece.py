@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
 import tensorflow_text as tf_text
 
 from lmzoo.text.graphs.added_tokens import CutTextsGraph
-from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, first_from, indices_in_rows, repeat, rows_of, shift
+from lmzoo.text.graphs.precompiled_rules import Expansion, PrecompiledRulesGraph
+from lmzoo.text.graphs.token_ops import EDGE, ends_in_bytes, first_from, indices_in_rows, rows_of, shift
 from lmzoo.text.graphs.tokenizer_registry import graph_tokenizer
-from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer
-from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, character_map
+from lmzoo.text.tokenizers.precompiled_rules import precompiled_rules
+from lmzoo.text.tokenizers.sentencepiece import SPACE, SentencePieceTokenizer, read_model
+from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, WHITE_SPACE, character_map
 
 _SPACE_CODE = ord(" ")
+_SEPARATORS = range(0x1C, 0x20)  # whitespace to Python, and to ALBERT's cleaning, but not in Unicode
 
 
 class SentencePieceGraph(CutTextsGraph):
@@ -23,7 +26,7 @@ class SentencePieceGraph(CutTextsGraph):
 
     def __init__(self, tokenizer: SentencePieceTokenizer) -> None:
         super().__init__(tokenizer, normalize_token=tokenizer.normalizer.normalize_str)
-        self._characters = _Expansion(
+        self._characters = Expansion(
             {code: [(ord(c),) for c in replacement] for code, replacement in self._changes(tokenizer)}
         )
         # For each token, its id and the numbers of characters from its start and from its end to the end of its piece.
@@ -32,25 +35,43 @@ class SentencePieceGraph(CutTextsGraph):
             sizes = [len(text.lstrip(SPACE)) for text in tokenizer.split_tokens[piece]]
             remaining = [*itertools.accumulate(reversed(sizes), initial=0)][::-1]
             splits[piece] = list(zip(tokens, remaining, remaining[1:], strict=False))
-        self._tokens = _Expansion(splits)
+        self._tokens = Expansion(splits)
         self._blanks = np.array([ord(c) for c in tokenizer.blanks()], "int32")
         self._space = tokenizer.vocabulary.index(SPACE) if SPACE in tokenizer.vocabulary else -1
         self._empty_spaces = tokenizer.empty_spaces
         self._replaces_quotes = tokenizer.replaces_quotes
+        if self.is_normalized:
+            self._exact_characters = Expansion(
+                {code: [(ord(c),) for c in replacement] for code, replacement in self._exact_changes(tokenizer)}
+            )
+            charsmap = read_model(tokenizer.model).normalizer_spec.precompiled_charsmap
+            self._rules = PrecompiledRulesGraph(precompiled_rules(charsmap), whitespace=False) if charsmap else None
         self._pieces = tf_text.SentencepieceTokenizer(tokenizer.splitting_model, out_type=tf.int32)
 
     def _changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
         """Return the code points that change before the model's own cleaning, with their replacements."""
         return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes().items()
 
+    def _exact_changes(self, tokenizer: SentencePieceTokenizer) -> Iterable[tuple[int, str]]:
+        """Return the code points that change before the model's own rules in `SentencePieceTokenizer.normalizer`."""
+        return character_map(tokenizer.lowercase, tokenizer.keep_accents).changes(whitespace=False).items()
+
+    def whitespace(self) -> list[int]:
+        """Return the code points that become spaces in normalized texts."""
+        return [*map(ord, WHITE_SPACE), *_SEPARATORS]
+
     def normalize(self, codes: tf.RaggedTensor) -> tuple[tf.RaggedTensor, tf.Tensor]:
-        rows = rows_of(codes)
         origins = tf.range(tf.size(codes.values))
-        values, origins, row = self._replace(codes.values, tf.stack([origins, origins], axis=1), rows)
-        original_codes = tf.gather(codes.values, origins[:, 0])
-        # Only `clean` turns these separators into spaces; `tokenizers` does not normalize them.
-        values = tf.where((original_codes >= 0x1C) & (original_codes <= 0x1F), original_codes, values)
-        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), origins[:, 0]
+        values, place, row = codes.values, tf.stack([origins, origins], axis=1), rows_of(codes)
+        if self._replaces_quotes:
+            values, place, row = _join_quotes(values, place, row)
+        values, source, _ = self._exact_characters.replace(values)
+        place = tf.gather(place, source)
+        row = tf.gather(row, source)
+        if self._rules is not None:
+            values, place, row = self._rules(values, place, row)
+        # As in the library, a double quote comes from the last of the quotes that it replaces.
+        return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), place[:, 1]
 
     def clean(self, texts: tf.Tensor) -> tf.Tensor:
         """Clean texts, `tf.string` (n,), as `lmzoo.text.tokenizers.sentencepiece_text.clean` does."""
@@ -87,7 +108,13 @@ class SentencePieceGraph(CutTextsGraph):
         codes = tf.strings.unicode_decode(texts, "UTF-8", errors="replace")
         offsets = indices_in_rows(codes)
         offsets = tf.stack([offsets, offsets + 1], axis=1)
-        values, offsets, row = self._squeeze(*self._replace(codes.values, offsets, rows_of(codes)))
+        values = codes.values
+        row = rows_of(codes)
+        if self.is_normalized:
+            values = tf.where(tf.reduce_any(values[:, None] == self.whitespace(), axis=1), _SPACE_CODE, values)
+        else:
+            values, offsets, row = self._replace(values, offsets, row)
+        values, offsets, row = self._squeeze(values, offsets, row)
         return tf.RaggedTensor.from_value_rowids(values, row, codes.nrows(), validate=False), offsets
 
     def _replace(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
@@ -128,56 +155,6 @@ class SentencePieceGraph(CutTextsGraph):
             last = tf.where(pieces.values == self._space, first, last)
         limit = tf.gather(letters.row_limits(), rows_of(pieces))
         return tf.minimum(first, limit), tf.minimum(last, limit)
-
-
-class _Expansion(tf.Module):
-    """Lookup table from integers to lists of rows, each of k integers.
-
-    Args:
-        changes: dict from integers to lists of tuples of k integers.
-    """
-
-    def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
-        super().__init__()
-        keys = sorted(changes)
-        rows = [row for key in keys for row in changes[key]]
-        self.values = np.array(rows or [(0, 0, 0)], "int32")  # (r, k)
-        self._keys = np.array(keys or [EDGE], "int32")
-        self._lengths = np.array([len(changes[key]) for key in keys] or [1], "int32")
-        self._begins = np.cumsum(self._lengths) - self._lengths
-
-    def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Look up integers, int32 (c,).
-
-        Returns:
-            For each of the d results: the index of its origin, int32 (d,), and its row of `values`, int32 (d,), or -1
-            for an integer that does not change.
-        """
-        has_entry, key_index = find(self._keys, integers)  # (c,)
-        length = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
-        begin = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
-        source = repeat(tf.range(tf.size(integers)), length)  # (d,)
-        return source, tf.ragged.range(begin, begin + length).values
-
-    def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Replace code points, int32 (c,), by the integers of their rows; keep code points without an entry.
-
-        Returns:
-            The results, int32 (d,); the index of each result's origin, int32 (d,); and the index of each result among
-            the results with the same origin, int32 (d,).
-        """
-        source, entry = self(codes)
-        results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
-        follows = shift(source, 1, -1) == source  # (d,)
-        index = tf.range(tf.size(source))
-        first = tf.boolean_mask(index, ~follows)  # (firsts,)
-        return results, source, index - tf.gather(first, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
-
-
-def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """Return whether each value is among the sorted keys, bool (c,), and if so its index there, int32 (c,)."""
-    index = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
-    return tf.gather(keys, index) == values, index
 
 
 def _join_quotes(codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> list[tf.Tensor]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -108,11 +109,15 @@ class TextPart(NamedTuple):
         id: int, id of the added token, or None for text.
         start: int, offset of the first character.
         end: int, offset after the last character.
+        text: str, the part, normalized if the splitter normalizes texts.
+        offsets: list of the start and end of the origin of each character in `text`; empty if it was not asked for.
     """
 
     id: int | None
     start: int
     end: int
+    text: str
+    offsets: Sequence[tuple[int, int]] = ()
 
 
 class TextCutter:
@@ -123,13 +128,16 @@ class TextCutter:
         ids: dict from tokens to ids.
         normalizer: `tokenizers.normalizers.Normalizer` of texts and of tokens with the flag `normalized`, or None.
 
+    Attributes:
+        normalizes: bool, whether the text between two tokens is normalized, since tokens are matched in it.
+
     Example:
 
     ```python
     from lmzoo.text.tokenizers.added_tokens import AddedToken, TextCutter
 
     cutter = TextCutter([AddedToken("[E1]", rstrip=True)], {"[E1]": 7})
-    cutter.cut(["[E1] A film"])  # [[(7, 0, 5), (None, 5, 11)]]
+    [part.text for part in cutter.cut(["[E1] A film"])[0]]  # ['[E1] ', 'A film']
     ```
     """
 
@@ -137,20 +145,34 @@ class TextCutter:
         self, tokens: Iterable[AddedToken], ids: Mapping[str, int], normalizer: Normalizer | None = None
     ) -> None:
         # Imported here so that `import lmzoo` stays as light as Keras.
-        from tokenizers import Tokenizer, models
+        from tokenizers import Regex, Tokenizer, models, pre_tokenizers
 
         tokens = list(tokens)
-        # To this tokenizer, the text between two added tokens is a single unknown word.
-        self._backend = Tokenizer(models.WordLevel({"": 0}, unk_token=""))
-        if normalizer is not None and any(token.normalized for token in tokens):
-            self._backend.normalizer = normalizer
-        self._backend.add_tokens([token.to_library() for token in tokens])
+        self.normalizes = normalizer is not None and any(token.normalized for token in tokens)
+        # To these tokenizers, the text between two added tokens is a single unknown word, or one for each character.
+        self._backend = Tokenizer(models.Unigram([("", 0.0)], 0, byte_fallback=False))
+        self._characters = Tokenizer(models.Unigram([("", 0.0)], 0, byte_fallback=False))
+        self._characters.pre_tokenizer = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated")
+        if not self.normalizes:
+            self._backend = Tokenizer(models.WordLevel({"": 0}, unk_token=""))  # quicker, but forgets the text
+        for backend in (self._backend, self._characters):
+            if normalizer is not None and self.normalizes:
+                backend.normalizer = normalizer
+            backend.add_tokens([token.to_library() for token in tokens])
         self._ids: list[int | None] = [None, *(ids[token.content] for token in tokens)]
 
-    def cut(self, texts: list[str]) -> list[list[TextPart]]:
-        """Return the parts of each text."""
-        encodings = self._backend.encode_batch(texts, add_special_tokens=False)
-        return [self._parts(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+    def cut(self, texts: list[str], with_offsets: bool = False) -> list[list[TextPart]]:
+        """Return the parts of each text.
+
+        Args:
+            texts: list of strings.
+            with_offsets: bool, whether to return the `offsets` of the characters of normalized parts.
+        """
+        if not self.normalizes:
+            encodings = self._backend.encode_batch(texts, add_special_tokens=False)
+            return [self._parts(text, encoding) for text, encoding in zip(texts, encodings, strict=True)]
+        backend = self._characters if with_offsets else self._backend
+        return [self._normalized_parts(encoding) for encoding in backend.encode_batch(texts, add_special_tokens=False)]
 
     def _parts(self, text: str, encoding: tokenizers.Encoding) -> list[TextPart]:
         """Return the parts of one text from its encoding by the library."""
@@ -159,7 +181,21 @@ class TextCutter:
         for library_id, span in zip(encoding.ids, encoding.offsets, strict=True):
             if library_id:
                 if end < span[0]:
-                    parts.append(TextPart(None, end, span[0]))
-                parts.append(TextPart(self._ids[library_id], *span))
+                    parts.append(TextPart(None, end, span[0], text[end : span[0]]))
+                parts.append(TextPart(self._ids[library_id], *span, text[slice(*span)]))
                 end = span[1]
-        return [*parts, TextPart(None, end, len(text))] if end < len(text) else parts
+        return [*parts, TextPart(None, end, len(text), text[end:])] if end < len(text) else parts
+
+    def _normalized_parts(self, encoding: tokenizers.Encoding) -> list[TextPart]:
+        """Return the parts of one text from its encoding, whose words are parts or single characters."""
+        parts: list[TextPart] = []
+        words = zip(encoding.ids, encoding.tokens, encoding.offsets, strict=True)
+        for library_id, group in itertools.groupby(words, key=lambda word: word[0]):
+            items = list(group)
+            offsets = [span for _, _, span in items]
+            if library_id:
+                parts += [TextPart(self._ids[library_id], *span, text) for _, text, span in items]
+            else:
+                text = "".join(text for _, text, _ in items)
+                parts.append(TextPart(None, offsets[0][0], offsets[-1][1], text, offsets))
+        return parts

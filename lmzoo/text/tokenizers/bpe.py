@@ -169,7 +169,9 @@ class BytePairTokenizer(MergesTokenizer):
 
     def _set_text_tokens(self) -> None:
         super()._set_text_tokens()
-        self._literal_tokens = {*self.special_tokens, *self._tokens[self._base_size :]}
+        # A token that words are split into is written in bytes, even if a special token has the same letters.
+        pieces = {*BYTE_TOKENS, *map("".join, self._pairs)}
+        self._literal_tokens = {*self.special_tokens, *self._tokens[self._base_size :]} - pieces
 
     def _crosses_words(self, token: AddedToken) -> bool:
         return token.rstrip or super()._crosses_words(token)

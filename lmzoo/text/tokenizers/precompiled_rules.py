@@ -68,9 +68,13 @@ class PrecompiledRules:
     @functools.cached_property
     def singles(self) -> Mapping[str, str]:
         """Replacement of each character that changes; whitespace becomes a space."""
-        spaces = dict.fromkeys(WHITE_SPACE, " ")
-        results = spaces | {source: result for source, result in self._rules.items() if len(source) == 1}
+        results = dict.fromkeys(WHITE_SPACE, " ") | self.exact_singles
         return {source: _SPACES.sub(lambda match: " " * len(match[0]), result) for source, result in results.items()}
+
+    @functools.cached_property
+    def exact_singles(self) -> dict[str, str]:
+        """Replacement of each character that has a rule, as the rule says."""
+        return {source: result for source, result in self._rules.items() if len(source) == 1}
 
     @functools.cached_property
     def sources(self) -> Collection[str]:

@@ -18,6 +18,7 @@ from lmzoo.text.validate_text import clean_texts
 
 if TYPE_CHECKING:
     import tokenizers
+    from tokenizers.normalizers import Normalizer
 
 # Only one thread looks up cached words: with more threads than this, long texts are tokenized faster without the cache.
 _MAX_CACHED_THREADS = 4
@@ -47,10 +48,15 @@ class RustTokenizer(Tokenizer):
         self._set_text_tokens()
 
     def _set_text_tokens(self) -> None:
+        self._check_normalized(self.added_tokens)
         tokens = sorted(self.text_tokens, key=lambda token: self._ids[token.content])
         self._backend.add_tokens([token.to_library() for token in tokens])
         self._word_ids = WordIds(partial(_encode_batch, self._backend))
         self._can_cache = not any(map(self._crosses_words, tokens))
+
+    def _normalizer_of_tokens(self) -> Normalizer | None:
+        normalizer: Normalizer | None = self._backend.normalizer
+        return normalizer
 
     def _crosses_words(self, token: AddedToken) -> bool:
         """Return whether a token may match across the end of a word."""

@@ -11,10 +11,18 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 import keras
 import numpy as np
 
-from lmzoo.text.tokenizers.added_tokens import TextCutter
+from lmzoo.text.tokenizers.added_tokens import TextCutter, TextPart
 from lmzoo.text.tokenizers.garbage_collection import paused_collection
 from lmzoo.text.tokenizers.keras_hub_names import ClsAndSepNames
-from lmzoo.text.tokenizers.sentencepiece_text import QUOTES, Aligned, align, character_map, clean, every_character
+from lmzoo.text.tokenizers.sentencepiece_text import (
+    QUOTES,
+    Aligned,
+    CharacterMap,
+    align,
+    character_map,
+    clean,
+    every_character,
+)
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.validate_text import clean_texts
 
@@ -106,16 +114,18 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._splitting_bytes = splitting_model
         self._backend = backend
         self._set_text_tokens()
+
+    def _set_text_tokens(self) -> None:
+        self._check_normalized(self.added_tokens)
+        self._cutter = TextCutter(self.text_tokens, self._ids, self.normalizer)
+        whole_tokens = {token.content for token in self.text_tokens}
         self._parts = {
             i: self._split_comma(token)
-            for i, token in enumerate(self._tokens)
-            if self.splits_commas and token[-1:] == "," and token[-2:-1].isdigit()
+            for i, token in enumerate(self.base_vocabulary)
+            if self.splits_commas and token[-1:] == "," and token[-2:-1].isdigit() and token not in whole_tokens
         }
         unknown_id = self._ids[self.unk_token]
         self._splits = {i: [self._ids.get(part, unknown_id) for part in parts] for i, parts in self._parts.items()}
-
-    def _set_text_tokens(self) -> None:
-        self._cutter = TextCutter(self.text_tokens, self._ids, self.normalizer)
 
     @property
     def normalizer(self) -> Normalizer:
@@ -125,6 +135,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._require_vocabulary()
         charsmap = read_model(self._model).normalizer_spec.precompiled_charsmap
         return normalizers.Sequence([*self._steps(), *([normalizers.Precompiled(charsmap)] if charsmap else [])])
+
+    def _normalizer_of_tokens(self) -> Normalizer:
+        return self.normalizer
 
     def _steps(self) -> list[Normalizer]:
         """Return the steps of `normalizer` that precede the model's own rules."""
@@ -139,11 +152,26 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     def _clean(self, text: str) -> str:
         """Clean a text without special tokens, so that the model can split it."""
-        return clean(text, character_map(self.lowercase, self.keep_accents), self.replaces_quotes)
+        return clean(text, self._character_map(), self.replaces_quotes and not self._cutter.normalizes)
 
     def _align(self, text: str, begin: int) -> Aligned:
         """Clean a text, and return it with the original offsets of its characters, counted from `begin`."""
-        return align(text, character_map(self.lowercase, self.keep_accents), begin, self.replaces_quotes)
+        return align(text, self._character_map(), begin, self.replaces_quotes and not self._cutter.normalizes)
+
+    def _character_map(self) -> CharacterMap:
+        """Return the map of the characters of plain text: of whitespace alone if the text is normalized already."""
+        if self._cutter.normalizes:
+            return character_map(lowercase=False, keep_accents=True)
+        return character_map(self.lowercase, self.keep_accents)
+
+    def _align_part(self, part: TextPart) -> Aligned:
+        """Clean a part of a text, and return it with the offsets of its characters in the text."""
+        if not self._cutter.normalizes:
+            return self._align(part.text, part.start)
+        aligned = self._align(part.text, 0)
+        offsets = np.array(part.offsets, "int64")  # (c, 2)
+        starts = np.append(offsets[:, 0], part.end)[aligned.starts]
+        return Aligned(aligned.text, starts, offsets[aligned.ends - 1, 1])
 
     def _split_comma(self, token: str) -> list[str]:
         """Return the tokens that replace a token like "9,"."""
@@ -217,14 +245,8 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     def tokenize(self, texts: Iterable[str | bytes]) -> list[list[int]]:
         self._require_vocabulary()
-        texts = clean_texts(texts)
-        parts_by_text = self._cutter.cut(texts)
-        plain_texts = [
-            self._clean(text[part.start : part.end])
-            for text, parts in zip(texts, parts_by_text, strict=True)
-            for part in parts
-            if part.id is None
-        ]
+        parts_by_text = self._cutter.cut(clean_texts(texts))
+        plain_texts = [self._clean(part.text) for parts in parts_by_text for part in parts if part.id is None]
         ids_of_plain_texts = iter(self._backend.encode(plain_texts, out_type=int))
         id_lists = []
         for parts in parts_by_text:
@@ -261,15 +283,14 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         self._require_vocabulary()
         id_lists = []
         spans = [np.zeros((0, 2), "int64")]
-        texts = clean_texts(texts)
-        for text, parts in zip(texts, self._cutter.cut(texts), strict=True):
+        for parts in self._cutter.cut(clean_texts(texts), with_offsets=True):
             ids: list[int] = []
             for part in parts:
                 if part.id is not None:
                     ids.append(part.id)
                     spans.append(np.array([[part.start, part.end]]))
                 else:
-                    part_ids, part_spans = self._plain_spans(self._align(text[part.start : part.end], part.start))
+                    part_ids, part_spans = self._plain_spans(self._align_part(part))
                     ids += part_ids
                     spans.append(part_spans)
             id_lists.append(ids)

@@ -40,11 +40,15 @@ class CharacterMap(dict[int, str]):
         self[code] = _replace_whitespace(self.steps.normalize_str(chr(code)))
         return self[code]
 
-    def changes(self) -> dict[int, str]:
-        """Return the replacements of all characters that change, by code point."""
+    def changes(self, whitespace: bool = True) -> dict[int, str]:
+        """Return the replacements of all characters that change, by code point.
+
+        Args:
+            whitespace: bool, whether whitespace becomes a space.
+        """
         characters = [c for c in every_character() if c != _SEPARATOR]
         replacements = self.steps.normalize_str(_SEPARATOR.join(characters)).split(_SEPARATOR)
-        mapped = zip(characters, map(_replace_whitespace, replacements), strict=True)
+        mapped = zip(characters, map(_replace_whitespace, replacements) if whitespace else replacements, strict=True)
         return {ord(character): text for character, text in mapped if text != character}
 
 

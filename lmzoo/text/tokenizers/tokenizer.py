@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, TypeAlias, TypedDict, Unpack, overload
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from lmzoo.text.tokenizers.added_tokens import AddedToken, read_added_tokens, sp
 from lmzoo.text.tokenizers.keras_hub_names import KerasHubTokenizerNames
 from lmzoo.text.tokenizers.token_lists import check_is_vocabulary, to_list
 from lmzoo.text.validate_text import is_column
+
+if TYPE_CHECKING:
+    from tokenizers.normalizers import Normalizer
 
 # A token in the result of `tokenize`: an id, or a word if there is no vocabulary (`CharacterTokenizer`).
 Token: TypeAlias = Any
@@ -260,12 +263,15 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
             The number of new tokens.
 
         Raises:
-            ValueError: If an entry is not a token, or the tokenizer does not support added tokens.
+            ValueError: If an entry is not a token or nothing of it is left after normalization, or the tokenizer does
+                not support added tokens.
         """
         self._check_takes_added_tokens()
         base_vocabulary = self.base_vocabulary
         old_size = self.vocabulary_size
-        self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *read_added_tokens(tokens, special_tokens)]))
+        new_tokens = read_added_tokens(tokens, special_tokens)
+        self._check_normalized(new_tokens)
+        self.added_tokens = tuple(read_added_tokens([*self.added_tokens, *new_tokens]))
         self.special_tokens = _all_special_tokens(self)
         self._set_tokens(base_vocabulary)
         self._set_text_tokens()
@@ -275,6 +281,22 @@ class Tokenizer(KerasHubTokenizerNames, ABC):
         """Raise a ValueError if the tokenizer does not support added tokens."""
         if not self.takes_added_tokens:
             raise ValueError(f"A {type(self).__name__} takes no added tokens.")
+
+    def _check_normalized(self, tokens: Iterable[AddedToken]) -> None:
+        """Raise a ValueError if normalization removes a token that is matched in normalized texts."""
+        normalizer = self._normalizer_of_tokens()
+        if normalizer is None:
+            return
+        for token in tokens:
+            if token.normalized and not normalizer.normalize_str(token.content):
+                raise ValueError(
+                    f"Nothing of the token {token.content!r} is left after normalization, so no text can contain it. "
+                    f"Pass `AddedToken({token.content!r}, normalized=False)`."
+                )
+
+    def _normalizer_of_tokens(self) -> Normalizer | None:
+        """Return the normalizer of texts and of tokens with the flag `normalized`, or None without one."""
+        return None
 
     def _set_text_tokens(self) -> None:
         """Prepare the matching of `text_tokens`, in tokenizers that support added tokens."""

@@ -61,6 +61,7 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     mask_token = "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
     splits_commas = False
+    replaces_quotes = False
     empty_spaces = False
 
     def __init__(self, model: bytes | str | Path | None = None, **special: Unpack[SpecialTokens]) -> None:
@@ -82,10 +83,14 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
         return proto.SerializeToString(deterministic=True)
 
     def _clean(self, text: str) -> str:
-        return self._rules.clean(text)
+        return self._rules_of_parts().clean(text)
 
     def _align(self, text: str, begin: int) -> Aligned:
-        return self._rules.align(text, begin)
+        return self._rules_of_parts().align(text, begin)
+
+    def _rules_of_parts(self) -> PrecompiledRules:
+        """Return the rules for plain text: none if it is normalized already."""
+        return precompiled_rules(b"") if self._cutter.normalizes else self._rules
 
     @classmethod
     def of_words(cls, words: Sequence[str], size: int, **special: Unpack[SpecialTokens]) -> Self:

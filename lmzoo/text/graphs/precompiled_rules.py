@@ -1,0 +1,131 @@
+"""Cleaning rules of SentencePiece models as TensorFlow ops, and lookup tables of replacements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lmzoo.text.graphs.token_ops import EDGE, repeat, shift, size_in_bytes
+from lmzoo.text.tokenizers.precompiled_rules import (
+    CONTROL,
+    EXTEND,
+    MOST_BYTES,
+    PLAIN,
+    PREPEND,
+    PrecompiledRules,
+    character_kinds,
+)
+
+_FIRST_PAIR_CODE = EDGE + 1  # first of the numbers that represent pairs of characters
+
+
+class PrecompiledRulesGraph(tf.Module):
+    """The rules of a SentencePiece model as TensorFlow ops, applied as by `PrecompiledRules`.
+
+    Args:
+        rules: `PrecompiledRules` of the model.
+        whitespace: bool, whether whitespace becomes a space.
+    """
+
+    def __init__(self, rules: PrecompiledRules, whitespace: bool) -> None:
+        super().__init__()
+        self._sources = np.array(sorted(map(ord, rules.sources)) or [EDGE], "int32")  # (s,)
+        numbers_by_key = [(ord(pair[0]) * EDGE + ord(pair[1]), number) for number, pair in enumerate(rules.pairs)]
+        keys, values = zip(*sorted(numbers_by_key or [(-1, 0)]), strict=True)
+        self._pair_keys = np.array(keys, "int64")  # (p,)
+        self._pair_numbers = np.array(values, "int32") + _FIRST_PAIR_CODE  # (p,)
+        self._starts, self._kinds = character_kinds()
+        singles = rules.singles if whitespace else rules.exact_singles
+        changes = {ord(source): result for source, result in singles.items() if source != result}
+        changes |= dict(enumerate(rules.pairs.values(), _FIRST_PAIR_CODE))
+        self._characters = Expansion({code: [(ord(c),) for c in result] for code, result in changes.items()})
+
+    def __call__(self, codes: tf.Tensor, place: tf.Tensor, part: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replace characters, or short grapheme clusters as a whole.
+
+        Args:
+            codes: int32 (c,), characters of all texts.
+            place: int32 (c, 2), offsets of their origins.
+            part: int (c,), index of the text of each character, rising.
+
+        Returns:
+            The same of the results.
+        """
+        begins = self._begins(codes, part)  # (c,)
+        cluster = tf.cumsum(tf.cast(begins, tf.int32)) - 1  # (c,)
+        is_short = tf.gather(tf.math.segment_sum(size_in_bytes(codes), cluster) <= MOST_BYTES, cluster)
+        begins_short_cluster = begins & ~shift(begins, -1, True) & is_short  # (c,)
+        pair = tf.cast(codes, tf.int64) * EDGE + tf.cast(shift(codes, -1, 0), tf.int64)  # (c,)
+        is_single, _ = find(self._sources, codes)
+        is_pair, index = find(self._pair_keys, pair)
+        codes = tf.where(begins_short_cluster & is_pair & ~is_single, tf.gather(self._pair_numbers, index), codes)
+        is_replaced_cluster = begins_short_cluster & (is_single | is_pair)  # (c,)
+        is_dropped = tf.gather(tf.boolean_mask(is_replaced_cluster, begins), cluster) & ~begins  # (c,)
+        last = tf.math.segment_max(tf.range(tf.size(codes)), cluster)  # (clusters,)
+        kept_indices = tf.where(~is_dropped)[:, 0]
+        codes, source, number = self._characters.replace(tf.boolean_mask(codes, ~is_dropped))
+        # The characters of a result come from the cluster's one by one; the rest come from its last one.
+        origin = tf.cast(tf.gather(kept_indices, source), tf.int32)  # (d,)
+        limit = tf.where(tf.gather(is_replaced_cluster, origin), tf.gather(last, tf.gather(cluster, origin)), origin)
+        return codes, tf.gather(place, tf.minimum(origin + number, limit)), tf.gather(part, origin)
+
+    def _begins(self, codes: tf.Tensor, part: tf.Tensor) -> tf.Tensor:
+        """Return whether a grapheme cluster begins at each character, exact up to `MOST_BYTES`: bool (c,)."""
+        kinds = tf.gather(self._kinds, tf.searchsorted(self._starts, codes, side="right") - 1)  # (c,)
+        previous_kinds = shift(kinds, 1, PLAIN)
+        continues_cluster = (kinds == EXTEND) & (previous_kinds != CONTROL) | (previous_kinds == PREPEND) & (
+            kinds != CONTROL
+        )
+        return ~continues_cluster | (shift(part, 1, -1) != part)
+
+
+class Expansion(tf.Module):
+    """Lookup table from integers to lists of rows, each of k integers.
+
+    Args:
+        changes: dict from integers to lists of tuples of k integers.
+    """
+
+    def __init__(self, changes: Mapping[int, Sequence[tuple[int, ...]]]) -> None:
+        super().__init__()
+        keys = sorted(changes)
+        rows = [row for key in keys for row in changes[key]]
+        self.values = np.array(rows or [(0, 0, 0)], "int32")  # (r, k)
+        self._keys = np.array(keys or [EDGE], "int32")
+        self._lengths = np.array([len(changes[key]) for key in keys] or [1], "int32")
+        self._begins = np.cumsum(self._lengths) - self._lengths
+
+    def __call__(self, integers: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Look up integers, int32 (c,).
+
+        Returns:
+            For each of the d results: the index of its origin, int32 (d,), and its row of `values`, int32 (d,), or -1
+            for an integer that does not change.
+        """
+        has_entry, key_index = find(self._keys, integers)  # (c,)
+        length = tf.where(has_entry, tf.gather(self._lengths, key_index), 1)  # (c,)
+        begin = tf.where(has_entry, tf.cast(tf.gather(self._begins, key_index), tf.int32), -1)  # (c,)
+        source = repeat(tf.range(tf.size(integers)), length)  # (d,)
+        return source, tf.ragged.range(begin, begin + length).values
+
+    def replace(self, codes: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Replace code points, int32 (c,), by the integers of their rows; keep code points without an entry.
+
+        Returns:
+            The results, int32 (d,); the index of each result's origin, int32 (d,); and the index of each result among
+            the results with the same origin, int32 (d,).
+        """
+        source, entry = self(codes)
+        results = tf.where(entry >= 0, tf.gather(self.values[:, 0], tf.maximum(entry, 0)), tf.gather(codes, source))
+        follows = shift(source, 1, -1) == source  # (d,)
+        index = tf.range(tf.size(source))
+        first = tf.boolean_mask(index, ~follows)  # (firsts,)
+        return results, source, index - tf.gather(first, tf.cumsum(tf.cast(~follows, tf.int32)) - 1)
+
+
+def find(keys: np.ndarray, values: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """Return whether each value is among the sorted keys, bool (c,), and if so its index there, int32 (c,)."""
+    index = tf.minimum(tf.searchsorted(keys, values), len(keys) - 1)
+    return tf.gather(keys, index) == values, index
