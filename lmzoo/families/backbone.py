@@ -409,8 +409,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             ImportError: If a package that writes the format is not installed.
             NotFiniteError: If weights are NaN or infinite.
             RuntimeError: If the child process fails.
-            ValueError: If the path is a directory of model versions or does not fit the format, or if the format has no
-                op for a part of the model, such as LiteRT for recurrent layers.
+            ValueError: If the path is a directory of model versions or does not fit the format, if the model is not in
+                float32 or, for LiteRT, is quantized, or if the format has no op for a part of the model.
         """
         path_format = file_format(filepath) or "tf_saved_model"
         require(format in (None, path_format), "format", f"{path_format!r} for the path {str(filepath)!r}", format)
