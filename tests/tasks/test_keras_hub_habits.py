@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -49,7 +51,7 @@ def test_one_source_gives_one_text(eager):
     ("arguments", "advice"),
     [
         ({"max_length": 64}, "Pass `max_new_tokens`: the number of new tokens"),
-        ({"stop_token_ids": [3]}, "A CausalLM takes `stop`: strings"),
+        ({"stop_token_ids": [3]}, "Pass `stop`: strings or token ids before which a text ends"),
         ({"strip_prompt": True}, "The result is always the new text alone"),
         ({"maxlen": 64}, "$"),
     ],
@@ -61,10 +63,110 @@ def test_arguments_of_generate(model, arguments, advice):
             generate(PROMPTS, **arguments)
 
 
-def test_token_ids_are_refused(model):
-    for generate in (CausalLM(model.backbone).generate, model.generate):
-        with pytest.raises(TypeError, match=r"takes strings, got a dict of 'token_ids', 'padding_mask'\. Pass"):
-            generate({"token_ids": np.ones((1, 3)), "padding_mask": np.ones((1, 3))})
+def ids_of(model, prompts):
+    return model.preprocessor.tokenizer.tokenize(prompts)
+
+
+def test_token_ids_are_continued(model):
+    """With a preprocessor or without, in each form, alone and next to others."""
+    tokenizer = model.preprocessor.tokenizer
+    ids = ids_of(model, PROMPTS)
+    lengths = [len(row) for row in ids]
+    assert len(set(lengths)) == 2
+    mask = np.arange(max(lengths)) >= max(lengths) - np.array(lengths)[:, None]  # padding on the left
+    padded = np.full(mask.shape, 5, "int32")
+    padded[mask] = [token for row in ids for token in row]
+    expected = model.generate(PROMPTS, stop=None)
+    alone = CausalLM(model.backbone, max_new_tokens=11)
+    for task in (model, alone):
+        new = task.generate(ids, stop=None)
+        assert [
+            tokenizer.detokenize(prompt + row)[len(tokenizer.detokenize(prompt)) :]
+            for prompt, row in zip(ids, new, strict=True)
+        ] == expected
+        assert all(len(row) == 11 for row in new)
+        assert task.generate({"token_ids": padded, "padding_mask": mask}, stop=None) == new
+        assert task.generate({"token_ids": keras.ops.convert_to_tensor([ids[1]])}, stop=None) == new[1:]
+        for single in (ids[0], np.array(ids[0]), keras.ops.convert_to_tensor(ids[0])):
+            assert task.generate(single, stop=None) == new[0]
+        assert task.generate(np.array([ids[0], ids[0]]), stop=None) == [new[0], new[0]]
+        pieces = [*task.generate(ids, stop=None, stream=True)]
+        assert len(pieces) > 1
+        assert [[*itertools.chain(*parts)] for parts in zip(*pieces, strict=True)] == new
+        assert [*task.generate(ids[0], stop=None, stream=True)] == [
+            parts[0] for parts in task.generate(ids[:1], stop=None, stream=True)
+        ]
+        end = new[0][4]
+        assert task.generate(ids[0], stop=end) == new[0][: new[0].index(end)] == task.generate(ids, stop=[end])[0]
+    end_id = tokenizer.token_to_id(tokenizer.end_token)
+    assert model.generate(ids) == [row[: row.index(end_id)] if end_id in row else row for row in new]
+    assert alone.generate(ids) == new
+
+
+def test_stop_ids_end_texts(model):
+    (new,) = model.generate(ids_of(model, PROMPTS[:1]))
+    count = next(i for i in range(1, len(new)) if new[i] not in new[:i])
+    assert model.generate(PROMPTS[0], stop=new[count]) == model.generate(PROMPTS[0], max_new_tokens=count)
+
+
+def test_token_ids_that_cannot_be(model):
+    alone = CausalLM(model.backbone)
+    size = model.backbone.vocabulary_size
+    for task in (model, alone):
+        for prompts, message in (
+            ([[1, 2], [3, size]], rf"`prompts\[1\]\[1\]` must be a token id from 0 to {size - 1}, got {size}"),
+            ([[1], []], r"`prompts\[1\]` must be a list of 1 to \d+ token ids, got \[\]"),
+            ([[1] * 99], r"`prompts\[0\]` must be a list of 1 to \d+ token ids, got"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                task.generate(prompts)
+        with pytest.raises(ValueError, match=r"`stop` must be token ids, as the prompts are, got \['x'\]"):
+            task.generate([[1]], stop=["x"])
+        with pytest.raises(TypeError, match="takes strings or token ids, got a dict of 'prompts', 'responses'"):
+            task.generate({"prompts": PROMPTS, "responses": PROMPTS})
+    for stop in (size, -1, b"x", 1.5, True):
+        with pytest.raises(ValueError, match="`stop` must be a string that is not empty"):
+            model.generate(PROMPTS, stop=stop)
+    with pytest.raises(
+        ValueError, match=r"This CausalLM has no preprocessor, so `generate` takes token ids, not text\. Pass"
+    ):
+        alone.generate(PROMPTS)
+    with pytest.raises(TypeError, match=r"`prompts\[0\]` must be a string, got \[1, 'a'\]"):
+        model.generate([[1, "a"]])
+
+
+def test_sources_of_token_ids(eager):
+    task = tiny_task(Seq2SeqLM, MARIAN)
+    randomize(task)
+    sources = ["the film", "a plot was dull"]
+    tokenizer = task.preprocessor.tokenizer
+    encoded = task.encode_sources(sources)
+    features = task.preprocessor.features(encoded, np.arange(2), int(encoded.lengths.max()))
+    ids = [row.tolist() for row in encoded.by_sequence(encoded.token_ids)]
+    (end_id,) = task.preprocessor.special_ids()[2]
+    alone = Seq2SeqLM(task.backbone, None)
+    alone.output_bias.bias.assign(task.output_bias.bias)
+    begun = {**features, "decoder_token_ids": np.full((2, 1), tokenizer.pad_id)}
+    new = task.generate(ids, max_new_tokens=5)
+    assert [tokenizer.detokenize(row) for row in new] == task.generate(sources, max_new_tokens=5)
+    assert task.generate(ids[1], max_new_tokens=5) == new[1]
+    assert task.generate(features, max_new_tokens=5) == new
+    assert tokenizer.detokenize(task.translate(ids, max_new_tokens=5)[0]) == task.translate(
+        sources[0], max_new_tokens=5
+    )
+    assert alone.generate(begun, max_new_tokens=5, stop=end_id) == new
+    unstopped = alone.generate(begun, max_new_tokens=5)
+    assert [len(row) for row in unstopped] == [5, 5]
+    continued = {**features, "decoder_token_ids": [[tokenizer.pad_id, row[0]] for row in unstopped]}
+    assert alone.generate(continued, max_new_tokens=4) == [row[1:] for row in unstopped]
+    with pytest.raises(ValueError, match="has no preprocessor, so it does not know the token that begins a target"):
+        alone.generate(ids)
+    with pytest.raises(ValueError, match="This Seq2SeqLM has no preprocessor, so `generate` takes token ids, not text"):
+        alone.translate(sources)
+    with pytest.raises(ValueError, match=r"`decoder_token_ids\[0\]\[0\]` must be a token id from 0 to"):
+        alone.generate({**features, "decoder_token_ids": [[-1], [0]]})
+    with pytest.raises(ValueError, match="`stop` must be token ids or None, got"):
+        task.generate(sources, stop="x")
 
 
 # === The start token ===
