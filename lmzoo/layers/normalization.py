@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
@@ -22,6 +23,8 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
+
+    axis: Any
 
     def build(self, input_shape: Shape) -> None:
         """Create the scale and the bias, for inputs with any number of axes before the normalized last one."""

@@ -99,9 +99,9 @@ class RecurrentLayer(ConfiguredLayer):
             states = memories, outputs
         elif self.cell == "gru":
             candidate_bias = ops.cast(self.candidate_bias, self.compute_dtype)
-            states = (_run_gru(z, recurrent, candidate_bias, *state, self.tensor_lists),)
+            states = (_run_gru(z, recurrent, candidate_bias, *state, tensor_lists=self.tensor_lists),)
         else:
-            states = (_run_rnn(z, recurrent, *state, self.tensor_lists),)
+            states = (_run_rnn(z, recurrent, *state, tensor_lists=self.tensor_lists),)
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
     def compute_output_spec(self, inputs: Tensor, state: Tensors = None) -> tuple[keras.KerasTensor, ...]:

@@ -128,13 +128,13 @@ class CausalLM(Task):
         backbone_name = type(backbone).__name__
         if not self.supports(family_of(backbone)):
             raise ValueError(
-                f"A {backbone_name} cannot predict next tokens: its positions see later ones. A CausalLM needs a "
+                f"This {backbone_name} cannot predict next tokens: its positions see later ones. A CausalLM needs a "
                 "causal family, such as GPT-2."
             )
         if carries_state and not hasattr(backbone, "call_with_state"):
             raise ValueError(
-                f"`carries_state` is for recurrent models, such as LstmLmBackbone: a {backbone_name} has no state to "
-                "carry."
+                f"`carries_state` is for recurrent models, such as LstmLmBackbone: this {backbone_name} has no state "
+                "to carry."
             )
         inputs = backbone.input
         streams = None
@@ -453,15 +453,20 @@ class CausalLM(Task):
         limits = [max_new_tokens or min(self.max_new_tokens, max_length - len(prompt)) for prompt in ids]
         if stop is not None and tokenizer is not None and tokenizer.end_token:
             end_ids = [tokenizer.token_to_id(tokenizer.end_token), *end_ids]
-        stop_ids = [*dict.fromkeys(end_ids), *tokens_holding(tokenizer, stop_texts)]
+        stop_ids = [*dict.fromkeys(end_ids)]
+        if stop_texts:
+            stop_ids += tokens_holding(self.text_preprocessor.tokenizer, stop_texts)
         generator = cached_generator(self, size, self._compiled_parts)
         empty: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
+        def make_pieces(prompt: list[int]) -> TextPieces | TokenPieces:
+            return TokenPieces() if are_ids else TextPieces(self.text_preprocessor.tokenizer, prompt, stop_texts)
+
         def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
             """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
             for batch in groups_of(order, batch_size):
-                texts = {i: TokenPieces() if are_ids else TextPieces(tokenizer, ids[i], stop_texts) for i in batch}
+                texts = {i: make_pieces(ids[i]) for i in batch}
                 batch_limits = np.array([limits[i] for i in batch])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
                 batch_ids = [ids[i] for i in batch]

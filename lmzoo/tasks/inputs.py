@@ -420,6 +420,8 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     Raises:
         TypeError: for a dict without token ids, or a `tf.data.Dataset`.
     """
+    if isinstance(texts, Mapping) and [*texts] == ["encoder_text"]:  # as in KerasHub
+        texts = texts["encoder_text"]
     if isinstance(texts, Mapping):
         raise TypeError(
             f"`generate` takes strings or token ids, got a dict of {', '.join(map(repr, texts))}. Pass a list of "

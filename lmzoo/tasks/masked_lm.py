@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
 import numpy as np
@@ -69,6 +69,10 @@ class MaskedLM(MaskedTokensTask):
     commands = (("masked-lm", "texts"),)
     serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
     uses_pooler = False
+    instead_of: ClassVar[Mapping[str, str]] = {
+        **MaskedTokensTask.instead_of,
+        "mask_selection_rate": "Pass `masking`, such as `lmzoo.text.Masking(0.2)`.",
+    }
 
     def __init__(
         self,

@@ -118,7 +118,7 @@ class Seq2SeqLM(Task):
     ) -> None:
         if not self.supports(family_of(backbone)):
             raise ValueError(
-                f"A {type(backbone).__name__} reads no source: a Seq2SeqLM needs an encoder and a decoder, such as "
+                f"This {type(backbone).__name__} reads no source: a Seq2SeqLM needs an encoder and a decoder, such as "
                 "MarianBackbone."
             )
         require(is_integer(num_beams, 1), "num_beams", "a positive integer", num_beams)
@@ -384,7 +384,7 @@ class Seq2SeqLM(Task):
             )
             for i, tokens in zip(batch, targets, strict=True):
                 tokens = [token for token in tokens if token not in end_ids]
-                results[i] = tokens if sequences else tokenizer.detokenize(tokens)
+                results[i] = tokens if sequences else self.text_preprocessor.tokenizer.detokenize(tokens)
         return results[0] if is_single else results
 
     def _encode_texts(self, texts: Iterable[Text], language: str | None) -> tuple[EncodedTexts, list[list[int]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import keras
 import numpy as np
@@ -226,6 +227,73 @@ def test_families_without_a_start_token():
         tiny_task(CausalLM, GPT2, add_start_token="yes")
 
 
+# === Names ===
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("sampler", "`generate` takes it as an argument"),
+        ("make_generate_function", "`generate` compiles the loop itself"),
+        ("preprocess_samples", r"call `preprocessor\(texts, labels\)`"),
+        ("save_task_weights", "`save_to_preset` and `from_preset` write and read a task"),
+        ("export_to_transformers", '`lmzoo.save_checkpoint\\(task, directory, to="hf"\\)`'),
+    ],
+)
+def test_names_of_task_parts(model, name, advice):
+    with pytest.raises(AttributeError, match=rf"^'CausalLM' object has no attribute '{name}': {advice}"):
+        getattr(model, name)
+    assert not hasattr(model, "nothing")
+
+
+def test_names_of_text_parts(model):
+    tokenizer = model.preprocessor.tokenizer
+    assert [tokenizer.id_to_token(id) for id in tokenizer.special_token_ids] == [*tokenizer.special_tokens]
+    with pytest.raises(AttributeError, match=r"has no attribute 'set_vocabulary': pass the vocabulary to the constr"):
+        _ = tokenizer.set_vocabulary
+    with pytest.raises(AttributeError, match=r"'generate_preprocess': `generate` of a task takes and returns text"):
+        _ = model.preprocessor.generate_preprocess
+    with pytest.raises(TypeError, match=r"`packing` must be .*, got None\. Pass the packing of the model's family"):
+        type(model.preprocessor)(tokenizer, sequence_length=8)
+
+
+def test_names_of_presets(model):
+    assert type(model.backbone).presets.keys() == type(model.backbone).list_presets().keys() < CausalLM.presets.keys()
+
+
+def test_arguments_of_compile(model):
+    for arguments, message in (
+        ({"sampler": "top_k"}, "`sampler`. Pass `sampler` to `generate`."),
+        ({"optimiser": "adam"}, "`optimiser`. Did you mean `optimizer`?"),
+    ):
+        with pytest.raises(TypeError, match=f"^`compile` takes no argument {re.escape(message)}$"):
+            model.compile(**arguments)
+
+
+# === Texts for models of token features ===
+
+
+@pytest.mark.parametrize("method", ["__call__", "predict", "fit", "evaluate", "predict_on_batch"])
+def test_backbones_take_no_text(method):
+    backbone = tiny_backbone(BERT)
+    column = keras.ops.convert_to_tensor if keras.backend.backend() == "tensorflow" else np.array
+    for texts in (PROMPTS, "a", (PROMPTS, PROMPTS), np.array(PROMPTS), np.array(PROMPTS, object), column(PROMPTS)):
+        with pytest.raises(TypeError, match=r"^This BertBackbone takes token features, not text\. Call `preprocessor"):
+            getattr(backbone, method)(texts)
+    if method in ("__call__", "predict"):
+        with pytest.raises(ValueError, match=r"^This BertBackbone takes a dict of 'token_ids'.*; got "):
+            getattr(backbone, method)(np.ones((2, 3), "int32"))
+
+
+def test_pairs_with_keras_hubs_names(eager):
+    task = tiny_task(Seq2SeqLM, MARIAN)
+    sources, targets = ["the film", "a plot"], ["a", "the the film"]
+    named = {"encoder_text": sources, "decoder_text": targets}
+    np.testing.assert_allclose(task.predict(named, verbose=0), task.predict((sources, targets), verbose=0))
+    assert task.evaluate(named, verbose=0) == task.evaluate((sources, targets), verbose=0)
+    assert task.generate({"encoder_text": sources}, 3) == task.generate(sources, 3)
+
+
 # === Constructors ===
 
 
@@ -244,6 +312,9 @@ def test_the_number_of_classes_in_second_place():
         (TextClassifier, "hidden_dim", "The family determines the layers of the head"),
         (TextClassifier, "pooling_mode", 'Pass `pooling`: "first" or "mean"'),
         (TextEmbedder, "pooling_mode", 'Pass `pooling`, such as "mean" or "cls"'),
+        (TextClassifier, "compile", "A task is compiled with its defaults"),
+        (TextEmbedder, "embedding_dim", "Pass `projection`"),
+        (MaskedLM, "mask_selection_rate", r"Pass `masking`, such as `lmzoo.text.Masking\(0.2\)`"),
         (MaskedLM, "pooling_mode", "$"),
     ],
 )
