@@ -109,7 +109,7 @@ class RecurrentLayer(ConfiguredLayer):
         return self.state_spec(*inputs.shape[:2])
 
 
-def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, tensor_lists: bool) -> Tensor:
+def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)
         return h, h
@@ -117,7 +117,7 @@ def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, tensor_lists: bool) -> Te
     return scan(step, start, z, tensor_lists=tensor_lists)[1]
 
 
-def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, tensor_lists: bool) -> Tensor:
+def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (r, u, n), (h_r, h_u, h_n) = (ops.split(x, 3, axis=1) for x in (z, ops.matmul(h, kernel)))  # (B, H)
         r, u = ops.sigmoid(r + h_r), ops.sigmoid(u + h_u)
