@@ -23,6 +23,9 @@ PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --dist worksteal
 ifndef TENTH
 TENTH := $(shell date +%j | tail -c 2)
 endif
+ifeq ($(filter $(TENTH),0 1 2 3 4 5 6 7 8 9),)
+$(error TENTH must be a digit from 0 to 9, got "$(TENTH)")
+endif
 export TENTH
 MARKS ?= not slow or tenth
 AND_SLOW = $(if $(findstring tenth,$(MARKS)),$(COMMA) and tenth $(TENTH) of the slow tests)

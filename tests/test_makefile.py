@@ -58,6 +58,16 @@ def test_other_environments_are_used(checkout: Path, arguments: list[str]) -> No
     assert "ran" in done.stdout
 
 
+@needs_make
+def test_a_tenth_is_a_digit(checkout: Path) -> None:
+    for tenth in ("12", "x", "-1"):
+        done = make(checkout, "help", f"TENTH={tenth}")
+        assert done.returncode == 2
+        assert f'TENTH must be a digit from 0 to 9, got "{tenth}"' in done.stderr
+    for arguments in (["TENTH=9"], []):
+        assert make(checkout, "help", *arguments).returncode == 0
+
+
 def test_long_tests_are_there(root: Path) -> None:
     """Those that are left to `make test-all`; a test that was renamed would run in `make test` again."""
     for line in sorted(LONG):

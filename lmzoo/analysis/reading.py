@@ -84,7 +84,7 @@ class Reader:
         backbone = model.backbone if isinstance(model, Task) else model
         if backbone.reads_source:
             raise ValueError(
-                f"A {type(backbone).__name__} reads a source and a target, and this is about single sequences: see "
+                f"This {type(backbone).__name__} reads a source and a target, and this is about single sequences: see "
                 "`lmzoo.models.Seq2SeqLM.source_attention`."
             )
         return cls(backbone, fit_preprocessor(backbone, preprocessor))

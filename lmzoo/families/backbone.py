@@ -22,7 +22,7 @@ from lmzoo.layers.finite import ReportsNotFinite
 from lmzoo.layers.heads import MaskedLMHead, tied_logits
 from lmzoo.layers.rows import at_positions
 from lmzoo.layers.sublayers import sublayers
-from lmzoo.presets.catalog import PresetInfo, list_presets
+from lmzoo.presets.catalog import PresetInfo, PresetsOfClass, list_presets
 from lmzoo.presets.keras_preset import save_preset
 from lmzoo.presets.loading import load_backbone
 from lmzoo.registry.family import family_of
@@ -69,6 +69,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
     generator_embeddings: ClassVar[Literal["shared", "disentangled"] | None] = None
     # Default recipes by kind of head. Without one, the default learning rate depends on the model's width.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {}
+    presets = PresetsOfClass()
     # Optional parts, which a task may leave untrained.
     pooler: keras.layers.Layer | None = None
     scalar_mix: keras.layers.Layer | None = None
@@ -117,7 +118,7 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
                     layer.dtype_policy = layer_policies[layer.path]
         blocks = [layer for layer in sublayers(self) if hasattr(layer, "remat")]
         if remat and not blocks:
-            raise ValueError(f"A {type(self).__name__} has no blocks to compute again: leave `remat` False.")
+            raise ValueError(f"This {type(self).__name__} has no blocks to compute again: leave `remat` False.")
         for block in blocks:
             block.remat = remat
         self.remat = remat
@@ -144,8 +145,19 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         """Check the inputs and call the model."""
         return super().__call__(self.check_inputs(inputs), *args, **kwargs)
 
+    def fit(self, x: Any = None, *args: Any, **kwargs: Any) -> keras.callbacks.History:
+        """Train the backbone alone, on token features; see `keras.Model.fit`."""
+        self.check_not_text(x)
+        return super().fit(x, *args, **kwargs)
+
+    def evaluate(self, x: Any = None, *args: Any, **kwargs: Any) -> Any:
+        """Compute the loss and the metrics of the backbone alone; see `keras.Model.evaluate`."""
+        self.check_not_text(x)
+        return super().evaluate(x, *args, **kwargs)
+
     def predict(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Compute the outputs batch by batch; a dict of arrays is checked first. See `keras.Model.predict`."""
+        self.check_not_text(x)
         if not isinstance(x, dict):
             return super().predict(x, *args, **kwargs)
         x = self.check_inputs(x)
@@ -409,8 +421,8 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             ImportError: If a package that writes the format is not installed.
             NotFiniteError: If weights are NaN or infinite.
             RuntimeError: If the child process fails.
-            ValueError: If the path is a directory of model versions or does not fit the format, or if the format has no
-                op for a part of the model, such as LiteRT for recurrent layers.
+            ValueError: If the path is a directory of model versions or does not fit the format, if the model is not in
+                float32 or, for LiteRT, is quantized, or if the format has no op for a part of the model.
         """
         path_format = file_format(filepath) or "tf_saved_model"
         require(format in (None, path_format), "format", f"{path_format!r} for the path {str(filepath)!r}", format)

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import keras
 
+from lmzoo.common.other_names import AdvisesOnNames
+
 _MISSING = {
+    "default_lora_layer_names": "`enable_lora` adapts the layers in `target_layer_names`",
+    "export_to_transformers": '`lmzoo.save_checkpoint(backbone, directory, to="hf")` writes such a directory',
     "attention_scores": "models of its family have no attention",
     "position_embedding": "models of its family have no table of positions",
     "token_embedding": "models of its family have no table of tokens",
@@ -18,10 +23,16 @@ _MISSING_IN_SEQ2SEQ = {
 }
 
 
-class KerasHubBackboneNames:
+class KerasHubBackboneNames(AdvisesOnNames):
     """Mixin that provides a backbone's parts under KerasHub's names; a missing part raises an AttributeError."""
 
-    reads_source: ClassVar[bool]
+    names_instead: ClassVar[Mapping[str, str]] = _MISSING
+    reads_source: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if cls.reads_source:
+            cls.names_instead = {**_MISSING, **_MISSING_IN_SEQ2SEQ}
 
     @property
     def token_embedding(self) -> keras.layers.Layer:
@@ -32,18 +43,10 @@ class KerasHubBackboneNames:
     def position_embedding(self) -> keras.layers.Layer:
         """Layer of learned position embeddings, `embeddings.position_embedding`."""
         if self.embeddings.position_embedding is None:
-            raise AttributeError  # Python then calls `__getattr__`, which raises one with a message
+            raise AttributeError  # Python then calls `__getattr__`, which raises an error with a message
         return self.embeddings.position_embedding
 
     @property
     def transformer_layers(self) -> list[keras.layers.Layer]:
         """Transformer blocks, first to last, `blocks`."""
         return self.blocks
-
-    def __getattr__(self, name: str) -> Any:
-        """Raise an AttributeError that says why the part is missing."""
-        if name not in _MISSING and hasattr(super(), "__getattr__"):  # torch looks up layers there
-            return super().__getattr__(name)  # type: ignore[misc]
-        reasons = {**_MISSING, **_MISSING_IN_SEQ2SEQ} if self.reads_source else _MISSING
-        reason = f": {reasons[name]}" if name in reasons else ""
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}{reason}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from lmzoo.common.tensor_types import Features
 from lmzoo.parallel.several_devices import SeveralDevicesModel
+from lmzoo.text.validate_text import holds_text
 
 # Inputs of lmzoo's models, and outputs of transformers' tokenizers and collators. A model without an input of such a
 # name ignores it. Names that change the results of other libraries' models, such as "position_ids", are not here.
@@ -39,8 +40,10 @@ class NamedInputsModel(SeveralDevicesModel):
             inputs: a dict of arrays or tensors.
 
         Raises:
+            TypeError: If `inputs` is text.
             ValueError: If `inputs` is not a dict, or an input is missing or belongs to no model; the message names it.
         """
+        self.check_not_text(inputs)
         if not isinstance(inputs, Mapping) or not self.input.keys() <= inputs.keys():
             received = ", ".join(map(repr, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
             raise ValueError(f"This {type(self).__name__} takes {self.describe_inputs()}; got {received}.")
@@ -50,6 +53,18 @@ class NamedInputsModel(SeveralDevicesModel):
                 "out."
             )
         return {name: inputs[name] for name in self.input}
+
+    def check_not_text(self, inputs: Any) -> None:
+        """Check that inputs are not texts or pairs of texts.
+
+        Raises:
+            TypeError: If they are.
+        """
+        if any(map(holds_text, inputs if isinstance(inputs, tuple) else (inputs,))):
+            raise TypeError(
+                f"This {type(self).__name__} takes token features, not text. Call `preprocessor(texts)` first, or use "
+                "a task, which takes text."
+            )
 
     def describe_inputs(self) -> str:
         """Return a description of the inputs for error messages."""

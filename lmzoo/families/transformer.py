@@ -231,7 +231,7 @@ class TransformerBackbone(Backbone):
             ValueError: If the model is not causal.
         """
         if not self.causal:
-            raise ValueError(f"A {type(self).__name__} is not causal: what a token means depends on later ones.")
+            raise ValueError(f"This {type(self).__name__} is not causal: what a token means depends on later ones.")
         x = self.embeddings(token_ids, index=index)  # (B, S, H)
         mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, T); the causal mask hides empty positions
         new_cache = []
@@ -250,8 +250,8 @@ class TransformerBackbone(Backbone):
         """
         if self.causal:
             raise ValueError(
-                f"`vectors_at` lets chosen positions attend to all others, but a {type(self).__name__} is causal: each "
-                "position sees only itself and earlier ones. Take `sequence_output` at the positions instead."
+                f"`vectors_at` lets chosen positions attend to all others, but this {type(self).__name__} is causal: "
+                "each position sees only itself and earlier ones. Take `sequence_output` at the positions instead."
             )
         return super().vectors_at(inputs, positions, outputs)
 

@@ -9,6 +9,7 @@ from typing import Any, Self
 import keras
 
 from lmzoo.layers.dropout import Dropout
+from lmzoo.layers.sublayers import is_quantized, quantized_state, restore_quantized, sublayers
 
 
 class ConfiguredLayer(keras.layers.Layer):
@@ -21,12 +22,21 @@ class ConfiguredLayer(keras.layers.Layer):
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments, with layers and dataclasses serialized."""
         arguments = {name: _serialize(getattr(self, name)) for name in constructor_arguments(type(self))}
-        return {**super().get_config(), **arguments}
+        quantized = [
+            quantized_state(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)
+        ]
+        return {**super().get_config(), **arguments, **({"quantized": quantized} if quantized else {})}
 
     @classmethod
     def from_config(cls, config: dict[str, Any]) -> Self:
         """Build the layer from the output of `get_config`, including any layers among its arguments."""
-        return super().from_config({name: _deserialize(value) for name, value in config.items()})
+        config = dict(config)
+        quantized = config.pop("quantized", ())
+        layer = super().from_config({name: _deserialize(value) for name, value in config.items()})
+        nested_layers = [*sublayers(layer)]
+        for state in quantized:
+            restore_quantized(nested_layers[state["index"]], state)
+        return layer
 
 
 def _serialize(value: Any) -> Any:

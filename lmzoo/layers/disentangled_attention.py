@@ -224,7 +224,7 @@ class DisentangledAttention(SelfAttention):
             query_scores = at_keys(query_scores, length)  # (B, N, T, T)
             key_scores = at_keys(key_scores, length)  # (B, N, T, T)
         else:
-            offsets = positions[..., None] - ops.arange(length, dtype=positions.dtype)  # (B, S, T)
+            offsets = ops.expand_dims(positions, 2) - ops.arange(length, dtype=positions.dtype)  # (B, S, T)
             query_scores = ops.take_along_axis(query_scores, (length - offsets)[:, None], axis=3)  # (B, N, S, T)
             offsets = ops.swapaxes(offsets, 1, 2)  # (B, T, S)
             key_scores = ops.take_along_axis(key_scores, (length + offsets)[:, None], axis=3)  # (B, N, T, S)

@@ -51,6 +51,7 @@ class BidirectionalLSTM(ConfiguredLayer):
         self.output_dim = output_dim
         self.cell_clip = cell_clip
         self.projection_clip = projection_clip
+        self.tensor_lists = True  # see `scan`
 
     def build(self, forward_shape: Shape, backward_shape: Shape | None = None, state_shape: Tensors = None) -> None:
         """Create the weights of each direction.
@@ -86,7 +87,8 @@ class BidirectionalLSTM(ConfiguredLayer):
             gates = matmul(as_rows(inputs), input_kernel) + bias  # (T * B, 4D)
             gates = ops.reshape(gates, (*ops.shape(inputs)[:2], 4 * self.memory_dim))  # (T, B, 4D)
             arguments += [gates, output_kernel, memory, output, *projection]
-        results = tuple(lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip)(*arguments))
+        run = lstm_recurrence(len(DIRECTIONS), self.cell_clip, self.projection_clip, self.tensor_lists)
+        results = tuple(run(*arguments))
         return results[:2], results[2:]
 
     def compute_output_spec(self, forward: Tensor, backward: Tensor, state: Tensors) -> tuple[Tensors, Tensors]:
@@ -102,7 +104,7 @@ def memory_dtype(compute_dtype: str) -> str:
 
 
 def lstm_recurrence(
-    count: int, cell_clip: float | None = None, projection_clip: float | None = None
+    count: int, cell_clip: float | None = None, projection_clip: float | None = None, tensor_lists: bool = True
 ) -> Callable[..., tuple[Tensors, Tensors]]:
     """Return a function that runs `count` independent LSTMs over time in one loop.
 
@@ -116,6 +118,7 @@ def lstm_recurrence(
         count: int, number of LSTMs.
         cell_clip: float, bound on the memory's absolute values, or None for no bound.
         projection_clip: float, bound on the projected output's absolute values, or None for no bound.
+        tensor_lists: bool, see `scan`.
     """
 
     def run(*arguments: Tensor) -> tuple[Tensors, Tensors]:
@@ -140,7 +143,7 @@ def lstm_recurrence(
             return tuple(new_carry), tuple(results)
 
         start = tuple((memory, output) for _, _, memory, output, *_ in streams)
-        results = scan(step, start, tuple(stream[0] for stream in streams))[1]
+        results = scan(step, start, tuple(stream[0] for stream in streams), tensor_lists=tensor_lists)[1]
         outputs, memories = ([result[k] for result in results] for k in (0, 1))
 
         def gradient(*upstream: Tensors, **_: object) -> tuple[Tensor, ...]:

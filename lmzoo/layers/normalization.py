@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import keras
 from keras import ops
 
-from lmzoo.common.tensor_types import Tensor
+from lmzoo.common.tensor_types import Shape, Tensor
 
 _LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
 
@@ -22,6 +23,15 @@ class LayerNorm(keras.layers.LayerNormalization):
 
     Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
     """
+
+    axis: Any
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the scale and the bias, for inputs with any number of axes before the normalized last one."""
+        normalizes_last = self.axis in (-1, [-1])
+        super().build(input_shape)
+        if normalizes_last:  # Keras 3.16 counts the axis from the front, for inputs with as many axes as `input_shape`
+            self.axis = [-1]
 
     def call(self, inputs: Tensor) -> Tensor:
         """Return the normalized `inputs`."""

@@ -62,6 +62,7 @@ class RecurrentLayer(ConfiguredLayer):
         require(cell in CELLS, "cell", " or ".join(map(repr, CELLS)), cell)
         self.cell = cell
         self.hidden_dim = hidden_dim
+        self.tensor_lists = True  # see `scan`
 
     def build(self, inputs_shape: Shape, state_shape: Tensors = None) -> None:
         """Create the weights; kernels have columns for the gates r, u, n of a GRU, or i, j, f, o of an LSTM."""
@@ -94,12 +95,13 @@ class RecurrentLayer(ConfiguredLayer):
         z = ops.reshape(z, (steps, batch, bias.shape[0]))  # (T, B, G * H)
         states: Tensors
         if self.cell == "lstm":
-            outputs, memories = lstm_recurrence(1)(z, recurrent, *state)
+            outputs, memories = lstm_recurrence(1, tensor_lists=self.tensor_lists)(z, recurrent, *state)
             states = memories, outputs
         elif self.cell == "gru":
-            states = (_run_gru(z, recurrent, ops.cast(self.candidate_bias, self.compute_dtype), *state),)
+            candidate_bias = ops.cast(self.candidate_bias, self.compute_dtype)
+            states = (_run_gru(z, recurrent, candidate_bias, *state, tensor_lists=self.tensor_lists),)
         else:
-            states = (_run_rnn(z, recurrent, *state),)
+            states = (_run_rnn(z, recurrent, *state, tensor_lists=self.tensor_lists),)
         return tuple(ops.transpose(x, (1, 0, 2)) for x in states)
 
     def compute_output_spec(self, inputs: Tensor, state: Tensors = None) -> tuple[keras.KerasTensor, ...]:
@@ -107,15 +109,15 @@ class RecurrentLayer(ConfiguredLayer):
         return self.state_spec(*inputs.shape[:2])
 
 
-def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor) -> Tensor:
+def _run_rnn(z: Tensor, kernel: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         h = ops.tanh(z + ops.matmul(h, kernel))  # (B, H)
         return h, h
 
-    return scan(step, start, z)[1]
+    return scan(step, start, z, tensor_lists=tensor_lists)[1]
 
 
-def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -> Tensor:
+def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor, *, tensor_lists: bool) -> Tensor:
     def step(h: Tensor, z: Tensor) -> tuple[Tensor, Tensor]:
         (r, u, n), (h_r, h_u, h_n) = (ops.split(x, 3, axis=1) for x in (z, ops.matmul(h, kernel)))  # (B, H)
         r, u = ops.sigmoid(r + h_r), ops.sigmoid(u + h_u)
@@ -123,7 +125,7 @@ def _run_gru(z: Tensor, kernel: Tensor, candidate_bias: Tensor, start: Tensor) -
         h = (1 - u) * n + u * h
         return h, h
 
-    return scan(step, start, z)[1]
+    return scan(step, start, z, tensor_lists=tensor_lists)[1]
 
 
 def _lstm_bias(shape: tuple[int], dtype: str | None = None) -> Tensor:

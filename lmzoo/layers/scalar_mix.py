@@ -93,7 +93,7 @@ class ScalarMix(ConfiguredLayer):
         return ops.cast(mixed, self.compute_dtype)
 
     def _normalize(self, layer: Tensor, padding_mask: Tensor) -> Tensor:
-        real = ops.cast(padding_mask, layer.dtype)[:, :, None]  # (B, T, 1)
+        real = ops.expand_dims(ops.cast(padding_mask, layer.dtype), 2)  # (B, T, 1)
         count = ops.maximum(ops.sum(real), 1) * layer.shape[-1]
         mean = ops.sum(layer * real) / count
         variance = ops.sum(ops.square((layer - mean) * real)) / count

@@ -14,7 +14,12 @@ Step = Callable[[Tensors, Tensors], tuple[Tensors, Tensors]]
 
 
 def scan(
-    f: Step, init: Tensors, xs: Tensors = None, length: int | None = None, reverse: bool = False
+    f: Step,
+    init: Tensors,
+    xs: Tensors = None,
+    length: int | None = None,
+    reverse: bool = False,
+    tensor_lists: bool = True,
 ) -> tuple[Tensors, Tensors]:
     """Run `carry, y = f(carry, x)` along the first axis of `xs`, with the semantics of `jax.lax.scan`.
 
@@ -27,6 +32,8 @@ def scan(
         xs: structure of tensors (n, ...), of which each step gets slices (...), or None; steps then get None as `x`.
         length: int or int32 tensor (), n; required if `xs` is None.
         reverse: bool, whether to start from the last slice; each `y` is still stored at the index of its `x`.
+        tensor_lists: bool, whether TensorFlow's graphs may hold lists of tensors, which LiteRT does not support. With
+            False, n must be at least 1, and every step copies the `y`s of the steps before it.
 
     Returns:
         The last carry, and the `y`s stacked: a structure of tensors (n, ...), or None if steps return None.
@@ -62,7 +69,8 @@ def scan(
 
         # A single step, such as reading one generated token, needs no loop.
         if not tf.executing_eagerly() and not (isinstance(length, int) and length == 1):
-            return _tf_scan(f, init, xs, length, reverse)
+            run = _tf_scan if tensor_lists else _tf_scan_without_lists
+            return run(f, init, xs, length, reverse)
     return _python_scan(f, init, xs, int(length), reverse)
 
 
@@ -82,15 +90,22 @@ def _python_scan(f: Step, carry: Tensors, xs: Tensors, length: int, reverse: boo
     return carry, _map(lambda *y: ops.stack(y), *ys)
 
 
-def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool) -> tuple[Tensors, Tensors]:
+def _tf_step(f: Step) -> Step:
+    """Return a step with the results of `f` as tensors, and the same static shapes of the carry in every step."""
     import tensorflow as tf
 
     def step(carry: Tensors, x: Tensor) -> tuple[Tensors, Tensors]:
         new_carry, y = f(carry, x)
-        # The loop needs the same static shapes in every step.
         new_carry = _map(lambda new, old: tf.ensure_shape(new, old.shape), new_carry, carry)
         return new_carry, _map(tf.convert_to_tensor, y)
 
+    return step
+
+
+def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool) -> tuple[Tensors, Tensors]:
+    import tensorflow as tf
+
+    step = _tf_step(f)
     # `step` is traced once more for the specs of its results, which must be allocated before the loop.
     x_spec = _map(lambda x: tf.TensorSpec(x.shape[1:], x.dtype), xs)
     carry_spec = _map(lambda c: tf.TensorSpec(c.shape, c.dtype), init)
@@ -109,3 +124,35 @@ def _tf_scan(f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse:
     )
     arrays = iter(results)
     return carry, _map(lambda _: next(arrays).stack(), specs)
+
+
+def _tf_scan_without_lists(
+    f: Step, init: Tensors, xs: Tensors, length: int | Tensor, reverse: bool
+) -> tuple[Tensors, Tensors]:
+    import tensorflow as tf
+
+    step = _tf_step(f)
+
+    def slices(i: int | Tensor) -> Tensors:
+        return _map(lambda x: tf.gather(x, length - 1 - i if reverse else i), xs)
+
+    def append(results: Tensor, value: Tensor) -> Tensor:
+        return tf.concat([value[None], results] if reverse else [results, value[None]], axis=0)
+
+    def body(i: Tensor, carry: Tensors, results: list[Tensor]) -> tuple[Tensor, Tensors, list[Tensor]]:
+        carry, y = step(carry, slices(i))
+        return i + 1, carry, [append(*pair) for pair in zip(results, _leaves(y), strict=True)]
+
+    # The first step is outside of the loop, since only its results have the shapes that lists would be made with.
+    carry, first_y = step(init, slices(0))
+    results = [value[None] for value in _leaves(first_y)]  # (1, ...)
+    carry_shapes = _map(lambda c: c.shape, carry)
+    result_shapes = [tf.TensorShape([None, *value.shape]) for value in _leaves(first_y)]
+    _, carry, results = tf.while_loop(
+        lambda i, *_: i < length,
+        body,
+        (tf.constant(1), carry, results),
+        shape_invariants=(tf.TensorShape([]), carry_shapes, result_shapes),
+    )
+    stacked = iter(results)
+    return carry, _map(lambda _: next(stacked), first_y)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import keras
 
@@ -33,3 +34,27 @@ def merged_weights(model: keras.Model) -> list[tuple[str, Tensor]]:
             merged |= {id(w): getattr(layer, w.name) for w in layer.weights if w.name in ("kernel", "embeddings")}
     values = [(w.path, merged.get(id(w), w)) for w in model.weights]
     return [(path, value) for path, value in values if value is not None]
+
+
+def is_quantized(layer: keras.layers.Layer) -> bool:
+    """Return whether the weights of a layer are quantized, for example to int8."""
+    return layer.quantization_mode is not None
+
+
+def quantized_state(index: int, layer: keras.layers.Layer) -> dict[str, Any]:
+    """Return the quantization of a layer, and the rank of its low-rank updates, as JSON types.
+
+    Args:
+        index: int, number of the layer among the layers nested in another one.
+        layer: quantized layer.
+    """
+    rank = layer.lora_rank if getattr(layer, "lora_enabled", False) else None
+    return {"index": index, "dtype": keras.dtype_policies.serialize(layer.dtype_policy), "lora_rank": rank}
+
+
+def restore_quantized(layer: keras.layers.Layer, state: Mapping[str, Any]) -> None:
+    """Quantize a layer that is not built yet, and give it low-rank updates, as stored by `quantized_state`."""
+    layer.dtype_policy = keras.dtype_policies.deserialize(state["dtype"])
+    if state["lora_rank"]:
+        layer.lora_rank = layer.lora_alpha = state["lora_rank"]  # read when the layer is built
+        layer.keeps_updates = True

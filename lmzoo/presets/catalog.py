@@ -89,6 +89,14 @@ def list_presets() -> dict[str, PresetInfo]:
     return presets
 
 
+class PresetsOfClass:
+    """Class attribute with KerasHub's name `presets`: the presets that the class can load, by name."""
+
+    def __get__(self, instance: object, cls: type) -> dict[str, PresetInfo]:
+        """Return the result of the class's own `list_presets`, or of the function of this name."""
+        return getattr(cls, "list_presets", list_presets)()
+
+
 def resolve(preset: str | os.PathLike[str]) -> Path:
     """Return the directory of a preset, after downloading it if necessary, without checking its files.
 

@@ -147,7 +147,7 @@ class KerasPreset:
         count = sum("seed_generator" not in name for name in self._stored_shapes)  # their number depends on dropout
         if count != len(backbone.weights):
             raise PresetError(
-                f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but a {type(backbone).__name__} as "
+                f"{self.directory / MODEL_WEIGHTS_FILE} holds {count} weights, but {type(backbone).__name__} as "
                 f"configured has {len(backbone.weights)}. Overrides must not change the architecture; pass "
                 "`load_weights=False` for one with random weights."
             )

@@ -69,7 +69,7 @@ def _build_backbone(
     backbone_class = source.backbone_class
     if not issubclass(backbone_class, cls):
         raise ValueError(
-            f"The preset {str(preset)!r} holds a {backbone_class.__name__}, not a {cls.__name__}. Call "
+            f"The preset {str(preset)!r} holds {backbone_class.__name__}, not {cls.__name__}. Call "
             f"`{backbone_class.__name__}.from_preset`, or `Backbone.from_preset` for any family."
         )
     with skip_initial_values() if load_weights else contextlib.nullcontext():
@@ -184,7 +184,7 @@ def _find_stored_task(source: Source, preset: str | Path) -> type[HasHead]:
     if task_class is not None:
         return task_class
     if source.head is None:
-        content = f"holds a {source.backbone_class.__name__} without a head"
+        content = f"holds {source.backbone_class.__name__} without a head"
     else:
         content = f"holds the head of a {task_name(source.head)}, whose class is not registered: import its module"
     raise PresetError(

@@ -90,7 +90,7 @@ def export_task(task: ServedModel, path: str | Path, verbose: bool = True, dtype
     if task.preprocessor is None:
         raise ValueError("Only a task with a preprocessor can be exported: the artifact takes strings.")
     if not task.served_outputs:
-        raise ValueError(f"A {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
+        raise ValueError(f"This {type(task).__name__} serves nothing; export the task that it was pre-trained for.")
     _export_atomically(path, task, _write_saved_model, describe_export(task, path), verbose)
 
 
@@ -178,12 +178,12 @@ def _write_outputs(backbone: keras.Model, target: Path) -> None:
         _check_file(backbone, target)
     model = keras.Model(backbone.input, flat_outputs(backbone.output))
     with _set_export_options(backbone, format):
-        _export(model, target, format or "tf_saved_model", f"A {type(backbone).__name__}")
+        _export(model, target, format or "tf_saved_model", f"This {type(backbone).__name__}")
 
 
 def _set_export_options(model: keras.Model, format: str | None) -> contextlib.AbstractContextManager[None]:
-    """Temporarily avoid ops that formats lack: do not deduplicate words and, for LiteRT, unroll loops."""
-    settings = {"dedupe": False, **({"unroll": True} if format == "litert" else {})}
+    """Temporarily avoid ops that formats lack: equal words are not encoded once; for LiteRT, no lists in loops."""
+    settings = {"dedupe": False, **({"unroll": True, "tensor_lists": False} if format == "litert" else {})}
     return temporary_attributes(
         (layer, name, value) for layer in sublayers(model) for name, value in settings.items() if hasattr(layer, name)
     )
@@ -218,7 +218,7 @@ def _write_file(task: ServedModel, file: Path) -> None:
     model = keras.Model(inputs, {task.output_name: outputs})
     format = FILES[file.suffix]
     with _set_export_options(task.backbone, format):
-        _export(model, file, format, f"A {type(task).__name__} on {task.family.name}")
+        _export(model, file, format, f"This {type(task).__name__} on {task.family.name}")
 
 
 def _check_file(backbone: keras.Model, file: Path) -> None:

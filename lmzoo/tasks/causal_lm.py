@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, refuse_arguments, require, stop_strings
+from lmzoo.common.arguments import is_integer, refuse_arguments, require
 from lmzoo.common.tensor_types import Tensor
 from lmzoo.data.corpora.sequences import pack_continuously
 from lmzoo.data.corpora.tokenized_documents import groups_of
@@ -26,15 +27,22 @@ from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArra
 from lmzoo.tasks.base.reports import perplexity_report
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.choice_scores import check_choices, choice_model, encode_choices, join_examples, score_choices
-from lmzoo.tasks.generation import Sampler, TokenGenerator, check_sampling
-from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, list_texts
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_room, prompt_ids
+from lmzoo.tasks.generation import Sampler, cached_generator, check_sampling
+from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, list_ids, list_texts
+from lmzoo.tasks.prompts import (
+    INSTEAD_OF_KERAS_HUBS,
+    check_prompt_ids,
+    check_reads_text,
+    check_room,
+    prompt_ids,
+    split_stops,
+)
 from lmzoo.tasks.sequence_scores import score_sequences, scoring_model
 from lmzoo.tasks.served_generation import generated, generation_signatures, without_end
 from lmzoo.text import EncodedTexts, LengthBatches, Preprocessor
 from lmzoo.text.batching import stream_steps
 from lmzoo.text.probabilities import softmax
-from lmzoo.text.text_pieces import TextPieces, tokens_holding
+from lmzoo.text.text_pieces import TextPieces, TokenPieces, tokens_holding
 from lmzoo.text.token_scores import TokenScore
 from lmzoo.text.validate_text import Text, clean_columns
 from lmzoo.training.span_metrics import TokenAccuracy
@@ -123,13 +131,13 @@ class CausalLM(Task):
         backbone_name = type(backbone).__name__
         if not self.supports(family_of(backbone)):
             raise ValueError(
-                f"A {backbone_name} cannot predict next tokens: its positions see later ones. A CausalLM needs a "
+                f"This {backbone_name} cannot predict next tokens: its positions see later ones. A CausalLM needs a "
                 "causal family, such as GPT-2."
             )
         if carries_state and not hasattr(backbone, "call_with_state"):
             raise ValueError(
-                f"`carries_state` is for recurrent models, such as LstmLmBackbone: a {backbone_name} has no state to "
-                "carry."
+                f"`carries_state` is for recurrent models, such as LstmLmBackbone: this {backbone_name} has no state "
+                "to carry."
             )
         inputs = backbone.input
         streams = None
@@ -478,11 +486,11 @@ class CausalLM(Task):
 
     def generate(
         self,
-        prompts: Text | Iterable[Text],
+        prompts: Text | Iterable[Text] | TokenIds,
         max_new_tokens: int | None = None,
         sampler: str | Sampler = "greedy",
         temperature: float = 1.0,
-        stop: str | Sequence[str] | None = (),
+        stop: str | int | Sequence[str | int] | None = (),
         seed: int | None = None,
         stream: bool = False,
         batch_size: int = BATCH_SIZE,
@@ -497,15 +505,16 @@ class CausalLM(Task):
 
         Args:
             prompts: strings, or one string. An empty prompt stands for the beginning of a text, if the family has a
-                start token.
+                start token. Or token ids, which are continued as they are: a list of ints, a list of such lists, an int
+                array (n, T), or a dict of `token_ids` and `padding_mask` (n, T).
             max_new_tokens: int, maximum number of tokens to add to each prompt; the model's `max_new_tokens` by
                 default, or fewer if the model has no room for them.
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", with the default settings of
                 `keras_hub.samplers`, except that "beam" is `lmzoo.tasks.beam_search.BeamSampler`; or a sampler of
                 `keras_hub.samplers` with your own settings.
             temperature: float, divisor of the logits; values below 1 make likely tokens even more likely.
-            stop: a string, or several. A text ends before the first occurrence of any of them, and at the family's end
-                token. None to also ignore the end token: every text then gets `max_new_tokens`.
+            stop: a string or a token id, or several. A text ends before the first occurrence of any of them, and at the
+                tokenizer's end token. None to also ignore the end token: every text then gets `max_new_tokens`.
             seed: int, which makes samples repeatable; None for different samples in each call. The samples with
                 `stream` differ from the samples without it.
             stream: whether to return an iterator over lists of text pieces, one for each prompt, as they are generated.
@@ -515,37 +524,44 @@ class CausalLM(Task):
 
         Returns:
             The continuation of each prompt, as a list of strings, or with `stream` an iterator over lists of text
-            pieces. If `prompts` is one string, a string, or an iterator over strings.
+            pieces. If `prompts` is one string, a string, or an iterator over strings. For token ids, lists of the new
+            ids instead of strings, also if the model has no preprocessor.
 
         Raises:
-            TypeError: for a prompt that is not a string (the message names its position); if `sampler` is neither a
-                name nor a sampler; for an unknown argument.
+            TypeError: for a prompt that is neither a string nor token ids (the message names its position); if
+                `sampler` is neither a name nor a sampler; for an unknown argument.
             ValueError: before the first step, for a prompt that leaves no room for `max_new_tokens`, an empty prompt
-                if the family has no start token, an unknown sampler, and numbers out of range.
+                if the family has no start token, an unknown sampler, numbers out of range, and strings if the model has
+                no preprocessor.
         """
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1)
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
-        stops = stop_strings(stop)
-        prompts, is_single = list_texts(prompts)
-        self.check_takes_text()
+        tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
+        size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
+        end_ids, stop_texts = split_stops(stop, size)
+        ids, is_single, are_ids = self._encode_prompts(prompts, size)
+        require(not (are_ids and stop_texts), "stop", "token ids, as the prompts are", stop)
         max_length = self.backbone.config.max_sequence_length
-        ids = prompt_ids(self.prompt_preprocessor, prompts, self.start_ids)
         check_room(ids, max_new_tokens or 1, max_length)
         limits = [max_new_tokens or min(self.max_new_tokens, max_length - len(prompt)) for prompt in ids]
-        tokenizer = self.text_preprocessor.tokenizer
-        if "generator" not in self._compiled_parts:
-            self._compiled_parts["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
-        generator: TokenGenerator = self._compiled_parts["generator"]
-        end_ids = set() if stop is None or not tokenizer.end_token else {tokenizer.token_to_id(tokenizer.end_token)}
-        stop_ids = [*end_ids, *tokens_holding(tokenizer, stops)]
+        if stop is not None and tokenizer is not None and tokenizer.end_token:
+            end_ids = [tokenizer.token_to_id(tokenizer.end_token), *end_ids]
+        stop_ids = [*dict.fromkeys(end_ids)]
+        if stop_texts:
+            stop_ids += tokens_holding(self.text_preprocessor.tokenizer, stop_texts)
+        generator = cached_generator(self, size, self._compiled_parts)
+        empty: Any = [] if are_ids else ""
         order = np.argsort([len(prompt) for prompt in ids], kind="stable").tolist()
 
-        def generate_pieces(sampler: Sampler) -> Iterator[list[str]]:
-            """Yield lists of text pieces, one piece for each prompt."""
+        def make_pieces(prompt: list[int]) -> TextPieces | TokenPieces:
+            return TokenPieces() if are_ids else TextPieces(self.text_preprocessor.tokenizer, prompt, stop_texts)
+
+        def generate_pieces(sampler: Sampler) -> Iterator[list[Any]]:
+            """Yield lists of pieces, strings or lists of ids, one piece for each prompt."""
             for batch in groups_of(order, batch_size):
-                texts = {i: TextPieces(tokenizer, ids[i], stops) for i in batch}
+                texts = {i: make_pieces(ids[i]) for i in batch}
                 batch_limits = np.array([limits[i] for i in batch])
                 room = max(limits)  # the maximum over all batches, so that they share compiled code
                 batch_ids = [ids[i] for i in batch]
@@ -553,13 +569,13 @@ class CausalLM(Task):
                     batch_ids, batch_limits, sampler, stop_ids, temperature, stream, batch_size, room
                 )
                 for step in steps:
-                    pieces = [""] * len(ids)
+                    pieces = [empty] * len(ids)
                     for i, tokens in zip(batch, step, strict=True):
                         pieces[i] = texts[i].add([token for token in tokens if token not in end_ids])
                     yield pieces
                     if all(text.ended for text in texts.values()):
                         break
-                pieces = [""] * len(ids)
+                pieces = [empty] * len(ids)
                 for i, text in texts.items():
                     pieces[i] = text.rest()
                 yield pieces
@@ -567,10 +583,25 @@ class CausalLM(Task):
         pieces_by_step = generator.undisturbed(sampler, seed, generate_pieces)
         if stream:
             return (piece for (piece,) in pieces_by_step) if is_single else pieces_by_step
-        continuations = ["".join(pieces) for pieces in zip(*pieces_by_step, strict=True)] if ids else []
+        by_prompt = zip(*pieces_by_step, strict=True) if ids else ()
+        continuations = [[*chain(*pieces)] if are_ids else "".join(pieces) for pieces in by_prompt]
         return continuations[0] if is_single else continuations
 
     answers = generate
+
+    def _encode_prompts(self, prompts: Any, size: int) -> tuple[list[list[int]], bool, bool]:
+        """Return the token ids of each prompt, whether there is a single prompt, and whether ids were passed.
+
+        Args:
+            prompts: see `generate`.
+            size: int, number of token ids.
+        """
+        if (sequences := list_ids(prompts)) is not None:
+            check_prompt_ids("prompts", sequences[0], size, self.backbone.config.max_sequence_length)
+            return *sequences, True
+        prompts, is_single = list_texts(prompts)
+        check_reads_text(self)
+        return prompt_ids(self.prompt_preprocessor, prompts, self.start_ids), is_single, False
 
     # === Export ===
 

@@ -60,7 +60,7 @@ def pooling_modes(backbone: Backbone, pooling: str | Sequence[str]) -> list[str]
     require(is_valid, "pooling", f"one of {allowed}, or a list of several", pooling)
     if "cls" in modes and not family.packing.start:
         raise ValueError(
-            f'A {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
+            f'This {type(backbone).__name__} has no first token that represents the text: choose "mean" or "max".'
         )
     return modes
 

@@ -344,7 +344,7 @@ class TokenGenerator:
             ended = ops.any(last_ids == stops, axis=1) & (index > length)  # (B,)
             limit = ops.where(ended, ops.minimum(limit, index), limit)
             if self.task.forces_end:
-                at_limit = ops.expand_dims(index >= limit - 1, 1)  # (B, 1)
+                at_limit = ops.expand_dims((index >= limit - 1) & (stops[0] < size), 1)  # (B, 1)
                 logits = ops.where(at_limit, ops.where(ops.arange(size) == stops[0], 0.0, NEVER), logits)
             done = ops.expand_dims(index >= ops.minimum(limit, end), 1)  # (B, 1)
             # XLA of JAX 0.11 cannot compile a concatenation with a column (B, 1) for GPUs, for some V; padding works.
@@ -370,3 +370,11 @@ class TokenGenerator:
             model=backbone,
             **({"limits": limit} if is_beam_search else {}),
         )
+
+
+def cached_generator(task: Task, vocabulary_size: int, cache: dict[str, Any]) -> TokenGenerator:
+    """Return the task's generator in `cache`, which has compiled loops, or a new one for another vocabulary size."""
+    generator = cache.get("generator")
+    if generator is None or generator.vocabulary_size != vocabulary_size:
+        cache["generator"] = generator = TokenGenerator(task, vocabulary_size)
+    return generator

@@ -12,11 +12,12 @@ import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence, ValuesView
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeGuard
 
 import keras
 import numpy as np
 
+from lmzoo.common.arguments import is_integer
 from lmzoo.data.corpora.word_vocabulary import Document
 from lmzoo.data.examples import ExampleStream, column_names
 from lmzoo.families.input_checks import known_values
@@ -41,6 +42,13 @@ from lmzoo.text.validate_text import FirstWarning, Text, collect_warnings, is_te
 
 if TYPE_CHECKING:
     import tensorflow as tf
+
+
+# Sequences of token ids, or a single sequence; see `list_ids`.
+TokenIds: TypeAlias = Sequence[int] | Sequence[Sequence[int]] | np.ndarray | Mapping[str, np.ndarray]
+
+
+_KERAS_HUB_PAIRS = {"encoder_text", "decoder_text"}  # names of sources and targets in KerasHub
 
 
 class Encoder(Protocol):
@@ -364,6 +372,8 @@ class TokenFeatures(TaskInputs):
 
 def read_inputs(x: Any, y: Any = None, sample_weight: Any = None) -> TaskInputs:
     """Wrap a user's data as texts in memory, a dataset of texts, a stream of examples, or token features."""
+    if isinstance(x, Mapping) and x.keys() == _KERAS_HUB_PAIRS:
+        x = x["encoder_text"], x["decoder_text"]
     if isinstance(x, ExampleStream):
         return StreamedExamples(x, y, sample_weight)
     if _is_string(_leading_spec(x)):
@@ -408,14 +418,51 @@ def list_texts(texts: Any) -> tuple[Iterable[Text], bool]:
     """Return `texts` as an iterable, and whether a single string was passed.
 
     Raises:
-        TypeError: for a dict of token ids.
+        TypeError: for a dict without token ids, or a `tf.data.Dataset`.
     """
+    if isinstance(texts, Mapping) and [*texts] == ["encoder_text"]:  # as in KerasHub
+        texts = texts["encoder_text"]
     if isinstance(texts, Mapping):
         raise TypeError(
-            f"`generate` takes strings, got a dict of {', '.join(map(repr, texts))}. Pass the texts to a model with a "
-            "`preprocessor`; `predict` returns the logits for token ids."
+            f"`generate` takes strings or token ids, got a dict of {', '.join(map(repr, texts))}. Pass a list of "
+            "strings, or a dict of `token_ids` and `padding_mask`."
         )
+    if hasattr(texts, "element_spec"):
+        raise TypeError(f"`generate` takes a list of strings, got a {type(texts).__name__}. Pass its texts as a list.")
     return ([texts], True) if is_text(texts) else (texts, False)
+
+
+def list_ids(ids: Any) -> tuple[list[list[int]], bool] | None:
+    """Return sequences of token ids as lists, and whether a single sequence was passed; None for texts.
+
+    Args:
+        ids: texts or token ids. Ids are a list of ints, lists of them, an int array or tensor (T,) or (n, T), or a dict
+            of `token_ids` and, to mark padding, `padding_mask` (n, T).
+    """
+    if isinstance(ids, Mapping):
+        return (_real_tokens(ids, ""), False) if "token_ids" in ids else None
+    if hasattr(ids, "shape"):
+        ids = ids.to_list() if hasattr(ids, "to_list") else np.asarray(ids).tolist()
+    if not isinstance(ids, (list, tuple)) or not ids:
+        return None
+    if is_integer(ids[0]):
+        return [[*ids]], True
+    rows = [row.tolist() if hasattr(row, "tolist") else row for row in ids]
+    holds_ids = all(isinstance(row, (list, tuple)) and all(map(is_integer, row)) for row in rows)
+    return ([[*row] for row in rows], False) if holds_ids else None
+
+
+def list_target_ids(ids: Any) -> list[list[int]] | None:
+    """Return the targets in a dict with `decoder_token_ids` (n, S) as lists of ids, or None for anything else."""
+    has_targets = isinstance(ids, Mapping) and "decoder_token_ids" in ids
+    return _real_tokens(ids, "decoder_") if has_targets else None
+
+
+def _real_tokens(features: Mapping[str, Any], prefix: str) -> list[list[int]]:
+    """Return the ids in `token_ids` (n, T) without padding; `prefix` begins the names of the features."""
+    ids = keras.ops.convert_to_numpy(features[f"{prefix}token_ids"])  # (n, T)
+    mask = keras.ops.convert_to_numpy(features.get(f"{prefix}padding_mask", np.ones_like(ids)))
+    return [row[is_real > 0].tolist() for row, is_real in zip(ids, mask, strict=True)]
 
 
 def list_rows(x: Any) -> list[Any]:

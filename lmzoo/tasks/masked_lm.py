@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, TypedDict
+from collections.abc import Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, TypedDict
 
 import keras
 import numpy as np
@@ -71,6 +71,10 @@ class MaskedLM(MaskedTokensTask):
     serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
     uses_pooler = False
     distillation = DistillationSettings((5.0, 2.0, 1.0), per_token=True, takes_labels=False, makes_labels=True)
+    instead_of: ClassVar[Mapping[str, str]] = {
+        **MaskedTokensTask.instead_of,
+        "mask_selection_rate": "Pass `masking`, such as `lmzoo.text.Masking(0.2)`.",
+    }
 
     def __init__(
         self,

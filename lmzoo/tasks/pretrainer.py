@@ -298,19 +298,19 @@ def _check_objective(backbone: Backbone, objective: str | None) -> None:
     name = type(backbone).__name__
     has_query_stream = hasattr(backbone, "query_stream")
     if has_query_stream and objective != "plm":
-        raise ValueError(f'A {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')
+        raise ValueError(f'This {name} predicts tokens in a random order: choose `objective="plm"`, not {objective!r}.')
     if objective == "plm" and not has_query_stream:
-        raise ValueError(f'A {name} has no query stream, and so cannot learn `objective="plm"`, as XLNet does.')
+        raise ValueError(f'This {name} has no query stream, and so cannot learn `objective="plm"`, as XLNet does.')
     if objective == "rtd" and backbone.generator_embeddings is None:
         raise ValueError(
-            f"A {name} has embeddings of its own width, which a narrower generator cannot share, and so cannot learn "
-            '`objective="rtd"`: choose None.'
+            f"This {name} has embeddings of its own width, which a narrower generator cannot share, and so cannot "
+            'learn `objective="rtd"`: choose None.'
         )
     if objective not in _PAIR_OBJECTIVES:
         return
     if getattr(backbone, "pooler", None) is not None and "segment_ids" in backbone.input:
         return
     raise ValueError(
-        f"A {name} with this configuration has no pooler or no segment ids, and so cannot learn "
+        f"This {name} with this configuration has no pooler or no segment ids, and so cannot learn "
         f'`objective="{objective}"`: choose None.'
     )

@@ -1,9 +1,11 @@
-"""Tokenization and checks of prompts for text generation."""
+"""Tokenization and checks of prompts and stops for text generation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
 
+from lmzoo.common.arguments import is_integer, require, stop_strings
 from lmzoo.errors import ArgumentError
 from lmzoo.text import Preprocessor
 from lmzoo.text.validate_text import Text, clean_columns
@@ -11,7 +13,8 @@ from lmzoo.text.validate_text import Text, clean_columns
 # Argument of KerasHub's `generate` -> advice on lmzoo's `generate`.
 INSTEAD_OF_KERAS_HUBS = {
     "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
-    "stop_token_ids": "A CausalLM takes `stop`: strings before which a text ends, or None to ignore the end token.",
+    "inputs": "Pass the texts first, without a name.",
+    "stop_token_ids": "Pass `stop`: strings or token ids before which a text ends, or None to ignore the end token.",
     "strip_prompt": "The result is always the new text alone: add it to the prompt for the whole text.",
 }
 
@@ -33,6 +36,47 @@ def prompt_ids(preprocessor: Preprocessor, prompts: Iterable[Text], start_ids: l
                 "word."
             )
     return ids_by_prompt
+
+
+def check_reads_text(task: Any) -> None:
+    """Check that a task can turn prompts into token ids and generated ids into text.
+
+    Raises:
+        ValueError: if the task has no preprocessor, or if its sequences do not fit the model.
+    """
+    if task.preprocessor is None:
+        raise ValueError(
+            f"This {type(task).__name__} has no preprocessor, so `generate` takes token ids, not text. Pass lists of "
+            "ids, or set `preprocessor`."
+        )
+    task.check_takes_text()
+
+
+def check_prompt_ids(name: str, ids: Sequence[Sequence[int]], size: int, longest: int) -> None:
+    """Check that prompts of token ids have 1 to `longest` ids, each in 0 to `size` - 1.
+
+    Raises:
+        ValueError: for the first invalid prompt; the message begins with `name` and the position.
+    """
+    for i, prompt in enumerate(ids):
+        require(1 <= len(prompt) <= longest, f"{name}[{i}]", f"a list of 1 to {longest} token ids", prompt)
+        for position, id in enumerate(prompt):
+            require(is_integer(id, 0, size - 1), f"{name}[{i}][{position}]", f"a token id from 0 to {size - 1}", id)
+
+
+def split_stops(stop: Any, size: int) -> tuple[list[int], list[str]]:
+    """Return the token ids and the strings that end a text.
+
+    Args:
+        stop: a string or a token id, several of them, or None.
+        size: int, number of token ids.
+
+    Raises:
+        ValueError: for anything else.
+    """
+    stops = [*stop] if isinstance(stop, Iterable) and not isinstance(stop, (str, bytes)) else [stop]
+    ids = [int(entry) for entry in stops if is_integer(entry, 0, size - 1)]
+    return ids, stop_strings(None if stop is None else [entry for entry in stops if not is_integer(entry, 0, size - 1)])
 
 
 def check_room(ids: list[list[int]], new: int, most: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -22,9 +22,9 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.beam_search import BeamSampler
-from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, check_sampling
-from lmzoo.tasks.inputs import list_texts
-from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS
+from lmzoo.tasks.generation import NEVER, Sampler, TokenGenerator, cached_generator, check_sampling
+from lmzoo.tasks.inputs import TokenIds, list_ids, list_target_ids, list_texts
+from lmzoo.tasks.prompts import INSTEAD_OF_KERAS_HUBS, check_prompt_ids, check_reads_text, split_stops
 from lmzoo.text import EncodedTexts, Preprocessor
 from lmzoo.text.batching import ladder_buckets
 from lmzoo.text.packing import EncodedPairs
@@ -118,7 +118,7 @@ class Seq2SeqLM(Task):
     ) -> None:
         if not self.supports(family_of(backbone)):
             raise ValueError(
-                f"A {type(backbone).__name__} reads no source: a Seq2SeqLM needs an encoder and a decoder, such as "
+                f"This {type(backbone).__name__} reads no source: a Seq2SeqLM needs an encoder and a decoder, such as "
                 "MarianBackbone."
             )
         require(is_integer(num_beams, 1), "num_beams", "a positive integer", num_beams)
@@ -261,31 +261,34 @@ class Seq2SeqLM(Task):
 
     def translate(
         self,
-        texts: Text | Iterable[Text],
+        texts: Text | Iterable[Text] | TokenIds,
         num_beams: int | None = None,
         length_penalty: float | None = None,
         max_new_tokens: int | None = None,
         language: str | None = None,
         batch_size: int = BATCH_SIZE,
+        **unknown: Any,
     ) -> list[str] | Any:
         """Translate texts by beam search; a translation does not depend on the other texts.
 
         Args:
-            texts: strings, or one string.
+            texts: strings, or one string; or token ids, see `generate`.
             num_beams: int, number of beams; the model's by default.
             length_penalty: float, exponent of the length; the model's by default.
             max_new_tokens: int, maximum number of tokens in a translation; the model's by default.
             language: target language, such as "fra", for a model with several.
             batch_size: int, texts per batch.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
-            The translation of each text, or a single string if `texts` is one string.
+            The translation of each text, or a single string if `texts` is one string; see `generate`.
 
         Raises:
-            TypeError: for an entry that is not a string; the message names its position.
+            TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
             ValueError: before the first step, for a text that is too long for the model, a language that it cannot
                 translate to, and numbers out of range.
         """
+        refuse_arguments("translate", unknown, INSTEAD_OF_KERAS_HUBS)
         beam_count = self.num_beams if num_beams is None else num_beams
         penalty = self.length_penalty if length_penalty is None else length_penalty
         sampler = BeamSampler(beam_count, penalty)
@@ -295,19 +298,26 @@ class Seq2SeqLM(Task):
 
     def generate(
         self,
-        texts: Text | Iterable[Text],
+        texts: Text | Iterable[Text] | TokenIds,
         max_new_tokens: int | None = None,
         sampler: str | Sampler = "greedy",
         temperature: float = 1.0,
         seed: int | None = None,
         language: str | None = None,
         batch_size: int = BATCH_SIZE,
+        stop: int | Sequence[int] | None = (),
         **unknown: Any,
     ) -> list[str] | Any:
         """Generate a target for each source text with any sampler, such as random samples.
 
+        Token ids stand for packed sources. A model without a preprocessor knows neither the token that begins a target
+        nor the token that ends it: pass the first in `decoder_token_ids`, and the second as `stop`. It may then also
+        generate padding.
+
         Args:
-            texts: strings, or one string.
+            texts: strings, or one string. Or token ids: a list of ints, a list of such lists, an int array (n, T), or a
+                dict of `token_ids`, `padding_mask` (n, T) and optionally `decoder_token_ids`, `decoder_padding_mask`
+                (n, S), targets to continue, each beginning with the padding token.
             max_new_tokens: int, maximum number of tokens in a target; the model's by default.
             sampler: "greedy", "random", "top_k", "top_p", "beam" or "contrastive", or a sampler; see
                 `CausalLM.generate`.
@@ -315,23 +325,71 @@ class Seq2SeqLM(Task):
             seed: int, which makes samples repeatable.
             language: target language, such as "fra", for a model with several.
             batch_size: int, texts per batch.
+            stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
+                token.
             **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
-            The target of each text, or a single string if `texts` is one string.
+            The target of each text, or a single string if `texts` is one string. For token ids, lists of the new ids
+            instead of strings.
 
         Raises:
             TypeError: for an entry that is not a string (the message names its position); if `sampler` is neither a
                 name nor a sampler; for an unknown argument.
-            ValueError: see `translate`.
+            ValueError: see `translate`; also for token ids without `decoder_token_ids` if the model has no
+                preprocessor.
         """
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
         max_target_length = self.backbone.config.max_sequence_length - 1
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
         require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)
-        texts, is_single = list_texts(texts)
-        self.check_takes_text()
+        tokenizer = None if self.preprocessor is None else self.preprocessor.tokenizer
+        size = self.backbone.config.vocabulary_size if tokenizer is None else tokenizer.vocabulary_size
+        end_ids, stop_texts = split_stops(stop, size)
+        require(not stop_texts, "stop", "token ids or None", stop)
+        if stop is not None and self.preprocessor is not None:
+            end_ids = [*self.preprocessor.special_ids()[2], *end_ids]
+        sequences = list_ids(texts)
+        if sequences is None:
+            texts, is_single = list_texts(texts)
+            encoded, starts = self._encode_texts(texts, language)
+        else:
+            is_single = sequences[1]
+            encoded, starts = self._encode_ids(sequences[0], list_target_ids(texts), size)
+        lengths = encoded.lengths
+        generator = cached_generator(self, size, self._compiled_parts)
+        seeded_sampler = generator.sampler(sampler, seed)
+        results: list[Any] = [None] * len(encoded)
+        pad_id = 0 if tokenizer is None else tokenizer.pad_id
+        for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
+            width = int(lengths[batch].max())
+            if generator.static_shapes:
+                width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
+            prompts = [starts[i] for i in batch]
+            room = max_target_length + 1 - np.array([len(prompt) for prompt in prompts])
+            source = dict(
+                zip(("token_ids", "padding_mask"), encoded.padded(np.array(batch), width, pad_id), strict=True)
+            )
+            (targets,) = generator.generate(
+                prompts,
+                np.minimum(self.most_new_tokens(lengths[batch], max_new_tokens), room),
+                seeded_sampler,
+                end_ids,
+                float(temperature),
+                stream=False,
+                batch_size=batch_size,
+                room=int(np.asarray(self.most_new_tokens(np.array([width]), max_new_tokens))[0]),
+                source=source,  # (n, T)
+            )
+            for i, tokens in zip(batch, targets, strict=True):
+                tokens = [token for token in tokens if token not in end_ids]
+                results[i] = tokens if sequences else self.text_preprocessor.tokenizer.detokenize(tokens)
+        return results[0] if is_single else results
+
+    def _encode_texts(self, texts: Iterable[Text], language: str | None) -> tuple[EncodedTexts, list[list[int]]]:
+        """Return packed sources, and the tokens with which each target begins."""
+        check_reads_text(self)
         (cleaned,) = clean_columns({"texts": texts})
         if language is not None:
             language_code = language if language.startswith(">>") else f">>{language}<<"
@@ -339,34 +397,32 @@ class Seq2SeqLM(Task):
                 languages = ", ".join(self.languages) or "one language, which takes no code"
                 raise ValueError(f"The model does not write {language_code}: it writes {languages}.")
             cleaned = [f"{language_code} {text}" for text in cleaned]
-        encoded = self.encode_sources(cleaned)
-        preprocessor = self.text_preprocessor
-        lengths = encoded.lengths
-        tokenizer = preprocessor.tokenizer
-        if "generator" not in self._compiled_parts:
-            self._compiled_parts["generator"] = TokenGenerator(self, tokenizer.vocabulary_size)
-        generator: TokenGenerator = self._compiled_parts["generator"]
-        seeded_sampler = generator.sampler(sampler, seed)
-        (end_id,) = preprocessor.special_ids()[2]
-        results = [""] * len(encoded)
-        for batch in groups_of(np.argsort(lengths, kind="stable").tolist(), batch_size):
-            width = int(lengths[batch].max())
-            if generator.static_shapes:
-                width = next(bucket for bucket in ladder_buckets(max_target_length + 1) if bucket >= width)
-            (targets,) = generator.generate(
-                [[tokenizer.pad_id]] * len(batch),
-                np.asarray(self.most_new_tokens(lengths[batch], max_new_tokens)),
-                seeded_sampler,
-                [end_id],
-                float(temperature),
-                stream=False,
-                batch_size=batch_size,
-                room=int(np.asarray(self.most_new_tokens(np.array([width]), max_new_tokens))[0]),
-                source=preprocessor.features(encoded, np.array(batch), width),  # (n, T)
-            )
-            for i, tokens in zip(batch, targets, strict=True):
-                results[i] = tokenizer.detokenize([token for token in tokens if token != end_id])
-        return results[0] if is_single else results
+        return self.encode_sources(cleaned), [[self.text_preprocessor.tokenizer.pad_id]] * len(cleaned)
+
+    def _encode_ids(
+        self, ids: list[list[int]], targets: list[list[int]] | None, size: int
+    ) -> tuple[EncodedTexts, list[list[int]]]:
+        """Return sources of token ids, and the tokens with which each target begins.
+
+        Args:
+            ids: token ids of each source.
+            targets: token ids of each target so far, or None for the padding token.
+            size: int, number of token ids.
+
+        Raises:
+            ValueError: for an invalid id, a sequence that is too long for the model, or unknown beginnings of targets.
+        """
+        if targets is None:
+            if self.preprocessor is None:
+                raise ValueError(
+                    f"This {type(self).__name__} has no preprocessor, so it does not know the token that begins a "
+                    "target. Pass a dict of `token_ids`, `padding_mask` and `decoder_token_ids`."
+                )
+            targets = [[self.preprocessor.tokenizer.pad_id]] * len(ids)
+        max_length = self.backbone.config.max_sequence_length
+        check_prompt_ids("token_ids", ids, size, max_length)
+        check_prompt_ids("decoder_token_ids", targets, size, max_length - 1)
+        return EncodedTexts.of_ids(ids), targets
 
     def most_new_tokens(self, lengths: Any, new: int | None = None) -> Any:
         """Return the maximum number of tokens in each target, ints (B,).
@@ -385,9 +441,11 @@ class Seq2SeqLM(Task):
     def next_token_logits(self, vectors: Tensor) -> Tensor:
         """Return the logits of the next tokens, float32 (B, S, V), from hidden states, float (B, S, H).
 
-        Padding is excluded.
+        Padding is excluded if the model has a preprocessor, which knows its id.
         """
         logits = self.output_bias(self.backbone.token_logits(vectors))
+        if self.preprocessor is None:
+            return logits
         is_padding = ops.arange(logits.shape[-1]) == self.text_preprocessor.tokenizer.pad_id  # (V,)
         return ops.where(is_padding, NEVER, logits)
 

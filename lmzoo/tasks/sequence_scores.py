@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -57,9 +56,7 @@ def score_sequences(
     begins_by_sequence = [range(0, max(1, len(sequence) - length + step), step) for sequence in sequences]
     windows = [(i, begin) for i, begins in enumerate(begins_by_sequence) for begin in begins]
     tokens_by_window = [sequences[i][begin : begin + length] for i, begin in windows]
-    splits = np.cumsum([0, *map(len, tokens_by_window)], dtype="int64")
-    tokens = np.fromiter(itertools.chain.from_iterable(tokens_by_window), "int32", int(splits[-1]))
-    encoded = EncodedTexts(tokens, splits, np.diff(splits).astype("int32"))
+    encoded = EncodedTexts.of_ids(tokens_by_window)
     scores = predict_encoded(task, model, encoded, batch_size, per_token=True, verbose=0) if windows else []
     results = [np.zeros(len(sequence), "float32") for sequence in sequences]
     for (i, begin), window_tokens, row in zip(windows, tokens_by_window, scores, strict=True):

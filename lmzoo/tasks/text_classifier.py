@@ -82,6 +82,7 @@ class TextClassifier(TextVectorTask):
     )
     distillation = DistillationSettings()
     instead_of: ClassVar[Mapping[str, str]] = {
+        **TextVectorTask.instead_of,
         "activation": "`predict` returns logits, and `classify` returns probabilities.",
         "hidden_dim": "The family determines the layers of the head.",
         "pooling_mode": 'Pass `pooling`: "first" or "mean".',

@@ -97,7 +97,11 @@ class TextEmbedder(Task):
     head_kind = "embedding"
     commands = (("embedder", "pairs"),)
     serves = "`embedding` (n, H)"
-    instead_of: ClassVar[Mapping[str, str]] = {"pooling_mode": 'Pass `pooling`, such as "mean" or "cls".'}
+    instead_of: ClassVar[Mapping[str, str]] = {
+        **Task.instead_of,
+        "embedding_dim": "Pass `projection`, layers after the pooling.",
+        "pooling_mode": 'Pass `pooling`, such as "mean" or "cls".',
+    }
     replaceable = True
     uses_pooler = False
     independent_rows = False

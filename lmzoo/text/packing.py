@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -114,6 +115,13 @@ class EncodedTexts(Encoded):
     sequence_splits: np.ndarray
     second: np.ndarray
     truncated: int = 0
+
+    @classmethod
+    def of_ids(cls, sequences: Sequence[Sequence[int]]) -> EncodedTexts:
+        """Return n sequences of token ids, without second segments, as they are."""
+        splits = np.cumsum([0, *map(len, sequences)], dtype="int64")
+        token_ids = np.fromiter(itertools.chain.from_iterable(sequences), "int32", int(splits[-1]))
+        return EncodedTexts(token_ids, splits, np.diff(splits).astype("int32"))
 
     @property
     def lengths(self) -> np.ndarray:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
 
 from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.other_names import AdvisesOnNames
 from lmzoo.errors import ArgumentError
 from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
 from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.segments import split_segments
 from lmzoo.text.tf_data import features_in_graph, is_symbolic
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
-from lmzoo.text.validate_text import clean_columns, is_text, single_text, warn
+from lmzoo.text.validate_text import clean_columns, holds_text, single_text, warn
 from lmzoo.text.word_splitting import place_words
 
 
@@ -37,7 +38,7 @@ def check_is_preprocessor(value: object) -> None:
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class Preprocessor:
+class Preprocessor(AdvisesOnNames):
     """Tokenizer, packing and maximum length: everything between strings and the model.
 
     Args:
@@ -61,14 +62,29 @@ class Preprocessor:
     ```
     """
 
-    def __init__(self, tokenizer: Tokenizer, packing: Packing | dict[str, Any], sequence_length: int = 512) -> None:
+    names_instead: ClassVar[Mapping[str, str]] = {
+        "call": "call the preprocessor itself",
+        "decoder_sequence_length": "`sequence_length` holds for sources and targets",
+        "encoder_sequence_length": "`sequence_length` holds for sources and targets",
+        "generate_postprocess": "`generate` of a task takes and returns text",
+        "generate_preprocess": "`generate` of a task takes and returns text",
+        "packer": "see `packing` and `pack`",
+        "presets": "see `lmzoo.list_presets()`",
+    }
+
+    def __init__(
+        self, tokenizer: Tokenizer, packing: Packing | dict[str, Any] | None = None, sequence_length: int = 512
+    ) -> None:
         if not isinstance(tokenizer, Tokenizer):
             raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")
         self.tokenizer = tokenizer
         if isinstance(packing, dict):
             packing = Packing(**{**packing, "between": tuple(packing["between"])})
         if not isinstance(packing, Packing):
-            raise TypeError(f"`packing` must be a `lmzoo.text.Packing`, got {packing!r:.60}.")
+            raise TypeError(
+                f"`packing` must be a `lmzoo.text.Packing`, got {packing!r:.60}. Pass the packing of the model's "
+                "family, `task.family.packing`, or load a whole preprocessor with `from_preset`."
+            )
         require(is_integer(sequence_length, 1), "sequence_length", "a positive integer", sequence_length)
         self.packing = packing
         self.sequence_length = sequence_length
@@ -207,7 +223,7 @@ class Preprocessor:
             ValueError: If a tuple is not a pair, the texts of pairs differ in number, or `sequence_length` leaves no
                 room for text.
         """
-        if _is_text(y):
+        if holds_text(y):
             raise TypeError(
                 f"`y` must be labels, got text: {y!r:.60}. Pass pairs of texts as a tuple: "
                 "`preprocessor((first, second))`. Labels that are strings are for tasks, with `labels=`."
@@ -300,15 +316,6 @@ class Preprocessor:
         if not isinstance(tokenizer, Tokenizer):
             tokenizer = keras.saving.deserialize_keras_object(tokenizer)
         return cls(**{**config, "tokenizer": tokenizer})
-
-
-def _is_text(values: Any) -> bool:
-    """Return whether `values` is one text or a batch of texts, rather than labels."""
-    dtype = getattr(values, "dtype", None)
-    if getattr(dtype, "name", None) == "string" or getattr(dtype, "kind", None) in ("U", "S", "T"):
-        return True
-    is_sequence = isinstance(values, (list, tuple)) or getattr(dtype, "kind", None) == "O"
-    return is_text(next(iter(values), None) if is_sequence else values)
 
 
 def _as_column(values: Any) -> Any:

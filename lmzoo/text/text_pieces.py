@@ -76,6 +76,20 @@ class TextPieces:
         return piece
 
 
+class TokenPieces:
+    """Generated tokens, returned in pieces as they arrive; it has the methods of `TextPieces`."""
+
+    ended = False
+
+    def add(self, tokens: Sequence[int]) -> list[int]:
+        """Return the tokens."""
+        return [*tokens]
+
+    def rest(self) -> list[int]:
+        """Return an empty list, since no tokens are buffered."""
+        return []
+
+
 def tokens_holding(tokenizer: Tokenizer, stops: Sequence[str]) -> list[int]:
     """Return the ids of the tokens that contain any of the strings `stops`."""
     if not stops:

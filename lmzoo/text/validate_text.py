@@ -98,6 +98,15 @@ def is_text(value: object) -> bool:
     return isinstance(value, (str, bytes))
 
 
+def holds_text(values: Any) -> bool:
+    """Return whether `values` is one text or a batch of texts, which may be a tensor without values."""
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "name", dtype) == "string" or getattr(dtype, "kind", None) in ("U", "S", "T"):
+        return True
+    is_sequence = isinstance(values, (list, tuple)) or getattr(dtype, "kind", None) == "O"
+    return is_text(next(iter(values), None) if is_sequence else values)
+
+
 def single_text(value: Any) -> str | bytes | None:
     """Return `value`, or the content of a scalar array or tensor, if it is a single text, else None."""
     if getattr(value, "ndim", None) == 0:

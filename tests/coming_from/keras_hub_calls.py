@@ -144,8 +144,7 @@ CALLS = {
         Call('backbone.quantize("int8"); backbone', compare=dtypes, changes=True, slow=True),
         Call(
             '"bert_base_en_uncased" in BertBackbone.presets',
-            '"bert_base_en_uncased" in lmzoo.list_presets()',
-            "the same names; `list_presets` also gives sizes, languages, licenses and addresses",
+            result="the same names; `lmzoo.list_presets()` lists all families",
         ),
     ],
     "Tokenize": [
@@ -236,6 +235,14 @@ CALLS = {
             lambda theirs, ours: (theirs[0].removeprefix("good film"), ours[0]),
             changes=True,
             slow=True,
+        ),
+        Call(
+            "causal_lm.preprocessor = None; causal_lm.generate(prompts, stop_token_ids=None)",
+            "causal_lm.preprocessor = None; causal_lm.generate(prompts, max_new_tokens=3)",
+            "the same ids; KerasHub fills the padding of `prompts`, a dict of `token_ids` and `padding_mask`, and "
+            "returns such a dict; lmzoo returns lists of the new ids",
+            lambda theirs, ours: (theirs["token_ids"][:, 2:].tolist(), ours),
+            changes=True,
         ),
         Call(
             'causal_lm.compile(sampler="top_k"); causal_lm.generate(texts, max_length=13)',

@@ -31,6 +31,10 @@ FEATURES = {
     "segment_ids": np.zeros((1, 6), "int32"),
     "mask_positions": np.array([[3]], "int32"),
 }
+PROMPTS = {
+    "token_ids": np.array([[7, 8, 0, 0, 0], [9, 4, 0, 0, 0]], "int32"),
+    "padding_mask": np.array([[1, 1, 0, 0, 0]] * 2, "int32"),
+}
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +77,7 @@ def objects(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., dict[str,
             "features": lambda: FEATURES,
             "ids": lambda: [7, 8, 9],
             "token_ids": lambda: causal_features("token_ids"),
+            "prompts": lambda: PROMPTS,
             "targets": lambda: causal_features("targets"),
             "folder": lambda: str(folder / library),
             "lora_file": lambda: str(folder / f"{library}.lora.h5"),

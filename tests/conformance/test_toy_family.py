@@ -113,7 +113,7 @@ def test_attention_scores_are_causal(backbone, features, toy):
 
 
 def test_vectors_at_positions_are_refused(backbone, features):
-    message = "`vectors_at` lets chosen positions attend to all others, but a ToyBackbone is causal"
+    message = "`vectors_at` lets chosen positions attend to all others, but this ToyBackbone is causal"
     with pytest.raises(ValueError, match=message):
         backbone.vectors_at(features, np.zeros((7, 1), "int32"))
 

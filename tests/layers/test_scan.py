@@ -112,6 +112,24 @@ def test_without_outputs(mode):
 
 
 @pytest.mark.tf_only
+@pytest.mark.parametrize("reverse", [False, True])
+def test_without_lists_of_tensors(reverse):
+    import tensorflow as tf
+
+    @tf.function(input_signature=[tf.TensorSpec([None] * x.ndim, x.dtype) for x in arguments()])
+    def run(weight, state, total, a, b):
+        xs = {"a": a, "b": b}
+        return scan(step_of(weight), {"state": state, "total": total}, xs, reverse=reverse, tensor_lists=False)
+
+    graph = run.get_concrete_function().graph.as_graph_def()
+    ops = {node.op for nodes in (graph.node, *(f.node_def for f in graph.library.function)) for node in nodes}
+    assert "While" in ops or "StatelessWhile" in ops
+    assert not [op for op in ops if op.startswith("TensorList")]
+    for steps in (1, STEPS):
+        close(run(*map(tf.constant, arguments(steps))), looped(*arguments(steps), reverse=reverse))
+
+
+@pytest.mark.tf_only
 def test_length_known_at_run_time_only():
     import tensorflow as tf
 

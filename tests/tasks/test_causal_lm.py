@@ -205,9 +205,9 @@ def test_long_texts_are_read_in_windows():
         (lambda m: m.fit(["a", None]), TypeError, r"`documents\[1\]` must be a string or a list of strings, got None"),
         (lambda m: m.fit(TEXTS, sample_weight=[1, 1, 1]), ValueError, "A document has no weight"),
         (lambda m: m.fit("the film", verbose=0), TypeError, "list of documents"),
-        (lambda m: CausalLM(tiny_backbone(BERT)), ValueError, "A BertBackbone cannot predict next tokens"),
+        (lambda m: CausalLM(tiny_backbone(BERT)), ValueError, "This BertBackbone cannot predict next tokens"),
         (lambda m: CausalLM(m.backbone).generate(["a"]), ValueError, "This CausalLM has no preprocessor"),
-        (lambda m: tiny_backbone(BERT).call_with_cache(None, [], 0), ValueError, "A BertBackbone is not causal"),
+        (lambda m: tiny_backbone(BERT).call_with_cache(None, [], 0), ValueError, "This BertBackbone is not causal"),
     ],
 )
 def test_errors(model, call, error, message):

@@ -8,7 +8,7 @@ import pytest
 
 from lmzoo.models import CausalLM, MaskedLM, TextClassifier, TextEmbedder, TokenClassifier
 from lmzoo.registry.family import families
-from lmzoo.testing import tiny_examples, tiny_task
+from lmzoo.testing import tiny_backbone, tiny_examples, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.testing.functional_models import assert_copies_agree
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "linear", "relu", "sigmoid", "swish", "tanh")
@@ -70,3 +70,28 @@ def test_a_clone_of_a_task_is_compiled_as_the_task(task):
     assert type(clone) is not MaskedLM
     assert isinstance(clone.optimizer, keras.optimizers.SGD)
     assert clone.loss.get_config() == task.loss.get_config()
+
+
+@pytest.mark.tf_only
+@pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
+@pytest.mark.parametrize("rank", [None, 2])
+def test_int8_layers_are_copied(rank, tmp_path, monkeypatch):
+    monkeypatch.setattr("gc.collect", lambda: 0)  # Keras collects garbage after each weight, which takes seconds
+    backbone = tiny_backbone(families()["bert"])
+    backbone.quantize("int8")
+    if rank:
+        backbone.enable_lora(rank)
+        for weight in backbone.trainable_weights:
+            weight.assign(np.random.default_rng(0).normal(scale=0.1, size=weight.shape))
+    model = keras.Model(backbone.input, keras.layers.Dense(3)(backbone.output["hidden_states"][1]))
+    model.run_eagerly = True
+    features = tiny_preprocessor(families()["bert"])(tiny_texts())
+    expected = model.predict_on_batch({name: features[name] for name in model.input})
+    model.save(tmp_path / "model.keras")
+    clone = keras.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    for copy in (keras.saving.load_model(tmp_path / "model.keras"), clone):
+        assert [w.dtype for w in copy.weights] == [w.dtype for w in model.weights]
+        copy.run_eagerly = True
+        actual = copy.predict_on_batch({name: features[name] for name in model.input})
+        np.testing.assert_allclose(actual, expected, atol=1e-6)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -49,7 +52,7 @@ def test_one_source_gives_one_text(eager):
     ("arguments", "advice"),
     [
         ({"max_length": 64}, "Pass `max_new_tokens`: the number of new tokens"),
-        ({"stop_token_ids": [3]}, "A CausalLM takes `stop`: strings"),
+        ({"stop_token_ids": [3]}, "Pass `stop`: strings or token ids before which a text ends"),
         ({"strip_prompt": True}, "The result is always the new text alone"),
         ({"maxlen": 64}, "$"),
     ],
@@ -61,10 +64,110 @@ def test_arguments_of_generate(model, arguments, advice):
             generate(PROMPTS, **arguments)
 
 
-def test_token_ids_are_refused(model):
-    for generate in (CausalLM(model.backbone).generate, model.generate):
-        with pytest.raises(TypeError, match=r"takes strings, got a dict of 'token_ids', 'padding_mask'\. Pass"):
-            generate({"token_ids": np.ones((1, 3)), "padding_mask": np.ones((1, 3))})
+def ids_of(model, prompts):
+    return model.preprocessor.tokenizer.tokenize(prompts)
+
+
+def test_token_ids_are_continued(model):
+    """With a preprocessor or without, in each form, alone and next to others."""
+    tokenizer = model.preprocessor.tokenizer
+    ids = ids_of(model, PROMPTS)
+    lengths = [len(row) for row in ids]
+    assert len(set(lengths)) == 2
+    mask = np.arange(max(lengths)) >= max(lengths) - np.array(lengths)[:, None]  # padding on the left
+    padded = np.full(mask.shape, 5, "int32")
+    padded[mask] = [token for row in ids for token in row]
+    expected = model.generate(PROMPTS, stop=None)
+    alone = CausalLM(model.backbone, max_new_tokens=11)
+    for task in (model, alone):
+        new = task.generate(ids, stop=None)
+        assert [
+            tokenizer.detokenize(prompt + row)[len(tokenizer.detokenize(prompt)) :]
+            for prompt, row in zip(ids, new, strict=True)
+        ] == expected
+        assert all(len(row) == 11 for row in new)
+        assert task.generate({"token_ids": padded, "padding_mask": mask}, stop=None) == new
+        assert task.generate({"token_ids": keras.ops.convert_to_tensor([ids[1]])}, stop=None) == new[1:]
+        for single in (ids[0], np.array(ids[0]), keras.ops.convert_to_tensor(ids[0])):
+            assert task.generate(single, stop=None) == new[0]
+        assert task.generate(np.array([ids[0], ids[0]]), stop=None) == [new[0], new[0]]
+        pieces = [*task.generate(ids, stop=None, stream=True)]
+        assert len(pieces) > 1
+        assert [[*itertools.chain(*parts)] for parts in zip(*pieces, strict=True)] == new
+        assert [*task.generate(ids[0], stop=None, stream=True)] == [
+            parts[0] for parts in task.generate(ids[:1], stop=None, stream=True)
+        ]
+        end = new[0][4]
+        assert task.generate(ids[0], stop=end) == new[0][: new[0].index(end)] == task.generate(ids, stop=[end])[0]
+    end_id = tokenizer.token_to_id(tokenizer.end_token)
+    assert model.generate(ids) == [row[: row.index(end_id)] if end_id in row else row for row in new]
+    assert alone.generate(ids) == new
+
+
+def test_stop_ids_end_texts(model):
+    (new,) = model.generate(ids_of(model, PROMPTS[:1]))
+    count = next(i for i in range(1, len(new)) if new[i] not in new[:i])
+    assert model.generate(PROMPTS[0], stop=new[count]) == model.generate(PROMPTS[0], max_new_tokens=count)
+
+
+def test_token_ids_that_cannot_be(model):
+    alone = CausalLM(model.backbone)
+    size = model.backbone.vocabulary_size
+    for task in (model, alone):
+        for prompts, message in (
+            ([[1, 2], [3, size]], rf"`prompts\[1\]\[1\]` must be a token id from 0 to {size - 1}, got {size}"),
+            ([[1], []], r"`prompts\[1\]` must be a list of 1 to \d+ token ids, got \[\]"),
+            ([[1] * 99], r"`prompts\[0\]` must be a list of 1 to \d+ token ids, got"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                task.generate(prompts)
+        with pytest.raises(ValueError, match=r"`stop` must be token ids, as the prompts are, got \['x'\]"):
+            task.generate([[1]], stop=["x"])
+        with pytest.raises(TypeError, match="takes strings or token ids, got a dict of 'prompts', 'responses'"):
+            task.generate({"prompts": PROMPTS, "responses": PROMPTS})
+    for stop in (size, -1, b"x", 1.5, True):
+        with pytest.raises(ValueError, match="`stop` must be a string that is not empty"):
+            model.generate(PROMPTS, stop=stop)
+    with pytest.raises(
+        ValueError, match=r"This CausalLM has no preprocessor, so `generate` takes token ids, not text\. Pass"
+    ):
+        alone.generate(PROMPTS)
+    with pytest.raises(TypeError, match=r"`prompts\[0\]` must be a string, got \[1, 'a'\]"):
+        model.generate([[1, "a"]])
+
+
+def test_sources_of_token_ids(eager):
+    task = tiny_task(Seq2SeqLM, MARIAN)
+    randomize(task)
+    sources = ["the film", "a plot was dull"]
+    tokenizer = task.preprocessor.tokenizer
+    encoded = task.encode_sources(sources)
+    features = task.preprocessor.features(encoded, np.arange(2), int(encoded.lengths.max()))
+    ids = [row.tolist() for row in encoded.by_sequence(encoded.token_ids)]
+    (end_id,) = task.preprocessor.special_ids()[2]
+    alone = Seq2SeqLM(task.backbone, None)
+    alone.output_bias.bias.assign(task.output_bias.bias)
+    begun = {**features, "decoder_token_ids": np.full((2, 1), tokenizer.pad_id)}
+    new = task.generate(ids, max_new_tokens=5)
+    assert [tokenizer.detokenize(row) for row in new] == task.generate(sources, max_new_tokens=5)
+    assert task.generate(ids[1], max_new_tokens=5) == new[1]
+    assert task.generate(features, max_new_tokens=5) == new
+    assert tokenizer.detokenize(task.translate(ids, max_new_tokens=5)[0]) == task.translate(
+        sources[0], max_new_tokens=5
+    )
+    assert alone.generate(begun, max_new_tokens=5, stop=end_id) == new
+    unstopped = alone.generate(begun, max_new_tokens=5)
+    assert [len(row) for row in unstopped] == [5, 5]
+    continued = {**features, "decoder_token_ids": [[tokenizer.pad_id, row[0]] for row in unstopped]}
+    assert alone.generate(continued, max_new_tokens=4) == [row[1:] for row in unstopped]
+    with pytest.raises(ValueError, match="has no preprocessor, so it does not know the token that begins a target"):
+        alone.generate(ids)
+    with pytest.raises(ValueError, match="This Seq2SeqLM has no preprocessor, so `generate` takes token ids, not text"):
+        alone.translate(sources)
+    with pytest.raises(ValueError, match=r"`decoder_token_ids\[0\]\[0\]` must be a token id from 0 to"):
+        alone.generate({**features, "decoder_token_ids": [[-1], [0]]})
+    with pytest.raises(ValueError, match="`stop` must be token ids or None, got"):
+        task.generate(sources, stop="x")
 
 
 # === The start token ===
@@ -124,6 +227,73 @@ def test_families_without_a_start_token():
         tiny_task(CausalLM, GPT2, add_start_token="yes")
 
 
+# === Names ===
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("sampler", "`generate` takes it as an argument"),
+        ("make_generate_function", "`generate` compiles the loop itself"),
+        ("preprocess_samples", r"call `preprocessor\(texts, labels\)`"),
+        ("save_task_weights", "`save_to_preset` and `from_preset` write and read a task"),
+        ("export_to_transformers", '`lmzoo.save_checkpoint\\(task, directory, to="hf"\\)`'),
+    ],
+)
+def test_names_of_task_parts(model, name, advice):
+    with pytest.raises(AttributeError, match=rf"^'CausalLM' object has no attribute '{name}': {advice}"):
+        getattr(model, name)
+    assert not hasattr(model, "nothing")
+
+
+def test_names_of_text_parts(model):
+    tokenizer = model.preprocessor.tokenizer
+    assert [tokenizer.id_to_token(id) for id in tokenizer.special_token_ids] == [*tokenizer.special_tokens]
+    with pytest.raises(AttributeError, match=r"has no attribute 'set_vocabulary': pass the vocabulary to the constr"):
+        _ = tokenizer.set_vocabulary
+    with pytest.raises(AttributeError, match=r"'generate_preprocess': `generate` of a task takes and returns text"):
+        _ = model.preprocessor.generate_preprocess
+    with pytest.raises(TypeError, match=r"`packing` must be .*, got None\. Pass the packing of the model's family"):
+        type(model.preprocessor)(tokenizer, sequence_length=8)
+
+
+def test_names_of_presets(model):
+    assert type(model.backbone).presets.keys() == type(model.backbone).list_presets().keys() < CausalLM.presets.keys()
+
+
+def test_arguments_of_compile(model):
+    for arguments, message in (
+        ({"sampler": "top_k"}, "`sampler`. Pass `sampler` to `generate`."),
+        ({"optimiser": "adam"}, "`optimiser`. Did you mean `optimizer`?"),
+    ):
+        with pytest.raises(TypeError, match=f"^`compile` takes no argument {re.escape(message)}$"):
+            model.compile(**arguments)
+
+
+# === Texts for models of token features ===
+
+
+@pytest.mark.parametrize("method", ["__call__", "predict", "fit", "evaluate", "predict_on_batch"])
+def test_backbones_take_no_text(method):
+    backbone = tiny_backbone(BERT)
+    column = keras.ops.convert_to_tensor if keras.backend.backend() == "tensorflow" else np.array
+    for texts in (PROMPTS, "a", (PROMPTS, PROMPTS), np.array(PROMPTS), np.array(PROMPTS, object), column(PROMPTS)):
+        with pytest.raises(TypeError, match=r"^This BertBackbone takes token features, not text\. Call `preprocessor"):
+            getattr(backbone, method)(texts)
+    if method in ("__call__", "predict"):
+        with pytest.raises(ValueError, match=r"^This BertBackbone takes a dict of 'token_ids'.*; got "):
+            getattr(backbone, method)(np.ones((2, 3), "int32"))
+
+
+def test_pairs_with_keras_hubs_names(eager):
+    task = tiny_task(Seq2SeqLM, MARIAN)
+    sources, targets = ["the film", "a plot"], ["a", "the the film"]
+    named = {"encoder_text": sources, "decoder_text": targets}
+    np.testing.assert_allclose(task.predict(named, verbose=0), task.predict((sources, targets), verbose=0))
+    assert task.evaluate(named, verbose=0) == task.evaluate((sources, targets), verbose=0)
+    assert task.generate({"encoder_text": sources}, 3) == task.generate(sources, 3)
+
+
 # === Constructors ===
 
 
@@ -142,6 +312,9 @@ def test_the_number_of_classes_in_second_place():
         (TextClassifier, "hidden_dim", "The family determines the layers of the head"),
         (TextClassifier, "pooling_mode", 'Pass `pooling`: "first" or "mean"'),
         (TextEmbedder, "pooling_mode", 'Pass `pooling`, such as "mean" or "cls"'),
+        (TextClassifier, "compile", "A task is compiled with its defaults"),
+        (TextEmbedder, "embedding_dim", "Pass `projection`"),
+        (MaskedLM, "mask_selection_rate", r"Pass `masking`, such as `lmzoo.text.Masking\(0.2\)`"),
         (MaskedLM, "pooling_mode", "$"),
     ],
 )

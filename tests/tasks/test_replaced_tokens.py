@@ -272,5 +272,5 @@ def test_widths():
     for width, message in ((0, "a positive integer, got 0"), (15, "a multiple of the number of heads, 2, got 15")):
         with pytest.raises(ValueError, match=f"`generator_width` must be {message}"):
             tiny_task(Pretrainer, families()["electra"], generator_width=width)
-    with pytest.raises(ValueError, match=r"A BertBackbone has embeddings of its own width, .* choose None"):
+    with pytest.raises(ValueError, match=r"This BertBackbone has embeddings of its own width, .* choose None"):
         tiny_task(Pretrainer, families()["bert"], objective="rtd")

@@ -141,7 +141,7 @@ def test_errors(use, message):
 
 
 def test_wrong_models():
-    with pytest.raises(ValueError, match="A BertBackbone reads no source"):
+    with pytest.raises(ValueError, match="This BertBackbone reads no source"):
         Seq2SeqLM(tiny_backbone(BERT))
     for name, value in {"num_beams": 0, "label_smoothing": 1, "max_new_tokens": 73, "length_penalty": "a"}.items():
         with pytest.raises(ValueError, match=f"`{name}` must be"):

@@ -206,7 +206,7 @@ def _padding_mask(inputs: Features) -> Tensor:
 
 def _make_outputs(mix: ScalarMix, pooler: MeanPooler, marked: Tensors, marked_mask: Tensor, mask: Tensor) -> Features:
     """Return the backbone's outputs, given the language model's layers with sentence markers."""
-    real = ops.cast(mask, marked[0].dtype)[:, :, None]  # (B, T, 1)
+    real = ops.expand_dims(ops.cast(mask, marked[0].dtype), 2)  # (B, T, 1)
     hidden_states = tuple(layer[:, 1:-1] * real for layer in marked)  # (B, T, 2P)
     # AllenNLP's normalization includes the markers.
     mixed = mix(marked, marked_mask)[:, 1:-1] if mix.layer_norm == "allennlp" else mix(hidden_states, mask)

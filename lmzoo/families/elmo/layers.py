@@ -108,7 +108,7 @@ class BiLM(ConfiguredLayer):
         for forward, backward in outputs:
             backward = self.gather(ops.transpose(backward, swapped_axes), reversed_positions)
             layers.append(ops.concatenate([ops.transpose(forward, swapped_axes), backward], axis=2))
-        mask = ops.cast(is_real, words.dtype)[:, :, None]
+        mask = ops.expand_dims(ops.cast(is_real, words.dtype), 2)  # (B, T, 1)
         return tuple(layer * mask for layer in layers), is_real, state
 
     def stacks(

@@ -72,7 +72,7 @@ class KnownArguments:
         instead_of: dict from argument names used by other libraries to advice, a sentence.
     """
 
-    instead_of: ClassVar[Mapping[str, str]] = {}
+    instead_of: ClassVar[Mapping[str, str]] = {"compile": "A task is compiled with its defaults: call `compile` later."}
     from_preset: ClassVar[Callable[..., Any]]  # defined by `Task`; its arguments are among the suggestions
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:

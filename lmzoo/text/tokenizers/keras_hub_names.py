@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lmzoo.common.other_names import AdvisesOnNames
 from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.tf_data import ids_in_graph, is_symbolic
 from lmzoo.text.validate_text import single_text
 
 
-class KerasHubTokenizerNames:
+class KerasHubTokenizerNames(AdvisesOnNames):
     """Mixin that gives `lmzoo.text.Tokenizer` the attributes and methods of KerasHub's tokenizers."""
+
+    names_instead: ClassVar[Mapping[str, str]] = {
+        "call": "call the tokenizer itself",
+        "export_to_transformers": '`lmzoo.save_checkpoint(task, directory, to="hf")` also writes the tokenizer',
+        "presets": "see `lmzoo.list_presets()`",
+        "set_vocabulary": "pass the vocabulary to the constructor",
+    }
 
     if TYPE_CHECKING:
         unk_token: str | None
         start_token: str | None
         end_token: str | None
         mask_token: str | None
+        special_tokens: tuple[str, ...]
 
         @property
         def pad_id(self) -> int: ...
@@ -70,6 +79,11 @@ class KerasHubTokenizerNames:
     def mask_token_id(self) -> int | None:
         """Id of the mask token, or None if there is none."""
         return self._id_of(self.mask_token)
+
+    @property
+    def special_token_ids(self) -> list[int]:
+        """Ids of `special_tokens`, in the same order."""
+        return [self.token_to_id(token) for token in self.special_tokens]
 
     def _id_of(self, token: str | None) -> Any:
         """Return the id of a token, or None for None."""

@@ -1,0 +1,43 @@
+"""Advice for KerasHub's names of arguments and attributes of tasks."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
+
+import keras
+
+from lmzoo.common.arguments import refuse_arguments
+from lmzoo.common.other_names import AdvisesOnNames
+
+_COMPILE = {"sampler": "Pass `sampler` to `generate`."}
+_GENERATE = "`generate` compiles the loop itself, and takes the sampler as an argument"
+_WEIGHTS = "`save_to_preset` and `from_preset` write and read a task with its head"
+
+
+class KerasHubTaskNames(AdvisesOnNames):
+    """Mixin that says what to use instead of KerasHub's methods of tasks."""
+
+    names_instead: ClassVar[Mapping[str, str]] = {
+        "encode_text": "`embed` of a task for embeddings returns the vectors of texts",
+        "export_to_transformers": '`lmzoo.save_checkpoint(task, directory, to="hf")` writes such a directory',
+        "generate_function": _GENERATE,
+        "generate_step": _GENERATE,
+        "has_task_weights": _WEIGHTS,
+        "load_task_weights": _WEIGHTS,
+        "make_generate_function": _GENERATE,
+        "preprocess_samples": "call `preprocessor(texts, labels)`",
+        "sampler": "`generate` takes it as an argument",
+        "save_task_weights": _WEIGHTS,
+    }
+
+
+def check_compile_arguments(names: Iterable[str]) -> None:
+    """Check the names of further arguments of `compile`.
+
+    Raises:
+        TypeError: for an argument that `keras.Model.compile` does not take.
+    """
+    parameters = inspect.signature(keras.Model.compile).parameters
+    refuse_arguments("compile", set(names) - parameters.keys(), _COMPILE, parameters)
