@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lmzoo_cli.env_command import env
 from lmzoo_cli.generation_commands import generate, translate
 from lmzoo_cli.inspect_commands import inspect
 from lmzoo_cli.messages import Command, CommandGroup
@@ -22,6 +23,7 @@ _COMMANDS = {
     "Pre-training": (pretrain, prepare),
     "Presets and checkpoints": (presets, convert, verify),
     "Serving": (export, serve),
+    "Help": (env,),
 }
 
 app = typer.Typer(
