@@ -179,6 +179,16 @@ docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
 
+# axe-core comes from npm, Chromium from the system.
+$(VENV)/axe/package/axe.min.js: | $(BIN)/python
+	@mkdir -p $(VENV)/axe
+	@cd $(VENV)/axe && npm pack --silent axe-core@4 >/dev/null && tar -xzf axe-core-*.tgz
+
+check-site: $(DEV_STAMP) $(VENV)/axe/package/axe.min.js docs  ## check pages in Chromium: accessibility, width of a phone, links; needs npm
+	@echo "== pages in Chromium"
+	@LMZOO_AXE='$(CURDIR)/$(VENV)/axe/package/axe.min.js' $(BIN)/python -m pytest --quiet tests/analysis/test_accessibility.py
+	@$(BIN)/python .ci/check_site.py site $(VENV)/axe/package/axe.min.js
+
 registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries and the results of benchmarks
 	@$(BIN)/python .ci/write_registry.py
 	@$(BIN)/python .ci/write_public_names.py

@@ -233,9 +233,21 @@ def install_commands() -> str:
         f"$ pip install 'lmzoo[jax] @ {repository}'  # and the JAX backend",
         "```",
         "",
-        "The first release, which is being prepared, will be on PyPI; from then on, the command is `pip install lmzoo`.",
+        "The first release is being prepared and will be on PyPI. From then on, the command is `pip install lmzoo`.",
     ]
     return "\n".join(lines)
+
+
+def version_table() -> str:
+    """Return the table of the versions of Python and of the backends that `pyproject.toml` allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["jax"], *extras["torch"]]
+    ranges = dict(re.fullmatch(r"([\w-]+)(.+)", requirement).groups() for requirement in requirements)
+    rows = [("Python", f"`{project['requires-python']}`")]
+    for name in ("keras", "tensorflow", "tensorflow-text", "jax", "torch"):
+        rows.append((name, f"`{ranges[name]}`"))
+    return table(("package", "versions"), rows)
 
 
 def blocks() -> dict[str, dict[str, str]]:
@@ -248,6 +260,7 @@ def blocks() -> dict[str, dict[str, str]]:
         "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
         "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
         "docs/concepts.md": {"tasks": task_table()},
+        "docs/stability.md": {"versions": version_table()},
         "docs/guides/checkpoints.md": {"families": format_table(), "heads": head_table()},
         "docs/guides/command_line.md": {"tasks": command_table()},
         "docs/guides/serve.md": {"tasks": served_table()},
