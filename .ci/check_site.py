@@ -10,7 +10,6 @@ the screen, or a link to a page, a file or an anchor of the site that does not e
 from __future__ import annotations
 
 import functools
-import html
 import json
 import shutil
 import subprocess
@@ -40,8 +39,10 @@ const check = async (page) => {
   const violations = found.violations.filter((rule) => ["serious", "critical"].includes(rule.impact));
   return {
     page, passes: found.passes.length, width: view.document.documentElement.scrollWidth,
-    violations: violations.map((rule) =>
-      `${rule.id} (${rule.nodes.length} times): ${rule.nodes[0].html.slice(0, 150)}`),
+    violations: violations.map((rule) => {
+      const nodes = rule.nodes.slice(0, 5).map((node) => `${node.target.join(" ")} ${node.any[0]?.message ?? ""}`);
+      return [`${rule.id} (${rule.nodes.length} times)`, ...nodes].join("\\n    ");
+    }),
   };
 };
 (async () => {
@@ -153,7 +154,7 @@ def main(site: Path, axe: Path) -> None:
     problems = broken_links(site)
     results = check_pages(site, axe, chromium)
     for result in results:
-        problems += [f"{result['page']}: {html.unescape(text)}" for text in result["violations"]]
+        problems += [f"{result['page']}: {text}" for text in result["violations"]]
         if result["width"] > WIDTH:
             problems.append(f"{result['page']}: is {result['width']} pixels wide on a screen of {WIDTH}")
     print(*problems, sep="\n")
