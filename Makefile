@@ -60,7 +60,7 @@ export PYTHONDONTWRITEBYTECODE :=
 	bench clean test-lowest test-highest test-prereleases release-check check-workflows check-newcomer check-site
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # Installing through a link changes what it points to, such as the environment of another checkout.
 .PHONY: own-venv
