@@ -60,10 +60,10 @@ export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
 .PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm mpnet \
-	bench clean test-lowest test-highest release-check
+	bench clean test-lowest test-highest test-prereleases release-check check-workflows check-newcomer check-site
 
 help:  ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 # Installing through a link changes what it points to, such as the environment of another checkout.
 .PHONY: own-venv
@@ -162,6 +162,18 @@ test-highest: $(TOOLS_STAMP)  ## the same with the highest allowed versions
 	@echo "== highest versions"
 	@bash .ci/test_versions.sh highest $(PYTHON) $(TOOLS)/bin
 
+test-prereleases: $(TOOLS_STAMP)  ## the same with release candidates, beyond the upper bounds; weekly
+	@echo "== pre-releases"
+	@bash .ci/test_versions.sh prereleases $(PYTHON) $(TOOLS)/bin
+
+check-workflows: $(TOOLS_STAMP)  ## lint .github: security of the workflows, and GitHub's schemas
+	@echo "== workflows"
+	@bash .ci/check_workflows.sh $(TOOLS)/bin
+
+check-newcomer:  ## install the wheel of `make release-check` into an empty environment, train and serve with it
+	@echo "== a newcomer's first model"
+	@bash .ci/newcomer_check.sh $(PYTHON) dist/*.whl
+
 release-check: $(TOOLS_STAMP)  ## build into dist/, write an SBOM, look for known vulnerabilities; before a release
 	@echo "== release"
 	@bash .ci/release_check.sh $(PYTHON) $(TOOLS)/bin
@@ -169,6 +181,16 @@ release-check: $(TOOLS_STAMP)  ## build into dist/, write an SBOM, look for know
 docs: $(DOCS_STAMP)  ## build the site into site/, strictly
 	@echo "== docs"
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict  # with --quiet warnings would not be counted
+
+# axe-core comes from npm, Chromium from the system.
+$(VENV)/axe/package/axe.min.js: | $(BIN)/python
+	@mkdir -p $(VENV)/axe
+	@cd $(VENV)/axe && npm pack --silent axe-core@4 >/dev/null && tar -xzf axe-core-*.tgz
+
+check-site: $(DEV_STAMP) $(VENV)/axe/package/axe.min.js docs  ## check pages in Chromium: accessibility, width of a phone, links; needs npm
+	@echo "== pages in Chromium"
+	@LMZOO_AXE='$(CURDIR)/$(VENV)/axe/package/axe.min.js' $(BIN)/python -m pytest --quiet tests/analysis/test_accessibility.py
+	@$(BIN)/python .ci/check_site.py site $(VENV)/axe/package/axe.min.js
 
 registry: $(DEV_STAMP)  ## write lmzoo/models.py and the tables of the pages from the registries and the results of benchmarks
 	@$(BIN)/python .ci/write_registry.py
@@ -183,7 +205,7 @@ minilm mpnet:
 	@$(BIN)/python examples/fetch_weights.py $@
 
 bench: $(DEV_STAMP)  ## side-by-side benchmarks; needs a quiet machine
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/python -m benchmarks $(BENCH)
 
 clean:  ## remove what was built, not $(VENV)
 	@rm -rf build dist site .pytest_cache .ruff_cache .mypy_cache

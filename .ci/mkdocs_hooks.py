@@ -1,4 +1,4 @@
-"""Hooks of mkdocs: the table of presets in the page that asks for it, and pages of notebooks."""
+"""Hooks of mkdocs: the table of presets in the page that asks for it, pages of notebooks, and the site as text."""
 
 from __future__ import annotations
 
@@ -44,6 +44,51 @@ def notebook_page(notebook: str, name: str) -> str:
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Fill in the table of presets; mkdocs calls this with the text of every page."""
     return markdown.replace(_PLACE, preset_table()) if _PLACE in markdown else markdown
+
+
+def on_post_build(config: Any, **_: Any) -> None:
+    """Write the site's list of pages, and its pages in one file of Markdown, for programs that read text."""
+    for name, text in text_files(config["nav"], Path(config["docs_dir"]), config["site_description"]).items():
+        Path(config["site_dir"], name).write_text(text, "utf-8")
+
+
+def text_files(nav: list[Any], docs: Path, description: str) -> dict[str, str]:
+    """Return the content of `llms.txt` (https://llmstxt.org) and of `llms-full.txt`, without the API reference.
+
+    Args:
+        nav: `nav` of mkdocs.yml.
+        docs: directory of the pages.
+        description: description of the site in one sentence.
+    """
+    lines = ["# lmzoo", "", f"> {description}."]
+    pages = []
+    for section in nav:
+        ((title, entries),) = section.items()
+        lines += ["", f"## {title}", ""]
+        for name in _page_names(entries):
+            markdown = _read_page(docs / name)
+            address = name.removesuffix("index.md").removesuffix(".md")
+            address += "/" if address and not address.endswith("/") else ""
+            lines.append(f"- [{markdown.partition(chr(10))[0].removeprefix('# ')}]({address or './'})")
+            if not name.startswith("api/"):
+                pages.append(on_page_markdown(markdown).rstrip())
+    return {"llms.txt": "\n".join(lines) + "\n", "llms-full.txt": "\n\n".join(pages) + "\n"}
+
+
+def _page_names(entry: Any) -> list[str]:
+    """Return the file names of an entry of `nav`, in order."""
+    if isinstance(entry, str):
+        return [entry]
+    parts = entry.values() if isinstance(entry, dict) else entry
+    return [name for part in parts for name in _page_names(part)]
+
+
+def _read_page(path: Path) -> str:
+    """Return a page's Markdown, of a notebook if there is no page."""
+    if path.is_file():
+        return path.read_text("utf-8")
+    notebook = path.with_suffix(".ipynb")
+    return notebook_page(notebook.read_text("utf-8"), notebook.name)
 
 
 def preset_table() -> str:

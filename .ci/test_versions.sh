@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs some of the tests, and the quickstart, with the lowest or highest allowed version of each direct dependency.
-# Usage: .ci/test_versions.sh lowest-direct|highest PYTHON TOOLS
+# Runs some of the tests, and the quickstart, with the lowest or highest allowed version of each direct dependency, or
+# with pre-releases.
+# Usage: .ci/test_versions.sh lowest-direct|highest|prereleases PYTHON TOOLS
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 resolution=$1 python=$2 tools=$3

@@ -11,6 +11,7 @@ import inspect
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Iterable
 from pathlib import Path
 from posixpath import relpath
@@ -220,16 +221,46 @@ def _ratio(file: str, keys: Iterable[str]) -> str:
     return text if float(text) >= 1 else f"**{text}**"
 
 
+def install_commands() -> str:
+    """Return the command that installs lmzoo, from PyPI once it is there: see `tool.lmzoo` in `pyproject.toml`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    if project["tool"]["lmzoo"]["on-pypi"]:
+        return "```console\n$ pip install lmzoo\n$ pip install 'lmzoo[jax]'  # and the JAX backend\n```"
+    repository = "git+" + project["project"]["urls"]["Repository"]
+    lines = [
+        "```console",
+        f"$ pip install {repository}",
+        f"$ pip install 'lmzoo[jax] @ {repository}'  # and the JAX backend",
+        "```",
+        "",
+        "The first release is being prepared and will be on PyPI. From then on, the command is `pip install lmzoo`.",
+    ]
+    return "\n".join(lines)
+
+
+def version_table() -> str:
+    """Return the table of the versions of Python and of the backends that `pyproject.toml` allows."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    requirements = [*project["dependencies"], *extras["jax"], *extras["torch"]]
+    ranges = dict(re.fullmatch(r"([\w-]+)(.+)", requirement).groups() for requirement in requirements)
+    rows = [("Python", f"`{project['requires-python']}`")]
+    for name in ("keras", "tensorflow", "tensorflow-text", "jax", "torch"):
+        rows.append((name, f"`{ranges[name]}`"))
+    return table(("package", "versions"), rows)
+
+
 def blocks() -> dict[str, dict[str, str]]:
     """Return the blocks of each page by name."""
     backbones = [f"lmzoo.models.{family.backbone.__name__}" for family in package_families()]
     configs = [f"{f.tiny.__class__.__module__}.{f.tiny.__class__.__name__}" for f in package_families()]
     return {
-        "docs/index.md": {"speed": speed_table()},
-        "README.md": {"families": family_table("README.md")},
+        "docs/index.md": {"speed": speed_table(), "install": install_commands()},
+        "README.md": {"families": family_table("README.md"), "install": install_commands()},
         "docs/api/models.md": {"backbones": directives(backbones), "configurations": directives(configs)},
         "docs/api/tasks.md": {"tasks": directives(f"lmzoo.models.{task.__name__}" for task in package_tasks())},
         "docs/concepts.md": {"tasks": task_table()},
+        "docs/stability.md": {"versions": version_table()},
         "docs/guides/checkpoints.md": {"families": format_table(), "heads": head_table()},
         "docs/guides/command_line.md": {"tasks": command_table()},
         "docs/guides/serve.md": {"tasks": served_table()},

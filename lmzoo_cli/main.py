@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from lmzoo_cli.env_command import env
 from lmzoo_cli.generation_commands import classify, generate, translate
 from lmzoo_cli.inspect_commands import inspect
 from lmzoo_cli.messages import Command, CommandGroup
@@ -24,6 +25,7 @@ _COMMANDS = {
     "Pre-training": (pretrain, prepare),
     "Presets and checkpoints": (presets, convert, verify),
     "Serving": (export, serve),
+    "Help": (env,),
 }
 
 app = typer.Typer(

@@ -6,13 +6,14 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 _STATUS_DELAY_SECONDS = 1.5  # shorter work needs no status line
@@ -93,6 +94,18 @@ def show(titles: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
     for row in rows:
         table.add_row(*(f"{cell:.4f}" if isinstance(cell, float) else str(cell) for cell in row))
     console.print(table, "")
+
+
+def show_parts(parts: Mapping[str, str]) -> None:
+    """Print names and values as a table on a terminal, or as tab-separated lines to a pipe or a file."""
+    console = Console()
+    if not console.is_terminal:
+        print_tabs(parts.items())
+        return
+    table = plain_table(show_header=False)
+    for name, value in parts.items():
+        table.add_row(name, escape(value))
+    console.print(table)
 
 
 def print_tabs(rows: Iterable[Sequence[object]]) -> None:

@@ -9,7 +9,7 @@ from typing import Annotated, Literal
 import typer
 from rich.console import Console
 
-from lmzoo_cli.output import plain_table, print_tabs, say, show_status
+from lmzoo_cli.output import plain_table, print_tabs, say, show_parts, show_status
 
 
 def presets() -> None:
@@ -89,11 +89,4 @@ def verify(
 
     with show_status(f"Checking {source}"):
         parts = lmzoo.verify(source, write_manifest, family)
-    console = Console()
-    if not console.is_terminal:
-        print_tabs(parts.items())
-        return
-    table = plain_table(show_header=False)
-    for part, value in parts.items():
-        table.add_row(part, value)
-    console.print(table)
+    show_parts(parts)

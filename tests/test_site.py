@@ -76,6 +76,55 @@ def test_notebooks_become_pages():
     ]
 
 
+def test_the_site_as_text(tmp_path):
+    hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
+    pages = {"index.md": "# Start\n\none", "guides/tag.md": "# Tag\n\ntwo", "api/tasks.md": "# API\n\n::: three"}
+    for name, text in pages.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text, "utf-8")
+    notebook = {"cells": [{"cell_type": "markdown", "source": ["# Notebook\n", "four"]}]}
+    (tmp_path / "book.ipynb").write_text(json.dumps(notebook), "utf-8")
+    first = [{"Home": "index.md"}, {"More": [{"Tag": "guides/tag.md"}]}]
+    nav = [{"First": first}, {"Rest": ["api/tasks.md", "book.md"]}]
+    files = hooks["text_files"](nav, tmp_path, "A zoo")
+    assert files["llms.txt"].splitlines() == [
+        *("# lmzoo", "", "> A zoo.", "", "## First", "", "- [Start](./)", "- [Tag](guides/tag/)"),
+        *("", "## Rest", "", "- [API](api/tasks/)", "- [Notebook](book/)"),
+    ]
+    assert re.findall("one|two|three|four", files["llms-full.txt"]) == ["one", "two", "four"]
+
+
+def test_every_page_is_in_the_site_as_text():
+    hooks = runpy.run_path(str(ROOT / ".ci/mkdocs_hooks.py"))
+    nav = yaml.safe_load((ROOT / "mkdocs.yml").read_text("utf-8"))["nav"]
+    files = hooks["text_files"](nav, ROOT / "docs", "A zoo")
+    assert files["llms.txt"].count("\n- [") == len(list((ROOT / "docs").rglob("*.md"))) + 6  # notebooks
+    assert '<table class="presets">' in files["llms-full.txt"]
+
+
+@pytest.mark.parametrize(
+    ("word", "page"), [("NER", "tag"), ("sentiment", "classify"), ("embedding", "embed"), ("CSV", "classify")]
+)
+def test_search_finds_the_guide(word, page):
+    """The site's search is for words as they are: what users look for stands where a guide begins."""
+    assert re.search(rf"\b{word}\b", (ROOT / f"docs/guides/{page}.md").read_text("utf-8").partition("\n## ")[0])
+
+
+def test_broken_links_are_found(tmp_path):
+    script = runpy.run_path(str(ROOT / ".ci/check_site.py"))
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part/index.html").write_text('<h1 id="here"></h1><a href="../">up</a>', "utf-8")
+    good = '<a href="part/#here"></a><a href="part/"></a><a href="https://lmzoo.org/x"></a><img src="a%20b.svg">'
+    (tmp_path / "a b.svg").touch()
+    (tmp_path / "index.html").write_text(good, "utf-8")
+    assert script["broken_links"](tmp_path) == []
+    (tmp_path / "index.html").write_text(good + '<a href="part/#there"></a><a href="none/"></a>', "utf-8")
+    assert script["broken_links"](tmp_path) == [
+        "index.html: the link none/ leads nowhere",
+        "index.html: the link part/#there leads nowhere",
+    ]
+
+
 def _hidden(name: str) -> bool:
     """Whether API pages leave out a member unless they list it."""
     (python,) = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -260,3 +261,13 @@ def test_handles():
     handles = [handle for entry in PUBLISHED.values() for handle in (entry["handle"], *entry.get("alternatives", ()))]
     assert [handle for handle in handles if not HANDLE.fullmatch(handle)] == []
     assert len(set(handles)) == len(handles)
+
+
+def test_handles_and_revisions_are_those_of_the_stored_list():
+    """Weights under a name must not change unnoticed: who changes a place also changes published_handles.txt."""
+    stored = (Path(__file__).parent / "published_handles.txt").read_text("utf-8").splitlines()
+    places = {name: entry["handle"] + f"@{entry.get('revision', '')}".rstrip("@") for name, entry in PUBLISHED.items()}
+    assert [f"{name} {place}" for name, place in sorted(places.items())] == stored
+    revisions = [entry["revision"] for entry in PUBLISHED.values() if "revision" in entry]
+    assert len(revisions) > 5
+    assert all(re.fullmatch("[0-9a-f]{40}", revision) for revision in revisions)

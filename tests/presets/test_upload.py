@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -96,7 +97,11 @@ def test_hugging_face_gets_the_preset_and_a_card(saved, accepting, tmp_path):
     assert TextClassifier.from_preset(tmp_path / "downloaded").labels == ("bad", "good")
     card = huggingface_hub.ModelCard(files["README.md"].decode())
     assert card.data.to_dict() == {"library_name": "keras", "tags": ["lmzoo", "bert"]}
-    assert 'lmzoo.models.TextClassifier.from_preset("hf://me/reviews")' in card.text
+    (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
+    assert 'lmzoo.models.TextClassifier.from_preset("hf://me/reviews")' in snippet
+    names: dict[str, object] = {}
+    exec(snippet.replace("hf://me/reviews", str(tmp_path / "downloaded")), names)
+    assert names["model"].labels == ("bad", "good")
     assert not (saved / "README.md").exists()
 
 

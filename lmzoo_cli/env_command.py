@@ -1,0 +1,107 @@
+"""The command `lmzoo env`."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import re
+import sys
+from pathlib import Path
+
+from lmzoo_cli.output import show_parts
+
+# Instructions on which the speed and the last digits of results depend: x86's, then ARM's.
+_INSTRUCTIONS = (
+    "avx", "avx2", "fma", "avx512f", "avx512_vnni", "avx512_bf16", "amx_bf16", "amx_int8",
+    "asimd", "sve", "bf16", "i8mm",
+)  # fmt: skip
+_CPU_INFO = Path("/proc/cpuinfo")  # only Linux has this file
+# Named one by one, since variables with the same prefixes may be secret: TF_VAR_* are Terraform's.
+_VARIABLES = (
+    "KERAS_BACKEND", "TF_ENABLE_ONEDNN_OPTS", "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "TF_XLA_FLAGS",
+    "TF_FORCE_GPU_ALLOW_GROWTH", "XLA_FLAGS", "XLA_PYTHON_CLIENT_MEM_FRACTION", "JAX_PLATFORMS", "JAX_ENABLE_X64",
+    "CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "RAYON_NUM_THREADS", "ONEDNN_MAX_CPU_ISA", "HF_HUB_OFFLINE",
+    "LMZOO_CACHE", "LMZOO_PRESETS",
+)  # fmt: skip
+
+
+def env() -> None:
+    """Print what a bug report should contain: versions, backend, processor, threads, presets and settings.
+
+    What cannot be imported is named with its error. On a terminal, the output is a table; in a pipe or a file,
+    tab-separated lines. It contains no tokens or passwords; look through the paths before you publish it.
+    """
+    parts = {
+        "lmzoo": importlib.metadata.version("lmzoo"),
+        "Python": platform.python_version() + (" (conda)" if Path(sys.prefix, "conda-meta").is_dir() else ""),
+        "system": platform.platform(),
+        **_read_processor(),
+        **_read_versions(),
+        **_load_backend(),
+    }
+    settings = [f"{name}={os.environ[name]}" for name in _VARIABLES if name in os.environ]
+    show_parts({**parts, "settings": " ".join(settings) or "none"})
+
+
+def _read_processor() -> dict[str, str]:
+    """Return the processor's name, its instructions that matter, and the number of cores."""
+    text = _CPU_INFO.read_text("utf-8") if _CPU_INFO.exists() else ""
+    name = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
+    flags = re.search(r"^(?:flags|Features)\s*:\s*(.+)$", text, re.MULTILINE)
+    words = flags[1].split() if flags else []
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return {
+        "processor": name[1] if name else platform.processor() or platform.machine(),
+        "instructions": " ".join(word for word in _INSTRUCTIONS if word in words) or "unknown",
+        "cores": f"{usable} of {os.cpu_count()}",
+    }
+
+
+def _read_versions() -> dict[str, str]:
+    """Return the version of each dependency, and in one line those of the extras that are installed."""
+    required = {}
+    extras = {}
+    for requirement in importlib.metadata.requires("lmzoo") or ():
+        name = re.match(r"[\w.-]+", requirement)[0]  # type: ignore[index]
+        try:
+            version = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            version = ""
+        if "extra ==" not in requirement:
+            required[name] = version or "not installed"
+        elif version and name != "lmzoo":
+            extras[name] = version
+    in_extras = [f"{name} {extras[name]}" for name in sorted(extras.keys() - required.keys())]
+    return {**required, "extras": ", ".join(in_extras) or "none"}
+
+
+def _load_backend() -> dict[str, str]:
+    """Return the backend with its devices and threads, and the presets; an error if lmzoo cannot be imported."""
+    try:
+        import lmzoo  # before keras, as in users' code
+    except Exception as error:  # an import may fail with anything, and that is what the report is for
+        return {"backend": f"cannot be imported: {type(error).__name__}: {' '.join(str(error).split())}"}
+    import keras
+
+    backend = keras.backend.backend()
+    presets = lmzoo.list_presets().values()
+    shipped = [info.name for info in presets if info.shipped]
+    local = [info.name for info in presets if not info.shipped and info.handle == info.name]
+    published = len(presets) - len(shipped) - len(local)
+    return {
+        "backend": f"{backend} on {', '.join(keras.distribution.list_devices())}",
+        "threads": _describe_threads(backend),
+        "presets": f"{' '.join(shipped)}; local: {' '.join(local) or 'none'}; to download: {published}",
+    }
+
+
+def _describe_threads(backend: str) -> str:
+    """Return the number of threads that an operation, and that several operations, may use."""
+    if backend != "tensorflow":
+        return f"chosen by {backend}"
+    import tensorflow as tf
+
+    within = tf.config.threading.get_intra_op_parallelism_threads() or "all cores"
+    between = tf.config.threading.get_inter_op_parallelism_threads() or "all cores"
+    return f"{within} for an operation, {between} for several operations"

@@ -1,0 +1,94 @@
+"""`lmzoo env`: what it reports, what it keeps to itself, and what it says about a broken installation."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+import keras
+import pytest
+from typer.testing import CliRunner
+
+import lmzoo
+from lmzoo_cli import env_command, main
+
+X86 = "model name\t: A Processor\nflags\t\t: fpu fma avx2 avx avx512f_like\n"
+ARM = "processor\t: 0\nFeatures\t: fp asimd i8mm\n"
+
+
+def report() -> dict[str, str]:
+    """Return what `lmzoo env` writes into a pipe, by name."""
+    result = CliRunner().invoke(main.app, ["env"])
+    assert result.exit_code == 0, result.output
+    return dict(line.split("\t") for line in result.stdout.splitlines())
+
+
+def test_versions_and_backend(root: Path) -> None:
+    parts = report()
+    project = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))["project"]
+    required = [re.match(r"[\w.-]+", requirement)[0] for requirement in project["dependencies"]]
+    assert len(required) > 20
+    normalized = {re.sub("[-_]", "-", name): value for name, value in parts.items()}
+    for name in required:
+        assert normalized[re.sub("[-_]", "-", name)] == importlib.metadata.version(name)
+    assert f"pytest {pytest.__version__}" in parts["extras"].split(", ")
+    assert parts.keys().isdisjoint(part.split()[0] for part in parts["extras"].split(", "))
+    devices = ", ".join(keras.distribution.list_devices())
+    assert parts["backend"] == f"{keras.backend.backend()} on {devices}"
+    assert parts["threads"]
+    assert list(parts)[-1] == "settings"
+
+
+def test_presets_are_those_of_the_list(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("LMZOO_PRESETS", str(tmp_path))
+    model = lmzoo.models.Backbone.from_preset("bert_nano_en_uncased", load_weights=False)
+    model.save_to_preset(tmp_path / "bert/my_bert")
+    presets = lmzoo.list_presets().values()
+    shipped, local, published = report()["presets"].split("; ")
+    assert shipped.split() == [info.name for info in presets if info.shipped]
+    assert local == "local: my_bert"
+    assert published == f"to download: {len(presets) - len(shipped.split()) - 1}"
+
+
+def test_settings_hold_no_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "5")
+    for name in ("HF_TOKEN", "KAGGLE_KEY", "TF_VAR_password", "LMZOO_SECRET"):
+        monkeypatch.setenv(name, "hidden")
+    parts = report()
+    assert "OMP_NUM_THREADS=5" in parts["settings"].split(" ")
+    assert "hidden" not in str(parts)
+
+
+def test_a_broken_installation_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "lmzoo", None)  # an import raises an error
+    monkeypatch.setattr(importlib.metadata, "requires", lambda name: ["keras>=3", "no-such-package", 'x; extra == "y"'])
+    parts = report()
+    assert parts["backend"].startswith("cannot be imported: ModuleNotFoundError: import of lmzoo halted")
+    assert parts["keras"] == keras.__version__
+    assert parts["no-such-package"] == "not installed"
+    assert parts["extras"] == "none"
+    assert "settings" in parts
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "instructions"),
+    [(X86, "A Processor", "avx avx2 fma"), (ARM, "", "asimd i8mm"), (None, "", "unknown")],
+    ids=["x86", "ARM", "not Linux"],
+)
+def test_processors(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str | None, name: str, instructions: str
+) -> None:
+    monkeypatch.setattr(env_command, "_CPU_INFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(os, "cpu_count", lambda: 11)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {2, 3, 7}, raising=False)
+    if text is not None:
+        (tmp_path / "cpuinfo").write_text(text, "utf-8")
+    parts = report()
+    assert parts["instructions"] == instructions
+    assert parts["cores"] == "3 of 11"
+    assert parts["processor"]
+    assert not name or parts["processor"] == name
