@@ -61,6 +61,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
     candidates = families_with("hf")
     if model_type is not None:
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
+        matches = _choose(matches, architecture, wanted)
         if not matches:
             supported = ", ".join(names_in_transformers(family).model_type for family in candidates)
             raise PresetError(
@@ -83,17 +84,35 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
 def named_by(architecture: str | None) -> list[Family]:
     """Return the families whose class prefix, such as "Bert", `architecture` starts with; an empty list for None."""
     prefixes = {names_in_transformers(family).prefix: family for family in families_with("hf")}
-    return [family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)]
+    matches = {
+        prefix: family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)
+    }
+    longest = max(map(len, matches), default=0)
+    return [family for prefix, family in matches.items() if len(prefix) == longest]
+
+
+def _choose(matches: list[Family], architecture: str | None, wanted: str | None) -> list[Family]:
+    """Choose one of several families with the same `model_type`, such as the family of another one's encoders.
+
+    It is the wanted family, or the one with `architecture` among its irregular class names, or the first.
+    """
+    named = [family for family in matches if family.name == wanted] or [
+        family for family in matches if architecture in names_in_transformers(family).architectures.values()
+    ]
+    return (named or matches)[:1]
 
 
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
     """Raise an error if `architectures` names a class of another family; unknown names may be users' classes."""
-    prefix = names_in_transformers(family).prefix
+    names = names_in_transformers(family)
     if architecture is None:
         return
+    # Families of the same model type may read each other's checkpoints, such as the encoder of a larger model.
+    all_names = map(names_in_transformers, families_with("hf"))
+    prefixes = {names.prefix, *(other.prefix for other in all_names if other.model_type == names.model_type)}
     match = _FAMILY_AND_HEAD.fullmatch(architecture)
-    is_other = not architecture.startswith(prefix) and bool(named_by(architecture))
-    if is_other or (match and match[1] != prefix and not match[1].endswith("Model")):
+    is_other = not architecture.startswith(tuple(prefixes)) and bool(named_by(architecture))
+    if is_other or (match and match[1] not in prefixes and not match[1].endswith("Model")):
         raise PresetError(
             f"{file}: `architectures` names {architecture!r}, a class of another family than {family.name}. If the "
             "model computes what that family does, remove `architectures` from the file."
