@@ -45,11 +45,4 @@ ENCODER_FAMILY = Family(
 register_family(FAMILY)
 register_family(ENCODER_FAMILY)
 
-__all__ = [
-    "ENCODER_FAMILY",
-    "FAMILY",
-    "T5Backbone",
-    "T5Config",
-    "T5EncoderBackbone",
-    "T5EncoderConfig",
-]
+__all__ = ["ENCODER_FAMILY", "FAMILY", "T5Backbone", "T5Config", "T5EncoderBackbone", "T5EncoderConfig"]

@@ -15,14 +15,7 @@ from lmzoo.families.embeddings import PLAIN, build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig, require_multiple, require_positive
 from lmzoo.families.encoder_decoder import EncoderDecoderBackbone, compute_states
 from lmzoo.families.transformer import TransformerBackbone
-from lmzoo.layers import (
-    Dropout,
-    MeanPooler,
-    RelativePositionBias,
-    RMSNorm,
-    TransformerBlock,
-    TransformerEmbedding,
-)
+from lmzoo.layers import Dropout, MeanPooler, RelativePositionBias, RMSNorm, TransformerBlock, TransformerEmbedding
 from lmzoo.layers.adapted import Dense, normal_dense
 from lmzoo.layers.initializers import TruncatedNormal
 from lmzoo.training import FineTuningRecipe
@@ -286,7 +279,6 @@ class T5Backbone(EncoderDecoderBackbone):
     @classmethod
     def make_layers(cls, config: T5Config, dtype: keras.DTypePolicy) -> dict[str, Any]:
         decoder_options = {"mask": "causal", "reads_source": True}
-        norms = {name: RMSNorm(config.layer_norm_epsilon, dtype=dtype, name=name) for name in _NORMS}
         layers: dict[str, Any] = {
             "embeddings": make_embeddings(config, dtype),
             "encoder_bias": make_bias(config, dtype, "encoder_bias", causal=False),
@@ -295,7 +287,8 @@ class T5Backbone(EncoderDecoderBackbone):
             "decoder_blocks": [
                 make_block(config, dtype, f"decoder_block_{i}", **decoder_options) for i in range(config.decoder_layers)
             ],
-            **norms,
+            "encoder_norm": RMSNorm(config.layer_norm_epsilon, dtype=dtype, name="encoder_norm"),
+            "decoder_norm": RMSNorm(config.layer_norm_epsilon, dtype=dtype, name="decoder_norm"),
             "output_dropout": Dropout(config.dropout, dtype=dtype, name="output_dropout"),
         }
         if not config.tie_embeddings:
@@ -311,6 +304,3 @@ class T5Backbone(EncoderDecoderBackbone):
             return super().token_logits(vectors, bias)
         logits = ops.cast(self.output_projection(vectors), "float32")  # (..., V)
         return logits if bias is None else logits + ops.cast(bias, "float32")
-
-
-_NORMS = ("encoder_norm", "decoder_norm")

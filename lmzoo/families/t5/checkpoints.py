@@ -11,7 +11,6 @@ from lmzoo.checkpoints.family_names import Names
 from lmzoo.checkpoints.hugging_face.checkpoint import ACTIVATIONS, HuggingFaceLayout, own_config_table, under
 from lmzoo.checkpoints.keras_hub.checkpoint import IGNORED_KEYS, SHARED_KEYS, KerasHubLayout
 
-_LIBRARY = "Hugging Face transformers"
 # transformers' key -> lmzoo's key, and transformers' default
 _CONFIG: dict[str, tuple[str, object]] = {
     "vocab_size": ("vocabulary_size", 32128),
@@ -32,7 +31,9 @@ _DECODER = ("num_decoder_layers", "scale_decoder_outputs", "tie_word_embeddings"
 _ACTIVATIONS = {"silu": "swish", "swish": "swish", "gelu_new": "gelu_tanh", **ACTIVATIONS}
 _ATTENTION = {"query": "q", "key": "k", "value": "v", "output_dense": "o"}
 _TABLE = "shared.weight"
-_UNUSED = {r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight": "it is not used"}
+_ENCODER_CLASSES = {"": "T5EncoderModel", "token_classification": "T5ForTokenClassification"}
+_UNUSED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bias\.weight"
+_ALIASES = {r"^transformer\.(?=(shared|encoder|decoder)\.)": ""}
 
 
 def _read_feed_forward(stored: JsonObject, file: Path | str) -> JsonObject:
@@ -47,10 +48,11 @@ def _read_feed_forward(stored: JsonObject, file: Path | str) -> JsonObject:
 
 def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
     """Add `feed_forward_proj`, in which "gated-gelu" is GELU's tanh approximation."""
-    spellings = {"gelu_new": "gelu", "gelu": "gelu_python"}
     name = str(stored["dense_act_fn"])
-    is_gated = stored["is_gated_act"]
-    return {**stored, "feed_forward_proj": f"gated-{spellings.get(name, name)}" if is_gated else name}
+    spellings = {"gelu_new": "gelu", "gelu": "gelu_python"}
+    if stored["is_gated_act"]:
+        name = f"gated-{spellings.get(name, name)}"
+    return {**stored, "feed_forward_proj": name}
 
 
 def _config_table(keys: dict[str, tuple[str, object]], rewritten: dict[str, str], **table: Any) -> ConfigTable:
@@ -126,7 +128,7 @@ def _keras_stack(group: int, block: str, bias: str) -> Table:
 
 
 HUGGING_FACE = HuggingFaceLayout(
-    name=_LIBRARY,
+    name="Hugging Face transformers",
     config=_config_table(
         {"num_decoder_layers": ("decoder_layers", None)},
         {"tie_word_embeddings": "tie_embeddings"},
@@ -139,31 +141,25 @@ HUGGING_FACE = HuggingFaceLayout(
         "output_projection/kernel": Row("lm_head.weight", TRANSPOSED),
     },
     heads={"seq2seq_lm": {}},
-    aliases={r"^transformer\.(?=(shared|encoder|decoder)\.)": ""},
+    aliases=_ALIASES,
     copies=dict.fromkeys(("encoder.embed_tokens.weight", "decoder.embed_tokens.weight", "lm_head.weight"), _TABLE),
-    ignored=_UNUSED,
+    ignored={_UNUSED: "a table that attention to the source does not use"},
     parts=(),
     names=Names("T5", "t5", "transformer", {"seq2seq_lm": "T5ForConditionalGeneration"}),
 )
 ENCODER_HUGGING_FACE = HuggingFaceLayout(
-    name=_LIBRARY,
+    name="Hugging Face transformers",
     config=_config_table({}, {}, ignored=("initializer_factor", "feed_forward_proj", *_DECODER)),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),
         **_stack("encoder", "block_{i}", "position_bias", "final_norm"),
     },
     heads={"token_classification": torch_modules({"classifier/logits": "classifier"})},
-    aliases={r"^transformer\.(?=(shared|encoder|decoder)\.)": ""},
+    aliases=_ALIASES,
     copies={"encoder.embed_tokens.weight": _TABLE},
     ignored={r"decoder\..*|lm_head\.weight": "the decoder"},
     parts=("shared", "encoder"),
-    names=Names(
-        "T5Encoder",
-        "t5",
-        "transformer",
-        {"": "T5EncoderModel", "token_classification": "T5ForTokenClassification"},
-        tokenizer="T5Tokenizer",
-    ),
+    names=Names("T5Encoder", "t5", "transformer", _ENCODER_CLASSES, tokenizer="T5Tokenizer"),
 )
 KERAS_HUB = KerasHubLayout(
     name="KerasHub",
@@ -182,13 +178,8 @@ KERAS_HUB = KerasHubLayout(
         ignored=IGNORED_KEYS,
     ),
     backbone={
-        **keras_layers(
-            {
-                "embeddings/token_embedding": "reversible_embedding",
-                "encoder_norm": "t5_layer_norm",
-                "decoder_norm": "t5_layer_norm_1",
-            }
-        ),
+        **keras_layers({"embeddings/token_embedding": "reversible_embedding"}),
+        **keras_layers({"encoder_norm": "t5_layer_norm", "decoder_norm": "t5_layer_norm_1"}),
         "output_projection/kernel": Row("layers/reversible_embedding/vars/1"),
         **_keras_stack(0, "encoder_block_{i}", "encoder_bias"),
         **_keras_stack(1, "decoder_block_{j}", "decoder_bias"),
