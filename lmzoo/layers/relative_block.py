@@ -22,8 +22,8 @@ class RelativeBlock(TransformerBlock):
     the same weights.
     """
 
-    def __init__(self, *sizes: Any, hidden_dropout: bool = True, **kwargs: Any) -> None:
-        super().__init__(*sizes, hidden_dropout=hidden_dropout, **kwargs)
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"hidden_dropout": True, **options})
 
     def make_attention(self, dropout: float) -> RelativeAttention:
         """Return the block's attention layer."""

@@ -331,12 +331,14 @@ class T5Format(_ModelFormat):
         return {"tokens": [token for token in tokens if not _SENTINEL.fullmatch(token)]}
 
     def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        assert isinstance(tokenizer, T5Tokenizer)
         count = tokenizer.num_sentinels
         if count != self.settings["extra_ids"][1]:
             raise PresetError(f"KerasHub's {name} has no place for the number of sentinels, {count}.")
         return super().to_keras_hub(tokenizer, name)
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
+        assert isinstance(tokenizer, T5Tokenizer)
         (directory / self.files[0][0]).write_bytes(without_sentinels(tokenizer.model, tokenizer.sentinels))
 
 

@@ -1,5 +1,7 @@
 """The T5 family of text-to-text models, and the family of its encoders."""
 
+from typing import Any
+
 from lmzoo.families.t5.backbone import T5Backbone, T5Config, T5EncoderBackbone, T5EncoderConfig
 from lmzoo.families.t5.checkpoints import ENCODER_HUGGING_FACE, HUGGING_FACE, KERAS_HUB
 from lmzoo.registry.family import Family, register_family
@@ -7,7 +9,7 @@ from lmzoo.text.packing import Packing
 from lmzoo.text.tokenizers.sentinel_sentencepiece import T5Tokenizer
 
 _PACKING = Packing(start="", end="</s>", between=("</s>",), segments=False)
-_SIZES = {
+_SIZES: dict[str, Any] = {
     "vocabulary_size": 149,
     "num_layers": 3,
     "num_heads": 5,

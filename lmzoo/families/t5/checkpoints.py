@@ -36,14 +36,20 @@ _UNUSED = r"decoder\.block\.0\.layer\.1\.EncDecAttention\.relative_attention_bia
 _ALIASES = {r"^transformer\.(?=(shared|encoder|decoder)\.)": ""}
 
 
-def _read_feed_forward(stored: JsonObject, file: Path | str) -> JsonObject:
-    """Add the activation, and whether it has a gate, from `feed_forward_proj`."""
+def _complete(stored: JsonObject, file: Path | str) -> JsonObject:
+    """Add keys that follow from others: those of `feed_forward_proj`, and those with defaults that are no constants."""
     name = stored.get("feed_forward_proj", "relu")
     require_value(isinstance(name, str), file, "feed_forward_proj", "a name, such as 'relu' or 'gated-gelu'", name)
     is_gated = name.startswith("gated-")
     activation = "gelu_new" if name == "gated-gelu" else name.removeprefix("gated-")
     tied = stored.get("scale_decoder_outputs", stored.get("tie_word_embeddings", True))  # the former in transformers 5
-    return {"dense_act_fn": activation, "is_gated_act": is_gated, **stored, "tie_word_embeddings": tied}
+    return {
+        "dense_act_fn": activation,
+        "is_gated_act": is_gated,
+        "num_decoder_layers": None,  # as many as in the encoder
+        **stored,
+        "tie_word_embeddings": tied,
+    }
 
 
 def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
@@ -55,10 +61,11 @@ def _write_feed_forward(stored: dict[str, object]) -> dict[str, object]:
     return {**stored, "feed_forward_proj": name}
 
 
-def _config_table(keys: dict[str, tuple[str, object]], rewritten: dict[str, str], **table: Any) -> ConfigTable:
+def _config_table(rewritten: dict[str, str], **table: Any) -> ConfigTable:
     return own_config_table(
-        {**_CONFIG, **keys},
-        rewrite=_read_feed_forward,
+        _CONFIG,
+        aliases={"head_dim": "d_kv"},
+        rewrite=_complete,
         rewritten={**_FEED_FORWARD, **rewritten},
         derive=_write_feed_forward,
         values={"activation": _ACTIVATIONS},
@@ -130,8 +137,7 @@ def _keras_stack(group: int, block: str, bias: str) -> Table:
 HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
     config=_config_table(
-        {"num_decoder_layers": ("decoder_layers", None)},
-        {"tie_word_embeddings": "tie_embeddings"},
+        {"num_decoder_layers": "decoder_layers", "tie_word_embeddings": "tie_embeddings"},
         ignored=("initializer_factor", "feed_forward_proj", "scale_decoder_outputs"),
     ),
     backbone={
@@ -149,7 +155,7 @@ HUGGING_FACE = HuggingFaceLayout(
 )
 ENCODER_HUGGING_FACE = HuggingFaceLayout(
     name="Hugging Face transformers",
-    config=_config_table({}, {}, ignored=("initializer_factor", "feed_forward_proj", *_DECODER)),
+    config=_config_table({}, ignored=("initializer_factor", "feed_forward_proj", *_DECODER)),
     backbone={
         "embeddings/token_embedding/embeddings": Row(_TABLE),
         **_stack("encoder", "block_{i}", "position_bias", "final_norm"),

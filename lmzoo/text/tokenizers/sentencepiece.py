@@ -57,9 +57,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     pad_token = "<pad>"
     unk_token = "<unk>"
-    start_token = "[CLS]"
+    start_token: str | None = "[CLS]"
     end_token = "[SEP]"
-    mask_token = "[MASK]"
+    mask_token: str | None = "[MASK]"
     vocabulary_argument = "model"
     needs_unknown = True
     takes_added_tokens = True

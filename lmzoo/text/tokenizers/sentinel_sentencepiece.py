@@ -56,8 +56,9 @@ class T5Tokenizer(ModelRulesTokenizer):
     ) -> None:
         require(is_integer(num_sentinels, 0), "num_sentinels", "an integer of at least 0", num_sentinels)
         self.num_sentinels = num_sentinels
-        others = (token for token in special.pop("other_tokens", ()) if token not in self.sentinels)
-        super().__init__(model, **{**special, "other_tokens": (*others, *self.sentinels)})
+        others = [token for token in special.get("other_tokens", ()) if token not in self.sentinels]
+        special["other_tokens"] = (*others, *self.sentinels)
+        super().__init__(model, **special)
 
     @property
     def sentinels(self) -> tuple[str, ...]:
@@ -73,7 +74,8 @@ class T5Tokenizer(ModelRulesTokenizer):
         Raises:
             ValueError: If `size` is too small.
         """
-        plain = super().of_words(words, size - num_sentinels, num_sentinels=0, **special)
+        arguments: Any = {**special, "num_sentinels": 0}
+        plain = super().of_words(words, size - num_sentinels, **arguments)
         return cls(plain.model, num_sentinels, **special)
 
     def save_assets(self, directory: str | Path) -> None:
