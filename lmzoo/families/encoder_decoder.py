@@ -135,7 +135,7 @@ class EncoderDecoderBackbone(Backbone):
         ]
         for own, copy in parts:
             for weight, other in zip(own.weights, copy.weights, strict=True):
-                other.assign(weight)
+                other.assign(ops.convert_to_numpy(weight))  # not shared: compiled steps on JAX delete their inputs
         return encoder
 
     # === Generation, step by step ===

@@ -67,8 +67,8 @@ def test_transformers_has_the_same_ids(tokenizer: T5Tokenizer, texts: list[str],
     for name in ("spiece.model", "tokenizer.json"):  # one file is enough
         other = tmp_path / f"without {name}"
         other.mkdir()
-        for file in tmp_path.glob("*.*"):
-            if file.name != name:
+        for file in tmp_path.iterdir():
+            if file.is_file() and file.name != name:
                 (other / file.name).write_bytes(file.read_bytes())
         assert read_tokenizer(other, T5Tokenizer).tokenize(texts) == tokenizer.tokenize(texts)
 
