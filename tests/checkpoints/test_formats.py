@@ -50,6 +50,7 @@ SAYABLE = {
     ("electra", "keras_hub"): {"activation": "gelu_tanh"},
     ("albert", "tf1"): {"activation": "gelu_tanh"},
     **{(f.name, "hf"): {"num_segments": 1} for f in families().values() if of_fairseq(f) and f.tiny.has_segments},
+    ("t5", "keras_hub"): {"num_buckets": 32, "max_distance": 128, "decoder_layers": 3, "max_sequence_length": 512},
     ("xlnet", "hf"): {"max_sequence_length": 512},
     ("xlnet", "keras_hub"): {"max_sequence_length": 512},
     ("xlnet", "tf1"): {"max_sequence_length": 512, "activation": "gelu_tanh", "dropout": 0.1},

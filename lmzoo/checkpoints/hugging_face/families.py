@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject, require_value
-from lmzoo.checkpoints.engine import Layout, canonical_names, name_pattern
+from lmzoo.checkpoints.engine import Layout, Table, canonical_names, name_pattern
 from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
@@ -126,6 +126,8 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
     matches = [family for family in candidates if max_count and counts[family.name] == max_count]
     bases = {name.partition(".")[0] for name in tensors.names()}
     matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
+    if len({names_in_transformers(family).model_type for family in matches}) == 1:  # such as a model and its encoder
+        matches = [max(matches, key=lambda family: _completeness(family.checkpoints["hf"], tensors))]
     if len(matches) == 1:
         return matches
     fitting = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
@@ -137,6 +139,21 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
             stacklevel=2,
         )
     return fitting or matches
+
+
+def _completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
+    """Return the number of tensors that a layout reads, and minus the number of tensors that it misses."""
+    names = canonical_names(layout, tensors)
+    rows = _tensors_in(layout.backbone)
+    patterns = [*map(name_pattern, rows)]
+    num_read = sum(any(pattern.fullmatch(name) for pattern in patterns) for name in names)
+    return num_read, -sum("{" not in row and row not in names for row in rows)
+
+
+def _tensors_in(table: Table) -> set[str]:
+    """Return the templates of the tensors' names in a table."""
+    alternatives = {row.alternative[1] for row in table.values() if row.alternative}
+    return {row.name for row in table.values()} | alternatives
 
 
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, wanted: Family) -> None:
@@ -159,6 +176,6 @@ def _count_names(layout: Layout, tensors: TensorFile) -> int:
         return 0
     if layout.backbone[_TOKEN_TABLE].name not in names:
         return 0
-    rows = {row.name for table in (layout.backbone, *layout.heads.values()) for row in table.values()}
+    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in _tensors_in(table)}
     patterns = [*map(name_pattern, rows), *map(re.compile, layout.ignored)]
     return sum(name in layout.copies or any(p.fullmatch(name) for p in patterns) for name in names)
