@@ -16,6 +16,8 @@ from lmzoo.families import (
     ModernBertBackbone,
     MpnetBackbone,
     RobertaBackbone,
+    T5Backbone,
+    T5EncoderBackbone,
     XlmRobertaBackbone,
     XlnetBackbone,
 )
@@ -59,6 +61,8 @@ __all__ = [
     "QuestionAnswerer",
     "RobertaBackbone",
     "Seq2SeqLM",
+    "T5Backbone",
+    "T5EncoderBackbone",
     "Task",
     "TextClassifier",
     "TextEmbedder",

@@ -39,6 +39,7 @@ class ConfigTable:
         written: File key -> a constant value to write in addition to `keys`.
         rewrite: Function that converts a file's content from another version of the format to the version that is
             written. Its second argument is the path of the file, for messages.
+        derive: Function that adds keys, which follow from the others, to the content of a file to write.
         rewritten: File key that `rewrite` always returns -> argument. They are written like `keys`.
     """
 
@@ -55,6 +56,7 @@ class ConfigTable:
     omitted: Collection[str] = ()
     written: Mapping[str, object] = field(default_factory=dict)
     rewrite: Callable[[JsonObject, Path | str], JsonObject] = lambda stored, file: stored
+    derive: Callable[[dict[str, object]], dict[str, object]] = lambda stored: stored
     rewritten: Mapping[str, str] = field(default_factory=dict)
 
     def unknown(self, stored: JsonObject) -> Arguments:
@@ -167,7 +169,7 @@ class ConfigTable:
                 value = spellings[0]
             stored[key] = value + self.shifts[argument] if argument in self.shifts else value
         stored |= {key: config[argument] for key, argument in self.training.items()}
-        return stored
+        return self.derive(stored)
 
 
 def require_value(condition: object, file: Path | str, key: str, allowed: str, value: object) -> None:

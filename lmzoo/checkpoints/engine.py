@@ -82,6 +82,8 @@ class Row:
     Attributes:
         name: Template of the tensor's name, with the same `{i}` as the weight's path in the table.
         transform: Conversion between the weight and the tensor.
+        alternative: Template of the path of another weight, and template of the tensor's name in models without it; or
+            None if the name is the same in all models.
         part: Index of the weight in a tensor that holds several weights, or None if it holds only this one. GPT-2's
             `c_attn`, for example, holds the kernels of query, key and value. After `transform.load`, the parts are
             concatenated along the last axis.
@@ -90,6 +92,7 @@ class Row:
     name: str
     transform: Transform = SAME
     part: int | None = None
+    alternative: tuple[str, str] | None = None
 
 
 # Weight path -> its stored tensor. `{i}` in a path matches a number, which the name of the tensor repeats.
@@ -350,13 +353,19 @@ def _match_rows(layout: Layout, paths: Iterable[str], head: str | None) -> dict[
         PresetError: If the format has no place for a weight.
     """
     table = {**layout.backbone, **(layout.heads[head] if head else {})}
+    paths = list(paths)
+    existing_paths = set(paths)
     rows = {}
     for path in paths:
         if path.startswith(layout.absent):
             continue
         for template, row in table.items():
             if match := name_pattern(template).fullmatch(path):
-                rows[path] = replace(row, name=row.name.format(**match.groupdict()))
+                numbers = match.groupdict()
+                name = row.name
+                if row.alternative and row.alternative[0].format(**numbers) not in existing_paths:
+                    name = row.alternative[1]
+                rows[path] = replace(row, name=name.format(**numbers))
                 break
         else:
             if not path.startswith(layout.optional):

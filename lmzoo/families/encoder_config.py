@@ -55,11 +55,15 @@ class EncoderConfig:
         require(is_integer(self.num_segments, 0), "num_segments", "an integer of at least 0", self.num_segments)
         is_allowed = self.has_segments or self.num_segments == 0
         require(is_allowed, "num_segments", "0, since the family has no segments", self.num_segments)
-        require_multiple(self, "hidden_dim", "num_heads")
+        self.check_heads()
         check_rates(self)
         epsilon = self.layer_norm_epsilon
         require(is_number(epsilon, 0, 1) and 0 < epsilon < 1, "layer_norm_epsilon", "a number in (0, 1)", epsilon)
         get_activation(self.activation)
+
+    def check_heads(self) -> None:
+        """Check that the heads divide the width of the hidden states."""
+        require_multiple(self, "hidden_dim", "num_heads")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from lmzoo.layers.disentangled_block import DisentangledBlock
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.embeddings import TransformerEmbedding
 from lmzoo.layers.heads import ClassificationHead, MaskedLMHead, ReplacedTokenHead, SpanBoundaries, SpanHead
-from lmzoo.layers.normalization import LayerNorm, unit_vectors
+from lmzoo.layers.normalization import LayerNorm, RMSNorm, unit_vectors
 from lmzoo.layers.pooling import (
     FirstTokenPooler,
     GatherPositions,
@@ -47,6 +47,7 @@ __all__ = [
     "MaxPooler",
     "MeanPooler",
     "MergeChoices",
+    "RMSNorm",
     "RecurrentLayer",
     "RelativeAttention",
     "RelativeBlock",

@@ -28,6 +28,7 @@ from lmzoo.layers.rows import as_rows
 from lmzoo.layers.temporary import temporary_attributes
 
 WIDEST_JOINED = 1024  # widest projection whose kernels are joined into one
+_PROJECTIONS = ("query", "key", "value")
 
 # Keys and values of a sequence's positions: two float (B, N, T, D).
 Cache: TypeAlias = tuple[Tensor, Tensor]
@@ -66,6 +67,7 @@ def attention_by_length(
     padding_mask: Tensor,
     causal: bool = False,
     implementation: str | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Compute `jax.nn.dot_product_attention` from sequence lengths, without a bias tensor (JAX backend only).
 
@@ -83,12 +85,12 @@ def attention_by_length(
     def by_length(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
         q, k, v = (jnp.swapaxes(x, 1, 2) for x in (q, k, v))  # (B, T, N, D)
         x = jax.nn.dot_product_attention(
-            q, k, v, is_causal=causal, key_value_seq_lengths=lengths, implementation=implementation
+            q, k, v, scale=scale, is_causal=causal, key_value_seq_lengths=lengths, implementation=implementation
         )
         return jnp.swapaxes(x, 1, 2)
 
     def by_mask(q: Tensor, k: Tensor, v: Tensor, mask: Tensor) -> Tensor:
-        return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None) @ v
+        return attention_probabilities(q, k, mask, jnp.arange(q.shape[2]) if causal else None, scale=scale) @ v
 
     # Even the branch that is not taken allocates what its gradient needs, so the probabilities are recomputed instead.
     return jax.lax.cond(right_padded, by_length, jax.checkpoint(by_mask), query, key, value, padding_mask)
@@ -101,6 +103,7 @@ def attention_probabilities(
     positions: Tensor | None = None,
     reach: int | None = None,
     bias: Tensor | None = None,
+    scale: float | None = None,
 ) -> Tensor:
     """Return softmax(Q·Kᵀ/√D) over the real keys, computed in float32 (Vaswani et al., 2017, eq. 1).
 
@@ -114,12 +117,14 @@ def attention_probabilities(
         reach: for local attention, how far from its position a query sees in both directions. If it is None, attention
             with `positions` is causal.
         bias: float tensor (B, N, S, T) or (1, N, S, T), added to the scores Q·Kᵀ/√D, or None.
+        scale: float, factor of Q·Kᵀ; 1/√D by default.
 
     Returns:
         Tensor (B, N, S, T) of the query's dtype. Padding is added as a (B, 1, 1, T) bias, and hidden positions as an
         (S, T) bias, so no tensor of shape (B, S, T) is created unless `positions` differ between sequences.
     """
-    query = query * ops.cast(query.shape[-1] ** -0.5, query.dtype)
+    if scale != 1:
+        query = query * ops.cast(query.shape[-1] ** -0.5 if scale is None else scale, query.dtype)
     scores = ops.cast(ops.matmul(query, ops.swapaxes(key, 2, 3)), "float32")  # (B, N, S, T)
     if bias is not None:
         scores = scores + ops.cast(bias, "float32")
@@ -145,7 +150,7 @@ class SelfAttention(ConfiguredLayer):
 
     Args:
         num_heads: int, N.
-        hidden_dim: int, H; a multiple of `num_heads`.
+        hidden_dim: int, H; a multiple of `num_heads` unless `head_dim` is given.
         dropout: float, rate for the attention probabilities in training.
         initializer_range: float, standard deviation of the kernels' truncated normal initializer.
         mask: `"padding"` to hide only padding from each position, as in an encoder; `"causal"` to hide padding and all
@@ -155,6 +160,8 @@ class SelfAttention(ConfiguredLayer):
             `lmzoo.layers.rotary`.
         window: int, for local attention: each position sees itself and half of this number of positions on either side.
             Time and memory then grow linearly with the sequence length, not quadratically. None to see all positions.
+        head_dim: int, D, width of a head; by default H / N, and then N must divide H.
+        scale: float, factor of the scores Q·Kᵀ; 1/√D by default.
 
     Call arguments:
         inputs: float (B, T, H).
@@ -197,15 +204,21 @@ class SelfAttention(ConfiguredLayer):
         use_bias: bool = True,
         rotary_wavelength: float | None = None,
         window: int | None = None,
+        head_dim: int | None = None,
+        scale: float | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         if mask not in ("padding", "causal"):
             raise ValueError(f'`mask` must be "padding" or "causal", got {mask!r}.')
-        if hidden_dim % num_heads:
+        if head_dim is None and hidden_dim % num_heads:
             raise ValueError(f"`hidden_dim` ({hidden_dim}) must be a multiple of `num_heads` ({num_heads}).")
-        if rotary_wavelength is not None and hidden_dim // num_heads % 2:
-            raise ValueError(f"Rotary positions need heads of an even width, got {hidden_dim // num_heads}.")
+        if window is not None and scale is not None:
+            raise ValueError(f"Local attention (`window`) scales scores by 1/√D: leave out `scale`, got {scale!r}.")
+        self.head_dim = head_dim
+        self.head_width = hidden_dim // num_heads if head_dim is None else head_dim
+        if rotary_wavelength is not None and self.head_width % 2:
+            raise ValueError(f"Rotary positions need heads of an even width, got {self.head_width}.")
         if window is not None and (mask != "padding" or window < 2):
             raise ValueError(f'`window` must be at least 2, and `mask` then "padding", got {window!r} and {mask!r}.')
         self.num_heads = num_heads
@@ -216,17 +229,24 @@ class SelfAttention(ConfiguredLayer):
         self.rotary_wavelength = rotary_wavelength
         self.window = window
         self.reach = None if window is None else window // 2
+        self.scale = scale
         self.query, self.key, self.value, self.output_dense = (
-            normal_dense(hidden_dim, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
-            for name in ("query", "key", "value", "output_dense")
+            normal_dense(units, initializer_range, use_bias=use_bias, dtype=self.dtype_policy, name=name)
+            for name, units in (*((name, self.heads_width) for name in _PROJECTIONS), ("output_dense", hidden_dim))
         )
         self.dropout = Dropout(dropout, dtype=self.dtype_policy, name="dropout")
         self.joined_kernels: JoinedKernels | None = None
 
+    @property
+    def heads_width(self) -> int:
+        """Joined width of all heads, N·D."""
+        return self.num_heads * self.head_width
+
     def build(self, input_shape: Shape) -> None:
         """Create the four projections."""
-        for dense in (self.query, self.key, self.value, self.output_dense):
+        for dense in (self.query, self.key, self.value):
             dense.build(input_shape)
+        self.output_dense.build((*input_shape[:-1], self.heads_width))
 
     def _heads(self, x: Tensor, *layers: keras.layers.Dense, join: bool = True) -> list[Tensor]:
         """Return the outputs of `layers` for `x` (B, T, H), each split into heads: (B, N, T, D).
@@ -234,12 +254,12 @@ class SelfAttention(ConfiguredLayer):
         With `join`, the kernels are copied into one. For one token at a time, copying takes longer than the products.
         """
         rows = as_rows(x)  # (B·T, H)
-        head_shape = self.num_heads, self.hidden_dim // self.num_heads
+        head_shape = self.num_heads, self.head_width
         joined_weights = self.joined_kernels.by_layers.get(layers) if self.joined_kernels else None
         if joined_weights:
             projected = matmul(rows, joined_weights[0])  # (B·T, layers·H)
             projected = projected + joined_weights[1] if self.use_bias else projected
-        elif not join or self.hidden_dim > WIDEST_JOINED or not all(map(is_plain, layers)):
+        elif not join or self.heads_width > WIDEST_JOINED or not all(map(is_plain, layers)):
             shape = (*ops.shape(x)[:2], *head_shape)
             return [self._transpose(ops.reshape(apply_dense(layer, rows), shape), (0, 2, 1, 3)) for layer in layers]
         elif isinstance(keras.distribution.distribution(), keras.distribution.ModelParallel):
@@ -301,7 +321,7 @@ class SelfAttention(ConfiguredLayer):
                 query, key, value, padding_mask, block_reach, lambda x: self.dropout(x, training=training)
             )
         elif cache is None and self.reach is None and bias is None and not has_dropout and _is_fused(query, key):
-            context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn")
+            context = attention_by_length(query, key, value, padding_mask, self.mask == "causal", "cudnn", self.scale)
         else:
             probabilities = self._visible_probabilities(query, key, padding_mask, positions, bias)  # (B, N, S, T)
             probabilities = self.dropout(probabilities, training=training)
@@ -341,11 +361,12 @@ class SelfAttention(ConfiguredLayer):
     ) -> Tensor:
         """Return the attention probabilities, (B, N, S, T), of queries at `positions` over the keys they see."""
         hides_keys = self.mask == "causal" or self.reach is not None
-        return attention_probabilities(query, key, padding_mask, positions if hides_keys else None, self.reach, bias)
+        positions = positions if hides_keys else None
+        return attention_probabilities(query, key, padding_mask, positions, self.reach, bias, self.scale)
 
     def _joined_heads(self, context: Tensor, shape: Shape) -> Tensor:
         """Project the joined outputs of the heads, (B, N, S, D), and return them with `shape`, (B, S, H)."""
-        context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.hidden_dim))  # (B·S, H)
+        context = ops.reshape(self._transpose(context, (0, 2, 1, 3)), (-1, self.heads_width))  # (B·S, N·D)
         return ops.reshape(apply_dense(self.output_dense, context), shape)
 
     def keys_and_values(self, inputs: Tensor) -> Cache:
@@ -362,7 +383,8 @@ class SelfAttention(ConfiguredLayer):
             padding_mask: bool (B, T), True at the inputs' real tokens.
         """
         (query,) = self._heads(queries, self.query)  # (B, N, S, D)
-        context = ops.matmul(attention_probabilities(query, held[0], padding_mask), held[1])  # (B, N, S, D)
+        probabilities = attention_probabilities(query, held[0], padding_mask, scale=self.scale)  # (B, N, S, T)
+        context = ops.matmul(probabilities, held[1])  # (B, N, S, D)
         return self._joined_heads(context, ops.shape(queries))
 
     def _check_cache(self, inputs: Tensor, cache: Cache, index: int | Tensor | None) -> None:
@@ -375,7 +397,7 @@ class SelfAttention(ConfiguredLayer):
 
     def empty_cache(self, batch: int, length: int) -> Cache:
         """Return an empty cache for `call`: keys and values, two float (B, N, T, D) of zeros, for T = `length`."""
-        shape = batch, self.num_heads, length, self.hidden_dim // self.num_heads
+        shape = batch, self.num_heads, length, self.head_width
         return ops.zeros(shape, self.compute_dtype), ops.zeros(shape, self.compute_dtype)
 
     def scores(

@@ -1,4 +1,4 @@
-"""LayerNorm with a custom gradient on TensorFlow, and scaling of vectors to length 1."""
+"""LayerNorm with a custom gradient on TensorFlow, RMSNorm, and scaling of vectors to length 1."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import keras
 from keras import ops
 
 from lmzoo.common.tensor_types import Shape, Tensor
+from lmzoo.layers.configured import ConfiguredLayer
+from lmzoo.layers.rows import width_of
 
 _LEAST_LENGTH = 1e-6  # shorter vectors are divided by this
 
@@ -68,6 +70,47 @@ class LayerNorm(keras.layers.LayerNormalization):
 
         scaled = normalized * gamma  # (..., H)
         return scaled if beta is None else scaled + beta, gradient
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class RMSNorm(ConfiguredLayer):
+    """Division of vectors by their root mean square, and multiplication by a learned scale (Zhang & Sennrich, 2019).
+
+    https://arxiv.org/abs/1910.07467. Unlike `LayerNorm`, it subtracts no mean and has no bias. It is computed in at
+    least float32.
+
+    Args:
+        epsilon: float, added to the mean square.
+
+    Call argument: `inputs` float (..., H). Returns the same shape in the compute dtype.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.layers import RMSNorm
+
+    RMSNorm()(np.array([[3.0, 4.0]], "float32"))  # [[0.8485281, 1.1313709]]
+    ```
+    """
+
+    def __init__(self, epsilon: float = 1e-6, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.epsilon = epsilon
+
+    def build(self, input_shape: Shape) -> None:
+        """Create the scale."""
+        self.gamma = self.add_weight(shape=(width_of(input_shape),), initializer="ones", name="gamma")
+
+    def call(self, inputs: Tensor) -> Tensor:
+        """Return the normalized `inputs`."""
+        x = inputs if self.compute_dtype == "float64" else ops.cast(inputs, "float32")
+        x = x * ops.rsqrt(ops.mean(ops.square(x), axis=-1, keepdims=True) + self.epsilon)  # (..., H)
+        return ops.cast(x * ops.cast(self.gamma, x.dtype), self.compute_dtype)
+
+    def compute_output_spec(self, inputs: Tensor) -> keras.KerasTensor:
+        """Return the spec of the output, which is shaped like `inputs`."""
+        return keras.KerasTensor(inputs.shape, self.compute_dtype)
 
 
 def unit_vectors(x: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 Raffel et al., 2020 (https://arxiv.org/abs/1910.10683), section 2.1.
 
-Letters in shape comments: B batch, T positions of the inputs, M chosen positions, N heads.
+Letters in shape comments: B batch, T positions of the inputs, S new positions, M chosen positions, N heads.
 """
 
 from __future__ import annotations
@@ -24,12 +24,14 @@ class RelativePositionBias(ConfiguredLayer):
 
     Half of the buckets are for keys up to the query's position, the other half for later keys. In each half, the first
     half of the buckets hold one distance each, and the rest hold ranges that grow logarithmically up to `max_distance`.
-    All longer distances share the last bucket.
+    All longer distances share the last bucket. For causal attention, which sees no later keys, all buckets are for keys
+    up to the query's position.
 
     Args:
         num_heads: int, N.
         num_buckets: int, even, at least 4.
-        max_distance: int, more than `num_buckets` / 4.
+        max_distance: int, more than `num_buckets` / 4, or `num_buckets` / 2 with `causal`.
+        causal: bool, whether the bias is for causal attention. Later keys then share the bucket of distance 0.
         initializer_range: float, standard deviation of the truncated normal initializer.
 
     Call arguments: `inputs` float (B, T, H), of which only the length matters; `positions` optional int (B, M),
@@ -57,17 +59,19 @@ class RelativePositionBias(ConfiguredLayer):
         num_buckets: int = 32,
         max_distance: int = 128,
         initializer_range: float = 0.02,
+        causal: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         valid = is_integer(num_buckets, 4) and num_buckets % 2 == 0
         require(valid, "num_buckets", "an even integer of at least 4", num_buckets)
-        minimum = num_buckets // 4 + 1
+        minimum = num_buckets // (2 if causal else 4) + 1
         require(is_integer(max_distance, minimum), "max_distance", f"an integer of at least {minimum}", max_distance)
         self.num_heads = num_heads
         self.num_buckets = num_buckets
         self.max_distance = max_distance
         self.initializer_range = initializer_range
+        self.causal = causal
 
     def build(self, input_shape: Shape) -> None:
         """Create the table of biases."""
@@ -92,18 +96,36 @@ class RelativePositionBias(ConfiguredLayer):
         chosen_bias = ops.take(ops.transpose(bias, (1, 0, 2)), positions, axis=0)  # (B, M, N, T)
         return ops.transpose(chosen_bias, (0, 2, 1, 3))  # (B, N, M, T)
 
+    def step_bias(self, index: int | Tensor, count: int | Tensor, length: int | Tensor) -> Tensor:
+        """Return the rows of the bias for new positions of sequences with a cache: float (1, N, S, T).
+
+        Args:
+            index: int or int tensor (), position of the first query.
+            count: number of queries, S.
+            length: number of keys, T.
+        """
+        queries = ops.arange(count, dtype="int32") + index  # (S,)
+        distances = ops.arange(length, dtype="int32") - queries[:, None]  # (S, T)
+        buckets = self._buckets_at(ops.abs(distances), distances > 0)  # (S, T)
+        bias = ops.take(ops.cast(self.embeddings, self.compute_dtype), buckets, axis=0)  # (S, T, N)
+        return ops.expand_dims(ops.transpose(bias, (2, 0, 1)), 0)
+
     def _buckets(self, length: int | Tensor) -> Tensor:
         """Return the buckets of the distances 0, 1, ..., T - 1, T, 1 - T, ..., -1 from a query to a key: int (2T,)."""
         distances = ops.arange(2 * length, dtype="int32")  # (2T,)
         is_after = ops.logical_and(distances > 0, distances < length)  # (2T,)
-        distances = ops.minimum(distances, 2 * length - distances)  # (2T,)
-        is_reached = distances[:, None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (2T, num_buckets / 2 - 1)
-        buckets = ops.sum(ops.cast(is_reached, "int32"), axis=1)  # (2T,)
-        return ops.where(is_after, buckets + self.num_buckets // 2, buckets)
+        return self._buckets_at(ops.minimum(distances, 2 * length - distances), is_after)
+
+    def _buckets_at(self, distances: Tensor, is_after: Tensor) -> Tensor:
+        """Return the buckets of keys at `distances`, int (...), where `is_after`, bool (...), after the query."""
+        is_reached = distances[..., None] >= ops.convert_to_tensor(self._bounds(), "int32")  # (..., bounds)
+        buckets = ops.sum(ops.cast(is_reached, "int32"), axis=-1)  # (...)
+        after = 0 if self.causal else buckets + self.num_buckets // 2
+        return ops.where(is_after, after, buckets)
 
     def _bounds(self) -> list[int]:
         """Return the smallest distance in each bucket of one direction, except the first bucket."""
-        buckets = self.num_buckets // 2
+        buckets = self.num_buckets if self.causal else self.num_buckets // 2
         num_exact = buckets // 2  # buckets of one distance each
         num_ranges = buckets - num_exact
         bounds = list(range(1, num_exact + 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import keras
 from keras import ops
 
@@ -20,7 +22,8 @@ class RelativeBlock(TransformerBlock):
     the same weights.
     """
 
-    activation_dropout = True
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **{"hidden_dropout": True, **options})
 
     def make_attention(self, dropout: float) -> RelativeAttention:
         """Return the block's attention layer."""

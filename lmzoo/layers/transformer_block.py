@@ -13,7 +13,7 @@ from lmzoo.layers.adapted import Dense, normal_dense
 from lmzoo.layers.attention import Cache, SelfAttention
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
-from lmzoo.layers.normalization import LayerNorm
+from lmzoo.layers.normalization import LayerNorm, RMSNorm
 from lmzoo.layers.products import apply_dense
 from lmzoo.layers.remat import recomputed
 from lmzoo.layers.rows import as_rows
@@ -30,8 +30,8 @@ class TransformerBlock(ConfiguredLayer):
     `a + dropout(W₂·act(W₁·LN₂(a)))`. A model then needs one more LayerNorm after its last block.
 
     LN₁ is `attention_layer_norm`, and LN₂ is `output_layer_norm`. A decoder's block that `reads_source` also attends to
-    the source, before the feed-forward network: `a` becomes `LN(a + dropout(source_attention(a)))`, where LN is
-    `source_layer_norm`.
+    the source, before the feed-forward network: `a` becomes `LN(a + dropout(source_attention(a)))` or, with
+    `norm="pre"`, `a + dropout(source_attention(LN(a)))`, where LN is `source_layer_norm`.
 
     Args:
         num_heads: int.
@@ -44,7 +44,7 @@ class TransformerBlock(ConfiguredLayer):
         mask: `"padding"` or `"causal"`, see `SelfAttention`.
         norm: `"post"` or `"pre"`, the place of LayerNorm.
         attention_dropout: float, rate for the attention probabilities; by default `dropout`.
-        reads_source: whether the block also attends to a source; only with `norm="post"`.
+        reads_source: whether the block also attends to a source.
         use_bias: bool, whether dense layers and LayerNorms have biases.
         gated: bool, whether the feed-forward network is W₂·(act(W₁·a) * V·a), a gated linear unit (Shazeer, 2020,
             https://arxiv.org/abs/2002.05202); V is `gate_dense`.
@@ -52,6 +52,10 @@ class TransformerBlock(ConfiguredLayer):
             model whose embeddings are normalized.
         rotary_wavelength: float, see `SelfAttention`.
         window: int, see `SelfAttention`.
+        head_dim: int, see `SelfAttention`.
+        attention_scale: float, `scale` of `SelfAttention`.
+        rms_norm: bool, whether `RMSNorm` takes the place of LayerNorm.
+        hidden_dropout: bool, whether dropout is also applied to the hidden layer of the feed-forward network.
 
     Call arguments and the shapes of results are the same as for `SelfAttention`. With `queries`, the last block of an
     encoder computes only the vectors for them. A block that `reads_source` also takes `source_mask`, bool (B, U), and
@@ -63,7 +67,6 @@ class TransformerBlock(ConfiguredLayer):
     """
 
     remat = False
-    activation_dropout = False  # whether there is also dropout after the activation
 
     def __init__(
         self,
@@ -83,11 +86,13 @@ class TransformerBlock(ConfiguredLayer):
         attention_norm: bool = True,
         rotary_wavelength: float | None = None,
         window: int | None = None,
+        head_dim: int | None = None,
+        attention_scale: float | None = None,
+        rms_norm: bool = False,
+        hidden_dropout: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if reads_source and norm != "post":
-            raise ValueError('A block that `reads_source` has `norm="post"`.')
         if norm == "post" and not attention_norm:
             raise ValueError('A block without `attention_norm` has `norm="pre"`.')
         if norm not in ("post", "pre"):
@@ -101,8 +106,14 @@ class TransformerBlock(ConfiguredLayer):
         self.attention_norm = attention_norm
         self.rotary_wavelength = rotary_wavelength
         self.window = window
+        self.head_dim = head_dim
+        self.attention_scale = attention_scale
+        self.rms_norm = rms_norm
+        self.hidden_dropout = hidden_dropout
 
-        def layer_norm(name: str) -> LayerNorm:
+        def layer_norm(name: str) -> LayerNorm | RMSNorm:
+            if rms_norm:
+                return RMSNorm(layer_norm_epsilon, dtype=self.dtype_policy, name=name)
             return LayerNorm(epsilon=layer_norm_epsilon, center=use_bias, dtype=self.dtype_policy, name=name)
 
         def dense(units: int, name: str) -> Dense:
@@ -134,6 +145,8 @@ class TransformerBlock(ConfiguredLayer):
             use_bias=self.use_bias,
             rotary_wavelength=self.rotary_wavelength,
             window=self.window,
+            head_dim=self.head_dim,
+            scale=self.attention_scale,
             dtype=self.dtype_policy,
             name=name,
         )
@@ -208,11 +221,13 @@ class TransformerBlock(ConfiguredLayer):
         if self.norm == "post" and self.attention_layer_norm is not None:
             x = self.attention_layer_norm(x)
         if self.source_layer_norm is not None:
-            y = self._attend_to_source(x, source, source_mask, training)  # (B, S, H)
-            x = self.source_layer_norm(x + self.dropout(y, training=training))
+            queries = self.source_layer_norm(x) if self.norm == "pre" else x  # (B, S, H)
+            y = self._attend_to_source(queries, source, source_mask, training)  # (B, S, H)
+            x = x + self.dropout(y, training=training)
+            x = self.source_layer_norm(x) if self.norm == "post" else x
         y = self.output_layer_norm(x) if self.norm == "pre" else x
         y = self._intermediate(as_rows(y))  # (B·S, I)
-        y = self.dropout(y, training=training) if self.activation_dropout else y
+        y = self.dropout(y, training=training) if self.hidden_dropout else y
         y = ops.reshape(apply_dense(self.output_dense, y), ops.shape(x))  # (B, S, H)
         x = x + self.dropout(y, training=training)
         return self.output_layer_norm(x) if self.norm == "post" else x
@@ -222,10 +237,14 @@ class TransformerBlock(ConfiguredLayer):
         x = get_activation(self.activation)(apply_dense(self.intermediate_dense, rows))
         return x if self.gate_dense is None else x * apply_dense(self.gate_dense, rows)
 
-    def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor) -> Tensor:
+    def attend_to_itself(self, inputs: Tensor, padding_mask: Tensor, bias: Tensor | None = None) -> Tensor:
         """Return the vectors from which the block attends to its source, without dropout, float (B, T, H)."""
         assert self.attention_layer_norm is not None
-        return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask))
+        assert self.source_layer_norm is not None
+        if self.norm == "post":
+            return self.attention_layer_norm(inputs + self.attention(inputs, padding_mask, bias=bias))
+        attended = self.attention(self.attention_layer_norm(inputs), padding_mask, bias=bias)  # (B, T, H)
+        return self.source_layer_norm(inputs + attended)
 
     def _attend_to_source(
         self, x: Tensor, source: Tensor | Cache | None, mask: Tensor | None, training: bool

@@ -21,6 +21,7 @@ from lmzoo.layers.initializers import skip_initial_values
 from lmzoo.parallel.processes import check_same, several_processes
 from lmzoo.presets.keras_preset import KerasPreset
 from lmzoo.presets.source import Source, open_source
+from lmzoo.registry.family import family_of
 from lmzoo.registry.head_kinds import HasHead, check_head_kind, task_name, task_of
 from lmzoo.text import Preprocessor
 
@@ -108,12 +109,20 @@ def load_task(
             cls = _find_stored_task(source, preset)
         check_head_kind(cls)
         backbone = _build_backbone(source, preset, backbone_class, load_weights, backbone_overrides)
+        takes_encoder = not cls.supports(family_of(backbone)) and getattr(backbone, "encoder_class", None) is not None
+        if takes_encoder:  # the task reads one text, and the preset is of an encoder and a decoder
+            if load_weights:
+                source.load(backbone)
+            backbone = backbone.make_encoder()
         if preprocessor is None:
             preprocessor = source.preprocessor()
         if sequence_length is not None:
             preprocessor = copy.copy(preprocessor)
             preprocessor.sequence_length = sequence_length
-        head = _choose_head(source, cls, preset, backbone, task_kwargs, load_weights)
+        if takes_encoder:
+            head = _Head(_read_recipe(backbone, cls))
+        else:
+            head = _choose_head(source, cls, preset, backbone, task_kwargs, load_weights)
         arguments = dict(head.arguments)
         if "dropout" in backbone_overrides:
             arguments.pop("dropout", None)  # the head uses the backbone's dropout by default
@@ -125,7 +134,7 @@ def load_task(
         # some language models have none.
         if head.warning and not (cls.predicts_tokens and len(task.weights) == len(backbone.weights)):
             warnings.warn(head.warning, stacklevel=3)
-        if load_weights:
+        if load_weights and not takes_encoder:
             source.load(task, head.is_stored)
     return task
 

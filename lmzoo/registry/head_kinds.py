@@ -6,6 +6,8 @@ from typing import ClassVar
 
 import keras
 
+from lmzoo.registry.family import Family
+
 
 class HasHead(keras.Model):
     """The base of `Task`: a model with a backbone and a head, whose subclasses are registered by kind of head.
@@ -39,6 +41,11 @@ class HasHead(keras.Model):
     def class_names(self) -> list[str]:
         """The names of the classes, or their indices as strings if they have no names."""
         return list(self.labels or map(str, range(self.num_classes)))
+
+    @classmethod
+    def supports(cls, family: Family) -> bool:
+        """Return whether the task supports a family's backbones."""
+        return True
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)

@@ -51,7 +51,7 @@ class Seq2SeqLM(Task):
     See Sutskever et al. (2014) and Vaswani et al. (2017).
 
     The inputs are the backbone's. The outputs are the logits of the next token at each position of the target, float32
-    (B, S, V), computed with the backbone's token embeddings and a bias.
+    (B, S, V), computed with the backbone's token embeddings and, in most families, a bias.
 
     `fit` and `evaluate` take pairs of texts without labels: a list of `(source, target)`, or a tuple of two lists. With
     token features, pass the targets' tokens as `y`, int (B, S), and a `sample_weight` of 0 for tokens that should not
@@ -129,9 +129,12 @@ class Seq2SeqLM(Task):
         require(
             is_valid, "max_new_tokens", f"a positive integer below the model's {max_length} positions", max_new_tokens
         )
-        output_bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
+        output_bias = None
         inputs = backbone.input
-        logits = output_bias(backbone(inputs, vectors=backbone(inputs)["sequence_output"]))  # (B, S, V)
+        logits = backbone(inputs, vectors=backbone(inputs)["sequence_output"])  # (B, S, V)
+        if backbone.has_output_bias:
+            output_bias = OutputBias(backbone.config.vocabulary_size, name="output_bias")
+            logits = output_bias(logits)
         super().__init__(backbone, preprocessor, inputs, logits, None, name)
         self.output_bias = output_bias
         self.num_beams = int(num_beams)
@@ -443,7 +446,9 @@ class Seq2SeqLM(Task):
 
         Padding is excluded if the model has a preprocessor, which knows its id.
         """
-        logits = self.output_bias(self.backbone.token_logits(vectors))
+        logits = self.backbone.token_logits(vectors)
+        if self.output_bias is not None:
+            logits = self.output_bias(logits)
         if self.preprocessor is None:
             return logits
         is_padding = ops.arange(logits.shape[-1]) == self.text_preprocessor.tokenizer.pad_id  # (V,)

@@ -14,6 +14,7 @@ from lmzoo.text.tokenizers.deberta_sentencepiece import DebertaV3Tokenizer
 from lmzoo.text.tokenizers.normalized_bpe import NormalizedBytePairTokenizer
 from lmzoo.text.tokenizers.sentencepiece import SentencePieceTokenizer
 from lmzoo.text.tokenizers.sentencepiece_pair import MarianTokenizer
+from lmzoo.text.tokenizers.sentinel_sentencepiece import T5Tokenizer
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens, Tokenizer, TokenSpan
 from lmzoo.text.tokenizers.word_level import TextWordTokenizer, WordTokenizer
 from lmzoo.text.tokenizers.wordpiece import WordPieceTokenizer
@@ -41,6 +42,7 @@ __all__ = [
     "Preprocessor",
     "SentencePieceTokenizer",
     "SpecialTokens",
+    "T5Tokenizer",
     "TextWarning",
     "TextWordTokenizer",
     "TokenSpan",

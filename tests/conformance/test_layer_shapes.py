@@ -105,6 +105,7 @@ def distant(b):
 CASES = {
     layers.Dropout: (lambda p: layers.Dropout(0.3, dtype=p), lambda b: [floats(b, T, H)]),
     layers.LayerNorm: (lambda p: layers.LayerNorm(dtype=p), lambda b: [floats(b, T, H)]),
+    layers.RMSNorm: (lambda p: layers.RMSNorm(dtype=p), lambda b: [floats(b, T, H)]),
     layers.SelfAttention: (
         lambda p: layers.SelfAttention(N, H, dtype=p),
         lambda b: [floats(b, T, H), mask(b, T), floats(b, S, H)],

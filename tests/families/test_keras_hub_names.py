@@ -45,7 +45,7 @@ def test_parts_by_keras_hubs_names(name: str) -> None:
         assert first.attention.built
         assert {w.path for w in first.weights} <= {w.path for w in backbone.weights}
         assert len(layers) == len(backbone.output["hidden_states"]) - 1
-    elif name == "marian":
+    elif backbone.reads_source:
         lacks("transformer_layers", "see encoder_blocks and decoder_blocks")
     else:
         lacks("transformer_layers", "models of its family have no Transformer blocks")

@@ -11,7 +11,6 @@ import pytest
 import lmzoo
 from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
-from lmzoo.layers import TransformerBlock
 from lmzoo.layers.embeddings import sinusoids
 from lmzoo.models import Backbone, MarianBackbone, Seq2SeqLM
 from lmzoo.pretraining.recipe import Recipe
@@ -189,7 +188,5 @@ def test_wrong_arguments(arguments, message):
 def test_what_reads_a_source():
     with pytest.raises(ValueError, match="it is for a Seq2SeqLM, not for a TextClassifier"):
         lmzoo.models.TextClassifier(tiny_backbone(FAMILY), num_classes=2)
-    with pytest.raises(ValueError, match='`reads_source` has `norm="post"`'):
-        TransformerBlock(2, 4, 8, norm="pre", reads_source=True)
     with pytest.raises(ValueError, match="marian learns from pairs of texts"):
         Recipe(family="marian")

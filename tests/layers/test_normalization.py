@@ -1,4 +1,4 @@
-"""LayerNorm and GELU against Keras': values and all gradients."""
+"""LayerNorm, RMSNorm and GELU against Keras': values and all gradients."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from lmzoo.layers import LayerNorm, get_activation
+from lmzoo.layers import LayerNorm, RMSNorm, get_activation
 from tests.reference.gradients import gradients
 from tests.reference.weights import difference, to_numpy
 
@@ -66,6 +66,36 @@ def test_layer_norm_has_the_gradients_of_keras(center):
     assert len(ours) == 3 + center
     for a, b in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def rms_norms(dtype):
+    scale = np.random.default_rng(0).normal(1, 0.5, SHAPE[-1:]).astype("float32")
+    made = [kind(epsilon=1e-3, dtype=dtype) for kind in (RMSNorm, keras.layers.RMSNormalization)]
+    for layer in made:
+        layer.build((None, None, SHAPE[-1]))
+        layer.set_weights([scale])
+    return made
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [("float32", 1e-6), ("mixed_bfloat16", 0.02)])
+def test_rms_norm_is_that_of_keras(dtype, tolerance):
+    x = np.random.default_rng(1).normal(3, 2, SHAPE).astype("float32")
+    ours, theirs = (layer(x) for layer in rms_norms(dtype))
+    assert ours.dtype == theirs.dtype
+    assert difference(to_numpy(ours), to_numpy(theirs)) <= tolerance
+
+
+def test_rms_norm_has_the_gradients_of_keras():
+    ours, theirs = (slopes(layer) for layer in rms_norms("float32"))
+    assert len(ours) == 3
+    for a, b in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_rms_norm_squares_in_float32():
+    """The squares of these numbers are infinite in float16."""
+    x = np.array([[300.0, -400.0]], "float16")
+    np.testing.assert_allclose(to_numpy(RMSNorm(dtype="float16")(x)), [[0.8485, -1.1316]], atol=1e-3)
 
 
 def test_gelu_is_that_of_keras():

@@ -18,8 +18,8 @@ LONG = 157
 POSITIONS = np.array([[4, 0, 10], [2, 2, 7], [1, 3, 0]], "int32")
 
 
-def bias_layer(num_heads=N, num_buckets=10, max_distance=19):
-    layer = RelativePositionBias(num_heads, num_buckets, max_distance)
+def bias_layer(num_heads=N, num_buckets=10, max_distance=19, **arguments):
+    layer = RelativePositionBias(num_heads, num_buckets, max_distance, **arguments)
     layer.build((None, None, H))
     layer.embeddings.assign(np.random.default_rng(5).normal(size=(num_buckets, num_heads)).astype("float32"))
     return layer
@@ -32,9 +32,10 @@ def buckets(layer, length):
     return to_numpy(layer(np.zeros((B, length, H), "float32")))[0].astype(int)  # (N, T, T)
 
 
-def expected_bucket(distance, num_buckets, max_distance):
+def expected_bucket(distance, num_buckets, max_distance, causal=False):
     """Bucket of a key at a distance after its query, by logarithms."""
-    side = num_buckets // 2
+    side = num_buckets if causal else num_buckets // 2
+    distance = min(distance, 0) if causal else distance
     exact, far = side // 2, abs(distance)
     if far >= exact:
         share = math.log(far / exact) / math.log(max_distance / exact)
@@ -49,6 +50,25 @@ def test_buckets_grow_logarithmically(num_buckets, max_distance):
     got = buckets(bias_layer(3, num_buckets, max_distance), LONG)
     assert np.array_equal(got, np.broadcast_to(expected, (3, LONG, LONG)))
     assert {*got.flat} == {*range(num_buckets)} - {num_buckets // 2}  # no key after its query is at a distance of 0
+
+
+@pytest.mark.parametrize(("num_buckets", "max_distance"), [(32, 128), (10, 19), (4, 7)])
+def test_buckets_of_causal_attention(num_buckets, max_distance):
+    by_distance = {d: expected_bucket(d, num_buckets, max_distance, causal=True) for d in range(-LONG, LONG)}
+    expected = np.array([[by_distance[key - query] for key in range(LONG)] for query in range(LONG)])
+    got = buckets(bias_layer(3, num_buckets, max_distance, causal=True), LONG)
+    assert np.array_equal(got, np.broadcast_to(expected, (3, LONG, LONG)))
+    assert {*got.flat} == {*range(num_buckets)}
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("dtype", ["float32", "mixed_bfloat16"])
+def test_the_bias_of_a_step(causal, dtype):
+    layer = bias_layer(causal=causal, dtype=dtype)
+    everywhere = layer(np.zeros((B, 29, H), "float32"))
+    for index in (0, 23, keras.ops.convert_to_tensor(17)):
+        rows = to_numpy(keras.ops.cast(everywhere, "float32"))[:, :, int(index) : int(index) + 6]
+        assert difference(to_numpy(keras.ops.cast(layer.step_bias(index, 6, 29), "float32")), rows) == 0
 
 
 def test_chosen_positions_get_their_rows():
@@ -72,6 +92,7 @@ def test_lengths(length):
         ({"num_buckets": 7}, "`num_buckets` must be an even integer of at least 4, got 7"),
         ({"num_buckets": 2}, "`num_buckets` must be an even integer of at least 4, got 2"),
         ({"max_distance": 8}, "`max_distance` must be an integer of at least 9, got 8"),
+        ({"max_distance": 16, "causal": True}, "`max_distance` must be an integer of at least 17, got 16"),
     ],
 )
 def test_sizes_out_of_range(sizes, message):

@@ -166,3 +166,57 @@ def test_embeddings_without_a_table_of_positions_have_a_limit():
     with pytest.raises(ValueError, match=f"{T + 1} tokens long, but the model has positions for {T}"):
         layer(np.zeros((B, T + 1), "int32"))
     assert TransformerEmbedding.from_config(layer.get_config()).get_config() == layer.get_config()
+
+
+def test_a_decoder_block_with_norms_before():
+    """RMSNorm, wide heads, scores without a factor, a bias, and a source."""
+    options = {"use_bias": False, "rms_norm": True, "head_dim": 5, "attention_scale": 1.0, "reads_source": True}
+    block, x = block_and_input(norm="pre", mask="causal", activation="relu", **options)
+    source = np.random.default_rng(3).normal(size=(B, 4, H)).astype("float32")
+    source_mask = np.arange(4) < np.array([4, 1, 3])[:, None]
+    bias = np.random.default_rng(4).normal(size=(1, N, T, T)).astype("float32")
+    assert {weight.name for weight in block.weights} == {"kernel", "gamma"}
+    assert block.attention.query.kernel.shape == (H, 5 * N)
+
+    def scaled(layer, x):
+        return x / np.sqrt((x**2).mean(-1, keepdims=True) + 1e-5) * to_numpy(layer.gamma)
+
+    def attended(layer, x, keys, visible, bias):
+        query, key, value = (
+            (part @ to_numpy(dense.kernel)).reshape(B, -1, N, 5)
+            for part, dense in ((x, layer.query), (keys, layer.key), (keys, layer.value))
+        )
+        scores = np.where(visible, np.einsum("bsnd,btnd->bnst", query, key) + bias, -1e9)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        weights /= weights.sum(-1, keepdims=True)
+        return np.einsum("bnst,btnd->bsnd", weights, value).reshape(B, T, -1) @ to_numpy(layer.output_dense.kernel)
+
+    first = scaled(block.attention_layer_norm, x)
+    visible = RIGHT_PADDED[:, None, None] & np.tri(T, dtype=bool)
+    a = x + attended(block.attention, first, first, visible, bias)
+    second = scaled(block.source_layer_norm, a)
+    a = a + attended(block.source_attention, second, source, source_mask[:, None, None], 0)
+    hidden = np.maximum(scaled(block.output_layer_norm, a) @ to_numpy(block.intermediate_dense.kernel), 0)
+    expected = a + hidden @ to_numpy(block.output_dense.kernel)
+    arguments = {"source": source, "source_mask": source_mask, "bias": bias}
+    real = RIGHT_PADDED
+    assert difference(to_numpy(block(x, real, **arguments))[real], expected[real]) <= 1e-4
+    assert difference(to_numpy(block.attend_to_itself(x, real, bias))[real], second[real]) <= 1e-4
+    arguments |= {"source": block.source_attention.keys_and_values(source)}
+    assert difference(to_numpy(block(x, real, **arguments))[real], expected[real]) <= 1e-4
+    assert TransformerBlock.from_config(block.get_config()).get_config() == block.get_config()
+
+
+@pytest.mark.parametrize(("hidden_dropout", "share"), [(False, 0.6), (True, 0.36)])
+def test_dropout_of_the_hidden_layer(hidden_dropout, share):
+    """Each output is one unit of the hidden layer, which one or two layers of dropout may set to zero."""
+    keras.utils.set_random_seed(5)
+    block = TransformerBlock(N, H, H, "relu", 0.4, norm="pre", use_bias=False, hidden_dropout=hidden_dropout)
+    block.build((None, None, H))
+    for weight in block.weights:
+        weight.assign(np.zeros(weight.shape) if "output_dense" in weight.path else np.ones(weight.shape))
+    block.output_dense.kernel.assign(np.eye(H))
+    x = np.tile(np.arange(H, dtype="float32") ** 2, (1, 401, 1))
+    block.output_layer_norm.gamma.assign(np.arange(H) == H - 1)  # one input, so that the hidden layer is positive
+    differences = to_numpy(block(x, np.ones((1, 401), bool), training=True)) - x
+    assert abs((differences != 0).mean() - share) < 0.03

@@ -360,7 +360,7 @@ FAULTS = (
     Fault(
         "a class of a family that lmzoo does not have is taken for a user's",
         "checkpoints/hugging_face/families.py",
-        'if is_other or (match and match[1] != prefix and not match[1].endswith("Model")):',
+        'if is_other or (match and match[1] not in prefixes and not match[1].endswith("Model")):',
         "if is_other:",
     ),
     Fault(

@@ -13,6 +13,9 @@ from lmzoo.registry.family import families
 PUBLISHED = catalog._published()
 
 UNCASED, CASED, MULTI_CASED, MULTI_UNCASED, CHINESE = 30522, 28996, 119547, 105879, 21128
+VOCABULARY_OF_T5 = 32128
+T5 = {"small": (512, 2048, 6, 8), "base": (768, 3072, 12, 12), "large": (1024, 4096, 24, 16)}
+GATED_T5 = {"small": (512, 1024, 8, 6), "base": (768, 2048, 12, 12), "large": (1024, 2816, 24, 16)}
 MINI_LM, SMALL, BASE, LARGE = (12, 384), (4, 512), (12, 768), (24, 1024)
 MINI_LMS = {
     "all_minilm_l6_v1": 6, "all_minilm_l6_v2": 6, "all_minilm_l12_v2": 12, "msmarco_minilm_l6_cos_v5": 6,
@@ -22,7 +25,7 @@ MINI_LMS = {
 ALBERT = {"base": BASE, "large": LARGE, "extra_large": (24, 2048), "extra_extra_large": (12, 4096)}
 
 NAME = re.compile(
-    r"[a-z]+2?(_([a-z]+2?|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder"
+    r"(t5|[a-z]+2?)(_([a-z]+2?|[a-z]?\d+(\.\d+)?[a-z]?))*_(en|zh|multi)(_uncased)?(_sst2|_mnli)?|bge_llm_embedder"
     r"|marian_[a-z]{2}_[a-z]{2}|multilingual_e5_(base|large)|bge_(m3|reranker_(base|large|v2_m3))"
 )
 HANDLE = re.compile(
@@ -72,6 +75,17 @@ def modernbert(layers, width, intermediate):
     """No biases and no positions; LayerNorms of embeddings, blocks but for one, and the end have scales alone."""
     norms = 1 + 2 * layers - 1 + 1
     return 50368 * width + layers * (4 * width**2 + 3 * width * intermediate) + norms * width
+
+
+def t5(width, intermediate, layers, heads, gated=False, encoder=False):
+    """No biases; heads of 64 columns, 32 buckets of distances in each stack; with gates, a kernel for the logits."""
+    attention = 4 * width * heads * 64
+    network = (2 + gated) * width * intermediate
+    ends = width + 32 * heads
+    size = VOCABULARY_OF_T5 * width + layers * (attention + network + 2 * width) + ends
+    if encoder:
+        return size
+    return size + gated * VOCABULARY_OF_T5 * width + layers * (2 * attention + network + 3 * width) + ends
 
 
 def gpt2(layers, width):
@@ -197,6 +211,10 @@ SIZES = {
     "xlnet_large_en": xlnet(24, 1024),
     "marian_de_en": marian(58101),
     "marian_en_de": marian(58101),
+    **{f"t5_{size}_multi": t5(*sizes) for size, sizes in T5.items()},
+    **{f"t5_1.1_{size}_en": t5(*sizes, gated=True) for size, sizes in GATED_T5.items()},
+    **{f"flan_t5_{size}_multi": t5(*sizes, gated=True) for size, sizes in GATED_T5.items()},
+    **{f"sentence_t5_{size}_en": t5(*T5[size], encoder=True) for size in ("base", "large")},
     "elmo_small_en": elmo(1024, 128, 1),
     "elmo_medium_en": elmo(2048, 256, 1),
     "elmo_original_en": elmo(4096, 512, 2),
@@ -217,6 +235,8 @@ def test_formulae_give_known_sizes():
     assert deberta(*BASE, vocabulary=251000) == 278_218_752  # as KerasHub says
     assert distilbert(UNCASED) == 66_362_880
     assert gpt2(*BASE) == 124_439_808  # as KerasHub says
+    assert t5(*T5["base"]) == 222_903_552  # as KerasHub says
+    assert t5(*GATED_T5["base"], gated=True) == 247_577_856  # as KerasHub says
     assert gpt2(48, 1600) == 1_557_611_200
     assert elmo(4096, 512, 2) == 93_600_848 + 16 + 4  # published, the row of no token, the mix
 

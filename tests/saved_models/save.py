@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 SMALLER = {
     "num_layers": 1, "num_groups": 1, "num_heads": 3, "hidden_dim": 6, "intermediate_dim": 7, "embedding_dim": 5,
     "lstm_dim": 7, "projection_dim": 3, "filters": ((1, 3), (2, 5)), "bucket_size": 5,
-    "decoder_layers": 1, "decoder_heads": 3, "decoder_intermediate_dim": 5,
+    "decoder_layers": 1, "decoder_heads": 3, "decoder_intermediate_dim": 5, "head_dim": 3,
 }  # fmt: skip
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lmzoo.checkpoints.config_table import JsonObject, require_value
-from lmzoo.checkpoints.engine import Layout, canonical_names, name_pattern
+from lmzoo.checkpoints.engine import Layout, Table, canonical_names, name_pattern
 from lmzoo.checkpoints.family_names import ARCHITECTURES, names_in_transformers
 from lmzoo.checkpoints.formats.tensor_file import LazyTensors, TensorFile
 from lmzoo.checkpoints.tokenizers.formats import holds_tokenizer
@@ -61,6 +61,7 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
     candidates = families_with("hf")
     if model_type is not None:
         matches = [family for family in candidates if names_in_transformers(family).model_type == model_type]
+        matches = _choose(matches, architecture, wanted)
         if not matches:
             supported = ", ".join(names_in_transformers(family).model_type for family in candidates)
             raise PresetError(
@@ -83,17 +84,35 @@ def detect_family(directory: Path, config: JsonObject, weights: LazyTensors, wan
 def named_by(architecture: str | None) -> list[Family]:
     """Return the families whose class prefix, such as "Bert", `architecture` starts with; an empty list for None."""
     prefixes = {names_in_transformers(family).prefix: family for family in families_with("hf")}
-    return [family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)]
+    matches = {
+        prefix: family for prefix, family in prefixes.items() if architecture and architecture.startswith(prefix)
+    }
+    longest = max(map(len, matches), default=0)
+    return [family for prefix, family in matches.items() if len(prefix) == longest]
+
+
+def _choose(matches: list[Family], architecture: str | None, wanted: str | None) -> list[Family]:
+    """Choose one of several families with the same `model_type`, such as the family of another one's encoders.
+
+    It is the wanted family, or the one with `architecture` among its irregular class names, or the first.
+    """
+    named = [family for family in matches if family.name == wanted] or [
+        family for family in matches if architecture in names_in_transformers(family).architectures.values()
+    ]
+    return (named or matches)[:1]
 
 
 def _refuse_other_class(file: Path, architecture: str | None, family: Family) -> None:
     """Raise an error if `architectures` names a class of another family; unknown names may be users' classes."""
-    prefix = names_in_transformers(family).prefix
+    names = names_in_transformers(family)
     if architecture is None:
         return
+    # Families of the same model type may read each other's checkpoints, such as the encoder of a larger model.
+    all_names = map(names_in_transformers, families_with("hf"))
+    prefixes = {names.prefix, *(other.prefix for other in all_names if other.model_type == names.model_type)}
     match = _FAMILY_AND_HEAD.fullmatch(architecture)
-    is_other = not architecture.startswith(prefix) and bool(named_by(architecture))
-    if is_other or (match and match[1] != prefix and not match[1].endswith("Model")):
+    is_other = not architecture.startswith(tuple(prefixes)) and bool(named_by(architecture))
+    if is_other or (match and match[1] not in prefixes and not match[1].endswith("Model")):
         raise PresetError(
             f"{file}: `architectures` names {architecture!r}, a class of another family than {family.name}. If the "
             "model computes what that family does, remove `architectures` from the file."
@@ -107,6 +126,8 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
     matches = [family for family in candidates if max_count and counts[family.name] == max_count]
     bases = {name.partition(".")[0] for name in tensors.names()}
     matches = [family for family in matches if names_in_transformers(family).base in bases] or matches
+    if len({names_in_transformers(family).model_type for family in matches}) == 1:  # such as a model and its encoder
+        matches = [max(matches, key=lambda family: _completeness(family.checkpoints["hf"], tensors))]
     if len(matches) == 1:
         return matches
     fitting = [family for family in matches if holds_tokenizer(directory, family.tokenizer)]
@@ -118,6 +139,21 @@ def _match_tensors(directory: Path, tensors: TensorFile, candidates: Sequence[Fa
             stacklevel=2,
         )
     return fitting or matches
+
+
+def _completeness(layout: Layout, tensors: TensorFile) -> tuple[int, int]:
+    """Return the number of tensors that a layout reads, and minus the number of tensors that it misses."""
+    names = canonical_names(layout, tensors)
+    rows = _tensors_in(layout.backbone)
+    patterns = [*map(name_pattern, rows)]
+    num_read = sum(any(pattern.fullmatch(name) for pattern in patterns) for name in names)
+    return num_read, -sum("{" not in row and row not in names for row in rows)
+
+
+def _tensors_in(table: Table) -> set[str]:
+    """Return the templates of the tensors' names in a table."""
+    alternatives = {row.alternative[1] for row in table.values() if row.alternative}
+    return {row.name for row in table.values()} | alternatives
 
 
 def _refuse_other_prefix(directory: Path, tensors: TensorFile, wanted: Family) -> None:
@@ -140,6 +176,6 @@ def _count_names(layout: Layout, tensors: TensorFile) -> int:
         return 0
     if layout.backbone[_TOKEN_TABLE].name not in names:
         return 0
-    rows = {row.name for table in (layout.backbone, *layout.heads.values()) for row in table.values()}
+    rows = {name for table in (layout.backbone, *layout.heads.values()) for name in _tensors_in(table)}
     patterns = [*map(name_pattern, rows), *map(re.compile, layout.ignored)]
     return sum(name in layout.copies or any(p.fullmatch(name) for p in patterns) for name in names)

@@ -16,7 +16,7 @@ from lmzoo.checkpoints.config_table import Arguments, JsonObject, require_value
 from lmzoo.checkpoints.tokenizers.classes import ANY_CLASS, SETTINGS_FILE, stated_class
 from lmzoo.checkpoints.tokenizers.format import PIPELINE_FILE, TokenizerFormat, require
 from lmzoo.checkpoints.tokenizers.formats import format_of
-from lmzoo.common.arguments import is_number
+from lmzoo.common.arguments import is_integer, is_number
 from lmzoo.errors import PresetError
 from lmzoo.files.preset_files import JsonFiles
 from lmzoo.text import AddedToken, Tokenizer
@@ -51,7 +51,10 @@ def read_settings(files: JsonFiles, format: TokenizerFormat[Any], pipeline: Json
     arguments = {argument: value for argument, value in stored.items() if argument in Tokenizer.roles and value}
     for key, (argument, default) in format.settings.items():
         flag = settings.get(key, default)
-        require_value(isinstance(flag, bool) or flag is default, file, key, "true or false", flag)
+        if is_integer(default):
+            require_value(is_integer(flag, 0), file, key, "an integer of at least 0", flag)
+        else:
+            require_value(isinstance(flag, bool) or flag is default, file, key, "true or false", flag)
         if argument in stored and (class_name in ANY_CLASS or key not in settings):
             arguments[argument] = stored[argument]
         elif key in settings:

@@ -61,7 +61,7 @@ class TokenizerFormat(ABC, Generic[T]):
         "pad_token": "pad_token",
         "unk_token": "unk_token",
     }
-    settings: ClassVar[Mapping[str, tuple[str, bool | None]]] = {}
+    settings: ClassVar[Mapping[str, tuple[str, bool | int | None]]] = {}
     allowed: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     without_effect: ClassVar[Mapping[str, tuple[object, ...]]] = {}
     extra_settings: ClassVar[Mapping[str, object]] = {}

@@ -12,6 +12,7 @@ from lmzoo.checkpoints.tokenizers.sentencepiece import (
     DebertaV3Format,
     MarianFormat,
     SentencePieceFormat,
+    T5Format,
     XlmRobertaFormat,
     XlnetFormat,
 )
@@ -30,6 +31,7 @@ _CLASSES: tuple[type[TokenizerFormat[Any]], ...] = (
     XlnetFormat,
     XlmRobertaFormat,
     DebertaV3Format,
+    T5Format,
     MarianFormat,
 )
 _FORMATS: dict[type[Tokenizer], TokenizerFormat[Any]] = {cls.tokenizer: cls() for cls in _CLASSES}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import re
 from abc import abstractmethod
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
@@ -25,6 +26,7 @@ from lmzoo.text import (
     MarianTokenizer,
     Packing,
     SentencePieceTokenizer,
+    T5Tokenizer,
     Tokenizer,
     WordPieceTokenizer,
     XlmRobertaTokenizer,
@@ -34,6 +36,7 @@ from lmzoo.text.tokenizers.deberta_sentencepiece import with_mask, without_mask
 from lmzoo.text.tokenizers.sentencepiece import SPACE, model_proto, read_model
 from lmzoo.text.tokenizers.sentencepiece_pair import SOURCE_FILE, TARGET_FILE, VOCABULARY_FILE
 from lmzoo.text.tokenizers.sentencepiece_text import QUOTES
+from lmzoo.text.tokenizers.sentinel_sentencepiece import without_sentinels
 from lmzoo.text.tokenizers.token_lists import in_order
 from lmzoo.text.tokenizers.xlmr_sentencepiece import with_fairseq_ids, without_fairseq_ids
 
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     import tokenizers
     from tokenizers import normalizers
 
+_SENTINEL = re.compile(r"<extra_id_\d+>")
 _ENDS_OF_TEXTS = ("bos_token", "eos_token")  # in XLNet's vocabulary, but unused
 # Patterns of whitespace that becomes one space.
 _SQUEEZED = ({"Regex": " {2,}"}, {"Regex": r"\s{2,}|[\n\r\t]"})
@@ -293,6 +297,49 @@ class DebertaV3Format(_ModelFormat):
 
     def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
         (directory / self.files[0][0]).write_bytes(without_mask(tokenizer.model))
+
+
+class T5Format(_ModelFormat):
+    """The format of `T5Tokenizer`: a SentencePiece model, to whose tokens the sentinels are added."""
+
+    tokenizer = T5Tokenizer
+    files = (("spiece.model",),)
+    written: ClassVar = {"vocabulary.spm": "spiece.model"}
+    file_counts = True
+    replaces_quotes = False
+    tokens: ClassVar = {"eos_token": "end_token", "pad_token": "pad_token", "unk_token": "unk_token"}
+    settings: ClassVar = {"extra_ids": ("num_sentinels", 100)}
+
+    def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
+        for step in _steps(pipeline):
+            pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
+            is_supported = step.get("type") in ("Precompiled", "Strip", None)
+            # White space is squeezed in any case.
+            if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
+                raise PresetError(f"{file}: the `normalizer` must be Precompiled, got {step!r:.200}.")
+        self._check_splitting(pipeline, file)
+        tokens = [piece for piece, _ in pipeline["model"]["vocab"]]
+        return {"num_sentinels": sum(_SENTINEL.fullmatch(token) is not None for token in tokens)}
+
+    def packing(self, tokenizer: SentencePieceTokenizer) -> Packing:
+        end = str(tokenizer.end_token)
+        return Packing("", end, (end,), segments=False)
+
+    def lists(self, vocabulary: Arguments) -> dict[str, list[str]]:
+        """Return the tokens without sentinels, which `tokenizer.json` holds and the model's file does not."""
+        tokens = super().lists(vocabulary)["tokens"]
+        return {"tokens": [token for token in tokens if not _SENTINEL.fullmatch(token)]}
+
+    def to_keras_hub(self, tokenizer: SentencePieceTokenizer, name: str) -> tuple[Arguments, Tokenizer]:
+        assert isinstance(tokenizer, T5Tokenizer)
+        count = tokenizer.num_sentinels
+        if count != self.settings["extra_ids"][1]:
+            raise PresetError(f"KerasHub's {name} has no place for the number of sentinels, {count}.")
+        return super().to_keras_hub(tokenizer, name)
+
+    def write_vocabulary(self, tokenizer: SentencePieceTokenizer, directory: Path) -> None:
+        assert isinstance(tokenizer, T5Tokenizer)
+        (directory / self.files[0][0]).write_bytes(without_sentinels(tokenizer.model, tokenizer.sentinels))
 
 
 class MarianFormat(TokenizerFormat[MarianTokenizer]):

@@ -23,6 +23,7 @@ from lmzoo.text import (
     MarianTokenizer,
     NormalizedBytePairTokenizer,
     SentencePieceTokenizer,
+    T5Tokenizer,
     TextWordTokenizer,
     Tokenizer,
     WordPieceTokenizer,
@@ -55,8 +56,8 @@ def train_tokenizer(
     Args:
         documents: iterable of strings or lists of sentences, of any length.
         kind: `WordPieceTokenizer`, `BytePairTokenizer`, `NormalizedBytePairTokenizer`, `CharacterPairTokenizer`,
-            `DebertaV3Tokenizer`, `SentencePieceTokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer` or
-            `TextWordTokenizer`. For the class of a family, see `families()`, as in `families()["albert"].tokenizer`.
+            `DebertaV3Tokenizer`, `SentencePieceTokenizer`, `T5Tokenizer`, `XlmRobertaTokenizer`, `XlnetTokenizer`
+            or `TextWordTokenizer`. For the class of a family, see `families()`, as in `families()["albert"].tokenizer`.
         vocabulary_size: int, number of tokens, including special tokens.
         **options: arguments of the function that trains this class, such as `train_wordpiece`, including special
             tokens, such as a family's `special_tokens`.
@@ -376,6 +377,32 @@ def _train_with_mask_added(
     return DebertaV3Tokenizer(model, **special)
 
 
+def _train_with_sentinels_added(
+    texts: Iterable[str],
+    vocabulary_size: int,
+    num_sentinels: int = 100,
+    verbose: bool = True,
+    **special: Unpack[SpecialTokens],
+) -> T5Tokenizer:
+    """Train a SentencePiece model with SentencePiece's own text cleaning; the tokenizer adds the sentinels."""
+    plain = T5Tokenizer(num_sentinels=0, **special)
+    unknown = str(plain.unk_token)
+    pad = str(plain.pad_token)
+    with _valid_texts_with_progress(texts, vocabulary_size, verbose) as valid_texts:
+        model = _train_model(
+            valid_texts,
+            vocabulary_size - num_sentinels,
+            pad_id=plain.special_tokens.index(pad),
+            pad_piece=pad,
+            unk_id=plain.special_tokens.index(unknown),
+            unk_piece=unknown,
+            bos_id=-1,
+            eos_id=-1,
+            control_symbols=[token for token in plain.special_tokens if token not in (pad, unknown)],
+        )
+    return T5Tokenizer(model, num_sentinels, **special)
+
+
 def train_joint_tokenizer(
     sources: Iterable[str], targets: Iterable[str], vocabulary_size: int, model_type: str = "bpe"
 ) -> MarianTokenizer:
@@ -470,6 +497,7 @@ _TRAINERS: dict[type[Tokenizer], Callable[..., Any]] = {
     CharacterPairTokenizer: train_character_pairs,
     DebertaV3Tokenizer: _train_with_mask_added,
     SentencePieceTokenizer: train_sentencepiece,
+    T5Tokenizer: _train_with_sentinels_added,
     TextWordTokenizer: _train_text_words,
     XlmRobertaTokenizer: _train_with_fairseq_ids,
     XlnetTokenizer: functools.partial(train_sentencepiece, lowercase=False, kind=XlnetTokenizer),

@@ -4,26 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import keras
-from keras import ops
 
 from lmzoo.common.arguments import require, require_share
-from lmzoo.common.tensor_types import Features, Tensor
-from lmzoo.families.backbone import Backbone
 from lmzoo.families.embeddings import PLAIN, build_embeddings
 from lmzoo.families.encoder_config import EncoderConfig, require_multiple, require_positive
-from lmzoo.layers import GatherPositions, TransformerBlock
-from lmzoo.layers.attention import Cache
+from lmzoo.families.encoder_decoder import EncoderDecoderBackbone
+from lmzoo.layers import TransformerBlock
 from lmzoo.training import FineTuningRecipe
-
-
-class Source(NamedTuple):
-    """An encoded source: keys and values for each decoder block, and the mask of real tokens, bool (B, T)."""
-
-    held: list[Cache]
-    mask: Tensor
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +60,7 @@ class MarianConfig(EncoderConfig):
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class MarianBackbone(Backbone):
+class MarianBackbone(EncoderDecoderBackbone):
     """Encoder-decoder Transformer, with one table of token embeddings for source and target.
 
     https://arxiv.org/abs/1706.03762, https://aclanthology.org/P18-4020
@@ -126,27 +116,18 @@ class MarianBackbone(Backbone):
     """
 
     config_class = MarianConfig
-    reads_source = True
     # For training from scratch.
     usual_recipes: ClassVar[Mapping[str, FineTuningRecipe]] = {"seq2seq_lm": FineTuningRecipe(1e-3)}
 
-    @property
-    def id_counts(self) -> dict[str, int]:
-        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
-        return {name: 2 if name.endswith("mask") else self.config.vocabulary_size for name in self.input}
-
     @classmethod
-    def assemble(cls, config: MarianConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
-        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
-
-        # === Layers ===
+    def make_layers(cls, config: MarianConfig, dtype: keras.DTypePolicy) -> dict[str, Any]:
         def make_block(name: str, heads: int, width: int, **arguments: Any) -> TransformerBlock:
             arguments |= {"attention_dropout": config.attention_dropout, "dtype": dtype, "name": name}
             return TransformerBlock(heads, config.hidden_dim, width, *config.block_arguments[3:], **arguments)
 
         scale = config.hidden_dim**0.5 if config.scale_embeddings else 1.0
         decoder_options = {"mask": "causal", "reads_source": True}
-        layers: dict[str, Any] = {
+        return {
             "embeddings": build_embeddings(config, dtype, sinusoidal=True, scale=scale, **PLAIN),
             "encoder_blocks": [
                 make_block(f"encoder_block_{i}", config.num_heads, config.intermediate_dim)
@@ -159,89 +140,3 @@ class MarianBackbone(Backbone):
                 for i in range(config.decoder_layers)
             ],
         }
-
-        # === Functional Model ===
-        names = ("token_ids", "padding_mask", "decoder_token_ids", "decoder_padding_mask")
-        inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
-        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        encoder_states = [layers["embeddings"](inputs["token_ids"])]  # (B, T, H)
-        for block in layers["encoder_blocks"]:
-            encoder_states.append(block(encoder_states[-1], mask))
-        target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
-        hidden_states = [layers["embeddings"](inputs["decoder_token_ids"])]  # (B, S, H)
-        for block in layers["decoder_blocks"]:
-            hidden_states.append(block(hidden_states[-1], target_mask, source=encoder_states[-1], source_mask=mask))
-        last = ops.maximum(ops.sum(inputs["decoder_padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
-        pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)[:, 0]  # (B, H)
-        outputs = {
-            "sequence_output": hidden_states[-1],
-            "pooled_output": pooled,
-            "hidden_states": tuple(hidden_states),
-            "encoder_output": encoder_states[-1],
-            "encoder_hidden_states": tuple(encoder_states),
-        }
-        return layers, inputs, outputs
-
-    def source_attention_scores(self, inputs: Features) -> list[Tensor]:
-        """Return each decoder block's attention probabilities over the source tokens, without dropout.
-
-        Args:
-            inputs: the backbone's inputs.
-
-        Returns:
-            A list with one float tensor (B, heads, S, T) per decoder block.
-
-        Raises:
-            ValueError: For inputs that a call of the backbone does not accept.
-        """
-        outputs = self(inputs)
-        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
-        return [
-            block.source_attention.scores(outputs["encoder_output"], mask, block.attend_to_itself(hidden, target_mask))
-            for block, hidden in zip(self.decoder_blocks, outputs["hidden_states"], strict=False)
-        ]
-
-    # === Generation, step by step ===
-
-    def read_source(self, token_ids: Tensor, padding_mask: Tensor) -> Source:
-        """Encode sources for `call_with_cache`.
-
-        Args:
-            token_ids: int (B, T).
-            padding_mask: int (B, T), 1 at real tokens.
-        """
-        mask = ops.cast(padding_mask, "bool")  # (B, T)
-        x = self.embeddings(token_ids)  # (B, T, H)
-        for block in self.encoder_blocks:
-            x = block(x, mask)
-        return Source([block.source_attention.keys_and_values(x) for block in self.decoder_blocks], mask)
-
-    def empty_cache(self, batch: int, length: int) -> list[Cache]:
-        """Return an empty cache for `call_with_cache`: keys and values of each decoder block for `length` positions."""
-        return [block.attention.empty_cache(batch, length) for block in self.decoder_blocks]
-
-    def call_with_cache(
-        self, token_ids: Tensor, cache: list[Cache], index: int | Tensor, source: Source
-    ) -> tuple[Tensor, list[Cache]]:
-        """Read new target tokens after the tokens in the cache, and return the decoder's vectors and the new cache.
-
-        Args:
-            token_ids: int (B·K, S), the new tokens of K consecutive targets for each source.
-            cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
-                axis.
-            index: int or int tensor (), position of the first new token.
-            source: the encoded sources, returned by `read_source`.
-
-        Returns:
-            The `sequence_output` at the new tokens, float (B·K, S, H), and the cache with the new tokens.
-        """
-        x = self.embeddings(token_ids, index=index)  # (B·K, S, H)
-        mask = ops.ones((1, ops.shape(cache[0][0])[2]), "bool")  # (1, S); the causal mask hides empty positions
-        new_cache = []
-        for block, block_cache, keys_and_values in zip(self.decoder_blocks, cache, source.held, strict=True):
-            x, block_cache = block(
-                x, mask, cache=block_cache, index=index, source=keys_and_values, source_mask=source.mask
-            )
-            new_cache.append(block_cache)
-        return x, new_cache

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Unpack
 
 import keras
-import numpy as np
 
-from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, SPACE, SentencePieceTokenizer, model_proto, read_model
-from lmzoo.text.tokenizers.tokenizer import SpecialTokens
+from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, ModelRulesTokenizer, model_proto, read_model
 
 _MASK = "[MASK]"
 _CONTROL = 3  # SentencePiece's type for tokens that never occur in texts
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class DebertaV3Tokenizer(SentencePieceTokenizer):
+class DebertaV3Tokenizer(ModelRulesTokenizer):
     """DeBERTa-v3's tokenizer, a unigram SentencePiece model (He et al., 2021).
 
     Only the model's own rules clean a text, as in Microsoft's code and in KerasHub: letters keep their case and
@@ -44,19 +41,7 @@ class DebertaV3Tokenizer(SentencePieceTokenizer):
 
     pad_token, start_token, end_token, unk_token, mask_token = "[PAD]", "[CLS]", "[SEP]", "[UNK]", _MASK
     roles = ("pad_token", "start_token", "end_token", "unk_token", "mask_token")
-    splits_commas = False
-    replaces_quotes = False
     last_part_counts = True
-
-    def __init__(self, model: bytes | str | Path | None = None, **special: Unpack[SpecialTokens]) -> None:
-        super().__init__(model, lowercase=False, keep_accents=True, **special)
-
-    def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
-
-        Tokens with a leading space, and special tokens, begin a word.
-        """
-        return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
@@ -64,10 +49,6 @@ class DebertaV3Tokenizer(SentencePieceTokenizer):
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(with_mask(model) if self.mask_token == _MASK else model, name)
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
 
 
 def with_mask(model: bytes) -> bytes:

@@ -65,9 +65,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     pad_token = "<pad>"
     unk_token = "<unk>"
-    start_token = "[CLS]"
+    start_token: str | None = "[CLS]"
     end_token = "[SEP]"
-    mask_token = "[MASK]"
+    mask_token: str | None = "[MASK]"
     vocabulary_argument = "model"
     needs_unknown = True
     takes_added_tokens = True
@@ -359,6 +359,30 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
     def get_config(self) -> dict[str, Any]:
         return {"lowercase": self.lowercase, "keep_accents": self.keep_accents, **super().get_config()}
+
+
+class ModelRulesTokenizer(SentencePieceTokenizer):
+    """Base class of SentencePiece tokenizers that clean texts only by the model's own rules.
+
+    Letters keep their case and accents, quotes are unchanged, and "9," is a token if the model has it.
+    """
+
+    splits_commas = False
+    replaces_quotes = False
+
+    def __init__(self, model: bytes | str | Path | None = None, **special: Unpack[SpecialTokens]) -> None:
+        super().__init__(model, lowercase=False, keep_accents=True, **special)
+
+    def word_starts(self) -> np.ndarray:
+        """Return whether each token begins a word, rather than continuing one: bool (V,).
+
+        Tokens with a leading space, and special tokens, begin a word.
+        """
+        return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
+
+    def get_config(self) -> dict[str, Any]:
+        config = super().get_config()
+        return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
 
 
 def model_proto() -> Any:

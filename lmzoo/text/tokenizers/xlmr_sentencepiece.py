@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 import keras
-import numpy as np
 
 from lmzoo.text.tokenizers.precompiled_rules import PrecompiledRules, precompiled_rules
-from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, SPACE, SentencePieceTokenizer, read_model
+from lmzoo.text.tokenizers.sentencepiece import MODEL_FILE, ModelRulesTokenizer, read_model
 from lmzoo.text.tokenizers.sentencepiece_text import Aligned
 from lmzoo.text.tokenizers.tokenizer import SpecialTokens
 
@@ -26,7 +25,7 @@ _CONTROL = 3
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
-class XlmRobertaTokenizer(SentencePieceTokenizer):
+class XlmRobertaTokenizer(ModelRulesTokenizer):
     """XLM-RoBERTa's tokenizer, a unigram SentencePiece model with fairseq's ids (Conneau et al., 2020).
 
     Only the model's own rules clean a text: letters keep their case and accents, quotes are unchanged, and "9," is a
@@ -60,12 +59,7 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
     unk_token = "<unk>"
     mask_token = "<mask>"
     roles = ("start_token", "pad_token", "end_token", "unk_token", "mask_token")
-    splits_commas = False
-    replaces_quotes = False
     empty_spaces = False
-
-    def __init__(self, model: bytes | str | Path | None = None, **special: Unpack[SpecialTokens]) -> None:
-        super().__init__(model, lowercase=False, keep_accents=True, **special)
 
     @property
     def rules(self) -> PrecompiledRules:
@@ -107,13 +101,6 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
         model = proto.SerializeToString(deterministic=True)
         return cls(without_fairseq_ids(model) or model, **special)
 
-    def word_starts(self) -> np.ndarray:
-        """Return whether each token begins a word, rather than continuing one: bool (V,).
-
-        Tokens with a leading space, and special tokens, begin a word.
-        """
-        return np.array([token.startswith(SPACE) or token in self.special_tokens for token in self._tokens])
-
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""
         published = without_fairseq_ids(self.model)
@@ -122,10 +109,6 @@ class XlmRobertaTokenizer(SentencePieceTokenizer):
 
     def _set_model(self, model: bytes, name: str) -> None:
         super()._set_model(with_fairseq_ids(model) if _is_published(model) else model, name)
-
-    def get_config(self) -> dict[str, Any]:
-        config = super().get_config()
-        return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
 
 
 def _is_published(model: bytes) -> bool:

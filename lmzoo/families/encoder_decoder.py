@@ -1,0 +1,217 @@
+"""Base class of encoder-decoder Transformers."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import keras
+from keras import ops
+
+from lmzoo.common.tensor_types import Features, Tensor
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.transformer import position_bias
+from lmzoo.layers import Dropout, GatherPositions, RelativePositionBias
+from lmzoo.layers.attention import Cache
+
+
+class Source(NamedTuple):
+    """An encoded source: keys and values for each decoder block, and the mask of real tokens, bool (B, T)."""
+
+    held: list[Cache]
+    mask: Tensor
+
+
+class EncoderDecoderBackbone(Backbone):
+    """Base class of encoder-decoder Transformers (Vaswani et al., 2017), with one table for source and target tokens.
+
+    A family sets `config_class` and defines `make_layers`. Its configuration has a `vocabulary_size`.
+    """
+
+    reads_source = True
+    # Class of the family's encoders, which `make_encoder` builds; None if encoders are not models of their own.
+    encoder_class: ClassVar[type[Backbone] | None] = None
+    # Layers that only some families have.
+    encoder_bias: RelativePositionBias | None = None
+    decoder_bias: RelativePositionBias | None = None
+    encoder_norm: keras.layers.Layer | None = None
+    decoder_norm: keras.layers.Layer | None = None
+
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        return {name: 2 if name.endswith("mask") else self.config.vocabulary_size for name in self.input}
+
+    @classmethod
+    @abstractmethod
+    def make_layers(cls, config: Any, dtype: keras.DTypePolicy) -> dict[str, Any]:
+        """Return the layers by attribute name.
+
+        They are `embeddings`; `encoder_blocks` and `decoder_blocks`, lists; with relative positions, `encoder_bias` and
+        `decoder_bias`, which are added to the attention scores of all blocks; and with norms before the sublayers,
+        `encoder_norm` and `decoder_norm`, which follow the last block, and `output_dropout`, which follows them.
+        """
+
+    @classmethod
+    def assemble(cls, config: Any, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
+        # === Layers ===
+        layers = cls.make_layers(config, dtype)
+
+        # === Functional Model ===
+        names = ("token_ids", "padding_mask", "decoder_token_ids", "decoder_padding_mask")
+        inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        encoder_states = compute_states(
+            layers["embeddings"](inputs["token_ids"]),
+            mask,
+            layers["encoder_blocks"],
+            layers.get("encoder_bias"),
+            layers.get("encoder_norm"),
+            layers.get("output_dropout"),
+        )
+        target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
+        hidden_states = compute_states(
+            layers["embeddings"](inputs["decoder_token_ids"]),
+            target_mask,
+            layers["decoder_blocks"],
+            layers.get("decoder_bias"),
+            layers.get("decoder_norm"),
+            layers.get("output_dropout"),
+            source=encoder_states[-1],
+            source_mask=mask,
+        )
+        last = ops.maximum(ops.sum(inputs["decoder_padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
+        pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)[:, 0]  # (B, H)
+        outputs = {
+            "sequence_output": hidden_states[-1],
+            "pooled_output": pooled,
+            "hidden_states": tuple(hidden_states),
+            "encoder_output": encoder_states[-1],
+            "encoder_hidden_states": tuple(encoder_states),
+        }
+        return layers, inputs, outputs
+
+    def source_attention_scores(self, inputs: Features) -> list[Tensor]:
+        """Return each decoder block's attention probabilities over the source tokens, without dropout.
+
+        Args:
+            inputs: the backbone's inputs.
+
+        Returns:
+            A list with one float tensor (B, heads, S, T) per decoder block.
+
+        Raises:
+            ValueError: For inputs that a call of the backbone does not accept.
+        """
+        outputs = self(inputs)
+        mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
+        target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
+        bias = position_bias(self.decoder_bias, outputs["sequence_output"])
+        scores = []
+        for block, hidden in zip(self.decoder_blocks, outputs["hidden_states"], strict=False):
+            queries = block.attend_to_itself(hidden, target_mask, bias)  # (B, S, H)
+            scores.append(block.source_attention.scores(outputs["encoder_output"], mask, queries))
+        return scores
+
+    def make_encoder(self) -> Backbone:
+        """Return the encoder as a backbone of its own, with copies of the weights, for tasks that read one text.
+
+        Raises:
+            ValueError: If the family's encoders are not models of their own.
+        """
+        if self.encoder_class is None:
+            raise ValueError(f"The encoder of a {type(self).__name__} is not a model of its own.")
+        names = {field.name for field in dataclasses.fields(self.encoder_class.config_class)}
+        config = {name: value for name, value in dataclasses.asdict(self.config).items() if name in names}
+        encoder = self.encoder_class(**config, dtype=self.dtype_policy, remat=self.remat)
+        parts = [
+            (self.embeddings, encoder.embeddings),
+            (self.encoder_bias, encoder.position_bias),
+            (self.encoder_norm, encoder.final_norm),
+            *zip(self.encoder_blocks, encoder.blocks, strict=True),
+        ]
+        for own, copy in parts:
+            for weight, other in zip(own.weights, copy.weights, strict=True):
+                other.assign(ops.convert_to_numpy(weight))  # not shared: compiled steps on JAX delete their inputs
+        return encoder
+
+    # === Generation, step by step ===
+
+    def read_source(self, token_ids: Tensor, padding_mask: Tensor) -> Source:
+        """Encode sources for `call_with_cache`.
+
+        Args:
+            token_ids: int (B, T).
+            padding_mask: int (B, T), 1 at real tokens.
+        """
+        mask = ops.cast(padding_mask, "bool")  # (B, T)
+        embedded = self.embeddings(token_ids)  # (B, T, H)
+        x = compute_states(embedded, mask, self.encoder_blocks, self.encoder_bias, self.encoder_norm)[-1]  # (B, T, H)
+        return Source([block.source_attention.keys_and_values(x) for block in self.decoder_blocks], mask)
+
+    def empty_cache(self, batch: int, length: int) -> list[Cache]:
+        """Return an empty cache for `call_with_cache`: keys and values of each decoder block for `length` positions."""
+        return [block.attention.empty_cache(batch, length) for block in self.decoder_blocks]
+
+    def call_with_cache(
+        self, token_ids: Tensor, cache: list[Cache], index: int | Tensor, source: Source
+    ) -> tuple[Tensor, list[Cache]]:
+        """Read new target tokens after the tokens in the cache, and return the decoder's vectors and the new cache.
+
+        Args:
+            token_ids: int (B·K, S), the new tokens of K consecutive targets for each source.
+            cache: cache returned by `empty_cache` or by an earlier call; its tensors have the batch as their first
+                axis.
+            index: int or int tensor (), position of the first new token.
+            source: the encoded sources, returned by `read_source`.
+
+        Returns:
+            The `sequence_output` at the new tokens, float (B·K, S, H), and the cache with the new tokens.
+        """
+        x = self.embeddings(token_ids, index=index)  # (B·K, S, H)
+        room = ops.shape(cache[0][0])[2]
+        mask = ops.ones((1, room), "bool")  # (1, S); the causal mask hides empty positions
+        bias = None
+        if self.decoder_bias is not None:
+            bias = self.decoder_bias.step_bias(index, ops.shape(token_ids)[1], room)
+        new_cache = []
+        for block, block_cache, keys_and_values in zip(self.decoder_blocks, cache, source.held, strict=True):
+            x, block_cache = block(
+                x, mask, cache=block_cache, index=index, source=keys_and_values, source_mask=source.mask, bias=bias
+            )
+            new_cache.append(block_cache)
+        return x if self.decoder_norm is None else self.decoder_norm(x), new_cache
+
+
+def compute_states(
+    x: Tensor,
+    mask: Tensor,
+    blocks: Sequence[keras.layers.Layer],
+    bias_layer: keras.layers.Layer | None = None,
+    norm: keras.layers.Layer | None = None,
+    dropout: Dropout | None = None,
+    **arguments: Any,
+) -> list[Tensor]:
+    """Return all hidden states, (B, T, H): the embeddings and the output of each block.
+
+    Args:
+        x: float (B, T, H), the embeddings.
+        mask: bool (B, T), True at real tokens.
+        blocks: Transformer blocks.
+        bias_layer: layer that computes the bias on the attention scores of all blocks, or None.
+        norm: layer that follows the last block, or None. Its output is the last hidden state.
+        dropout: layer that follows `norm`, or None.
+        **arguments: further call arguments of the blocks.
+    """
+    bias = position_bias(bias_layer, x)
+    states = [x]
+    for block in blocks:
+        states.append(block(states[-1], mask, bias=bias, **arguments))
+    if norm is not None:
+        states[-1] = norm(states[-1])
+    if dropout is not None:
+        states[-1] = dropout(states[-1])
+    return states

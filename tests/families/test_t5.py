@@ -1,0 +1,298 @@
+"""T5 against transformers on random weights: states, logits, tokens and beams, read from its files and written."""
+
+from __future__ import annotations
+
+import json
+
+import keras
+import numpy as np
+import pytest
+
+import lmzoo
+from lmzoo.families.marian import FAMILY as MARIAN
+from lmzoo.families.t5 import FAMILY
+from lmzoo.models import Backbone, Seq2SeqLM, T5Backbone, T5EncoderBackbone, TextClassifier, TextEmbedder
+from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.text import Preprocessor
+from tests.reference.weights import randomise
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+TOLERANCE = 1e-5
+SHAPE = {
+    "vocab_size": 149,
+    "d_model": 37,
+    "d_kv": 7,
+    "d_ff": 43,
+    "num_layers": 3,
+    "num_decoder_layers": 2,
+    "num_heads": 5,
+    "relative_attention_num_buckets": 8,
+    "relative_attention_max_distance": 11,
+    "decoder_start_token_id": 0,
+}
+# Keys of transformers' configuration, and whether the logits have a kernel of their own.
+VERSIONS = {
+    "1.0": {"feed_forward_proj": "relu"},
+    "1.1": {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False},
+    "silu": {"feed_forward_proj": "silu", "num_decoder_layers": None},
+}
+
+
+def their_model(version, kind=None, **changes):
+    torch.manual_seed(17)
+    options = VERSIONS[version]
+    config = transformers.T5Config(**{**SHAPE, **options, **changes})
+    model = (kind or transformers.T5ForConditionalGeneration)(config).eval()
+    if "tie_word_embeddings" in options and hasattr(model, "lm_head"):
+        model.lm_head.weight = torch.nn.Parameter(torch.randn(149, 37) / 6)
+    with torch.no_grad():
+        for parameter in {id(p): p for p in model.parameters()}.values():
+            parameter += 0.1 * torch.randn_like(parameter)
+    return model
+
+
+def padded_batch(widths=(11, 7)):
+    """Sequences longer than the last bucket, with padding."""
+    rng = np.random.default_rng(3)
+    (source, target), (first, second) = (rng.integers(3, 149, (3, n)) for n in widths), ([11, 7, 3], [5, 7, 2])
+    lengths = ([*first[:-1], widths[0]], [*second[:-1], widths[1]])
+    masks = [np.arange(n) < np.array(counts)[:, None] for n, counts in zip(widths, lengths, strict=True)]
+    return {
+        "token_ids": source.astype("int32"),
+        "padding_mask": masks[0].astype("int32"),
+        "decoder_token_ids": target.astype("int32"),
+        "decoder_padding_mask": masks[1].astype("int32"),
+    }
+
+
+def save(model, directory, version):
+    """Save as transformers 4 did: version 5 writes `tie_word_embeddings` as true in any case."""
+    model.save_pretrained(directory)
+    if "tie_word_embeddings" in VERSIONS[version]:
+        config = json.loads((directory / "config.json").read_text())
+        del config["scale_decoder_outputs"]
+        (directory / "config.json").write_text(json.dumps({**config, "tie_word_embeddings": False}))
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_states_and_logits(tmp_path, version):
+    theirs, batch = their_model(version), padded_batch((41, 29))
+    save(theirs, tmp_path, version)
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    tensors = {name: torch.tensor(values.astype("int64")) for name, values in zip(names, batch.values(), strict=True)}
+    with torch.no_grad():
+        expected = theirs(**tensors, output_hidden_states=True)
+    ours = Backbone.from_preset(tmp_path)
+    assert type(ours) is T5Backbone
+    found = ours.predict(batch, verbose=0)
+    source, target = (batch[name].astype(bool) for name in ("padding_mask", "decoder_padding_mask"))
+    pairs = [(found["encoder_hidden_states"], expected.encoder_hidden_states, source)]
+    pairs += [(found["hidden_states"], expected.decoder_hidden_states, target)]
+    task = Seq2SeqLM.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY))
+    pairs += [([task.predict(batch, verbose=0)], [expected.logits], target)]
+    for mine, other, real in pairs:
+        for a, b in zip(mine, other, strict=True):
+            np.testing.assert_allclose(a[real], b.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_beams_tokens_and_files(tmp_path, version):
+    """A saved task is transformers' model with the same tokens and, for texts of various lengths, the same texts."""
+    theirs, texts = their_model(version), tiny_texts(200)
+    with torch.no_grad():  # some texts end early, and beams that have ended compete with others
+        theirs.lm_head.weight *= 2
+        theirs.lm_head.weight[1] *= 3
+    save(theirs, tmp_path / "theirs", version)
+    task = Seq2SeqLM.from_preset(tmp_path / "theirs", preprocessor=tiny_preprocessor(FAMILY), num_beams=4)
+    lmzoo.save_checkpoint(task, tmp_path / "hf", to="hf")
+    theirs = transformers.T5ForConditionalGeneration.from_pretrained(tmp_path / "hf").eval()
+    assert theirs.config.scale_decoder_outputs is (version == "1.0")
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    inputs = tokenizer(texts, return_tensors="pt", padding=True)
+    np.testing.assert_array_equal(inputs.input_ids, task.preprocessor(texts)["token_ids"])
+    # lmzoo never writes tokens that its vocabulary lacks, and neither does transformers here.
+    assert task.preprocessor.tokenizer.vocabulary_size == 149
+    for beams, count in ((1, 200), (4, 40)):
+        some = {name: values[:count] for name, values in inputs.items()}
+        with torch.no_grad():
+            made = theirs.generate(**some, max_new_tokens=9, max_length=None, num_beams=beams)
+        expected = tokenizer.batch_decode(made, skip_special_tokens=False)
+        expected = [text.replace("<pad>", "").partition("</s>")[0].strip() for text in expected]
+        found = task.translate(texts[:count], max_new_tokens=9, num_beams=beams)
+        assert found == expected
+        lengths = {len(text.split()) for text in found}
+        assert min(lengths) < 2 < max(lengths)
+    again = Seq2SeqLM.from_preset(tmp_path / "hf")
+    assert again.preprocessor.tokenizer.get_config() == task.preprocessor.tokenizer.get_config()
+    for weight, other in zip(again.weights, task.weights, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(other))
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_step_by_step_is_at_once(tied):
+    backbone, batch = tiny_backbone(FAMILY, tie_embeddings=tied), padded_batch((17, 23))
+    expected = backbone.predict(batch, verbose=0)["sequence_output"]
+    source = backbone.read_source(*(keras.ops.convert_to_tensor(batch[n]) for n in ("token_ids", "padding_mask")))
+    cache, parts = backbone.empty_cache(3, 23), []
+    for first, last in ((0, 4), (4, 5), (5, 20), (20, 23)):
+        ids = keras.ops.convert_to_tensor(batch["decoder_token_ids"][:, first:last])
+        vectors, cache = backbone.call_with_cache(ids, cache, first, source)
+        parts.append(keras.ops.convert_to_numpy(vectors))
+    real = batch["decoder_padding_mask"].astype(bool)
+    np.testing.assert_allclose(np.concatenate(parts, axis=1)[real], expected[real], atol=TOLERANCE)
+
+
+def test_attention_to_the_source(tmp_path):
+    theirs, batch = their_model("1.0", attn_implementation="eager"), padded_batch()
+    save(theirs, tmp_path, "1.0")
+    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+    tensors = {name: torch.tensor(values.astype("int64")) for name, values in zip(names, batch.values(), strict=True)}
+    with torch.no_grad():
+        expected = theirs(**tensors, output_attentions=True).cross_attentions
+    real = batch["decoder_padding_mask"].astype(bool)
+    for ours, other in zip(Backbone.from_preset(tmp_path).source_attention_scores(batch), expected, strict=True):
+        ours, other = (np.moveaxis(np.asarray(x), 1, 2)[real] for x in (keras.ops.convert_to_numpy(ours), other))
+        np.testing.assert_allclose(ours, other, atol=TOLERANCE)
+
+
+@pytest.mark.filterwarnings("ignore:Layer '(self|cross)_attention':UserWarning")  # KerasHub's own
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"activation": "relu", "use_gated_activation": False},
+        {"activation": "gelu", "use_gated_activation": True, "tie_embedding_weights": False},
+    ],
+    ids=["1.0", "1.1"],
+)
+def test_keras_hub(tmp_path, options):
+    """What KerasHub wrote computes here what it computes there, and the other way round."""
+    keras_hub = pytest.importorskip("keras_hub")
+    sizes = {"num_layers": 2, "num_heads": 5, "hidden_dim": 35, "intermediate_dim": 53, "key_value_dim": 11}
+    theirs = keras_hub.models.T5Backbone(vocabulary_size=149, dropout=0.0, **sizes, **options)
+    randomise(theirs)
+    theirs.save_to_preset(str(tmp_path / "theirs"))
+    ours = Backbone.from_preset(tmp_path / "theirs")
+    preprocessor = Preprocessor(tiny_preprocessor(FAMILY).tokenizer, FAMILY.packing, 67)
+    lmzoo.save_checkpoint(ours, tmp_path / "ours", to="keras_hub", preprocessor=preprocessor)
+    again = keras_hub.models.Backbone.from_preset(str(tmp_path / "ours"))
+    # Its `from_preset` leaves the file open.
+    tokenizer = keras_hub.models.T5Tokenizer((tmp_path / "ours/assets/tokenizer/vocabulary.spm").read_bytes())
+    assert list(tokenizer("the film")) == preprocessor.tokenizer.tokenize(["the film"])[0]
+    assert Seq2SeqLM.from_preset(tmp_path / "ours").preprocessor.tokenizer.vocabulary_size == 149
+    batch = padded_batch((41, 29))
+    found = ours.predict(batch, verbose=0)
+    names = {"token_ids": "encoder_token_ids", "padding_mask": "encoder_padding_mask"}
+    for other in (theirs, again):
+        expected = other.predict({names.get(name, name): values for name, values in batch.items()}, verbose=0)
+        for ours_name, name, part in (
+            ("encoder_output", "encoder_sequence_output", "padding_mask"),
+            ("sequence_output", "decoder_sequence_output", "decoder_padding_mask"),
+        ):
+            real = batch[part].astype(bool)
+            np.testing.assert_allclose(found[ours_name][real], expected[name][real], atol=TOLERANCE, rtol=TOLERANCE)
+    if ours.output_projection is not None:
+        kernel = keras.ops.convert_to_numpy(again.token_embedding.reverse_embeddings)
+        np.testing.assert_array_equal(kernel, keras.ops.convert_to_numpy(ours.output_projection.kernel))
+
+
+# === The encoder ===
+
+
+def test_the_encoder_has_the_same_states():
+    backbone, batch = tiny_backbone(FAMILY), padded_batch()
+    encoder = backbone.make_encoder()
+    assert type(encoder) is T5EncoderBackbone
+    real = batch["padding_mask"].astype(bool)
+    inputs = {name: batch[name] for name in ("token_ids", "padding_mask")}
+    found, expected = encoder.predict(inputs, verbose=0), backbone.predict(batch, verbose=0)
+    for a, b in zip(found["hidden_states"], expected["encoder_hidden_states"], strict=True):
+        np.testing.assert_allclose(a[real], b[real], atol=1e-6)
+    means = [rows[mask].mean(axis=0) for rows, mask in zip(expected["encoder_output"], real, strict=True)]
+    np.testing.assert_allclose(found["pooled_output"], means, atol=1e-5)
+    with pytest.raises(ValueError, match="encoder of a MarianBackbone is not a model of its own"):
+        tiny_backbone(MARIAN).make_encoder()
+
+
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_encoders_in_files(tmp_path, version):
+    theirs, batch = their_model(version, transformers.T5EncoderModel), padded_batch((29, 7))
+    save(theirs, tmp_path, version)
+    ids, mask = (torch.tensor(batch[name].astype("int64")) for name in ("token_ids", "padding_mask"))
+    with torch.no_grad():
+        expected = theirs(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states
+    ours = Backbone.from_preset(tmp_path)
+    assert type(ours) is T5EncoderBackbone
+    found = ours.predict({name: batch[name] for name in ("token_ids", "padding_mask")}, verbose=0)["hidden_states"]
+    real = batch["padding_mask"].astype(bool)
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_allclose(a[real], b.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
+
+
+@pytest.mark.parametrize("stored", ["hf", "keras"])
+def test_tasks_of_one_text_take_the_encoder(tmp_path, stored):
+    task = tiny_task(Seq2SeqLM, FAMILY)
+    if stored == "hf":
+        lmzoo.save_checkpoint(task, tmp_path / "it", to="hf")
+    else:
+        task.save_to_preset(tmp_path / "it")
+    classifier = TextClassifier.from_preset(tmp_path / "it", num_classes=3)
+    embedder = TextEmbedder.from_preset(tmp_path / "it")
+    expected = task.backbone.make_encoder()
+    for other in (classifier.backbone, embedder.backbone):
+        assert type(other) is T5EncoderBackbone
+        for weight, own in zip(other.weights, expected.weights, strict=True):
+            np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(own))
+    assert classifier.preprocessor.tokenizer.vocabulary == task.preprocessor.tokenizer.vocabulary
+    features = embedder.preprocessor(["the film"])
+    vectors = keras.ops.convert_to_numpy(expected(features)["sequence_output"])[0]
+    mean = vectors.mean(axis=0)
+    np.testing.assert_allclose(embedder.embed(["the film"])[0], mean / np.linalg.norm(mean), atol=1e-5)
+    with pytest.raises(ValueError, match="it is for a Seq2SeqLM, not for a TextClassifier"):
+        TextClassifier(task.backbone, num_classes=2)
+
+
+def test_only_the_encoder_is_read(tmp_path):
+    """With `family`, the decoder of a checkpoint is not read."""
+    task = tiny_task(Seq2SeqLM, FAMILY)
+    lmzoo.save_checkpoint(task, tmp_path / "it", to="hf")
+    encoder = Backbone.from_preset(tmp_path / "it", family="t5_encoder")
+    for weight, own in zip(encoder.weights, task.backbone.make_encoder().weights, strict=True):
+        np.testing.assert_array_equal(keras.ops.convert_to_numpy(weight), keras.ops.convert_to_numpy(own))
+
+
+WRONG = {
+    "head_dim": ({"head_dim": 0}, "`head_dim` must be an integer from 1 to 473, got 0"),
+    "heads": ({"head_dim": None}, r"`hidden_dim` \(37\) must be a multiple of `num_heads` \(5\)"),
+    "decoder_layers": ({"decoder_layers": 0}, "`decoder_layers` must be a positive integer"),
+    "num_buckets": ({"num_buckets": 7}, "`num_buckets` must be an even integer of at least 4, got 7"),
+    "max_distance": ({"max_distance": 4}, "`max_distance` must be an integer of at least 5, got 4"),
+    "gated": ({"gated": 1}, "`gated` must be True or False, got 1"),
+    "tie": ({"tie_embeddings": None}, "`tie_embeddings` must be True or False, got None"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG.keys())
+def test_wrong_arguments(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        tiny_backbone(FAMILY, **arguments)
+
+
+def test_initial_values():
+    """Wide enough to tell deviations apart; see Raffel et al.'s code."""
+    backbone = T5Backbone(
+        vocabulary_size=997, num_layers=1, num_heads=8, hidden_dim=144, intermediate_dim=576, head_dim=25
+    )
+    block = backbone.decoder_blocks[0]
+    expected = [
+        (backbone.embeddings.token_embedding.embeddings, 1),
+        (block.attention.query.kernel, (144 * 25) ** -0.5),
+        (block.attention.key.kernel, 144**-0.5),
+        (block.source_attention.output_dense.kernel, (8 * 25) ** -0.5),
+        (block.intermediate_dense.kernel, 144**-0.5),
+        (block.output_dense.kernel, 576**-0.5),
+    ]
+    for weight, deviation in expected:
+        # A normal distribution that is truncated at two standard deviations has 0.88 of its deviation.
+        np.testing.assert_allclose(keras.ops.convert_to_numpy(weight).std(), 0.88 * deviation, rtol=0.03)
