@@ -39,7 +39,7 @@ FLOORS = (
     {"presets", "training"},
     {"evaluation", "serving"},
     {"families", "ngrams"},
-    {"tasks"},
+    {"tasks", "static_vectors"},
     {"models"},
     {"analysis", "pretraining"},
     {"compat", "testing"},
