@@ -1,4 +1,4 @@
-"""Backbones, tasks and n-gram models: the public names. `make registry` writes this file."""
+"""Public names of backbones, tasks, n-gram models and word vectors. `make registry` writes this file."""
 
 from lmzoo.families import (
     AlbertBackbone,
@@ -20,6 +20,7 @@ from lmzoo.families import (
     XlnetBackbone,
 )
 from lmzoo.ngrams import NgramLM
+from lmzoo.static_vectors import StaticEmbedder
 from lmzoo.tasks import (
     BidirectionalLM,
     CausalLM,
@@ -59,6 +60,7 @@ __all__ = [
     "QuestionAnswerer",
     "RobertaBackbone",
     "Seq2SeqLM",
+    "StaticEmbedder",
     "Task",
     "TextClassifier",
     "TextEmbedder",

@@ -1,6 +1,7 @@
-"""Evaluation of predictions: SQuAD metrics, calibration, and the reports of `lmzoo evaluate`."""
+"""Evaluation of predictions and word vectors: SQuAD metrics, calibration, and the reports of `lmzoo evaluate`."""
 
 from lmzoo.evaluation.errors import Calibration, calibration, report
 from lmzoo.evaluation.squad import squad_metrics
+from lmzoo.evaluation.word_vectors import word_analogies, word_similarity
 
-__all__ = ["Calibration", "calibration", "report", "squad_metrics"]
+__all__ = ["Calibration", "calibration", "report", "squad_metrics", "word_analogies", "word_similarity"]

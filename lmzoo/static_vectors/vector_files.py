@@ -23,7 +23,7 @@ _NUMBER_CHARACTERS = frozenset(b"0123456789+-.eE naifNIF\r")
 
 
 def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
-    """Read word vectors from a file of word2vec (text or binary), GloVe or fastText (.vec or .bin).
+    r"""Read word vectors from a file of word2vec (text or binary), GloVe or fastText (.vec or .bin).
 
     Args:
         path: path or URL (read by fsspec) of the file, which may be compressed by gzip or xz.

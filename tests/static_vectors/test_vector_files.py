@@ -212,7 +212,7 @@ def test_altered_fasttext(offset: int, value: int, message: str, tmp_path: Path)
 
 
 def test_refused_formats(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="`format` must be one of 'word2vec', .* got 'bin'"):
+    with pytest.raises(ValueError, match=r"`format` must be one of 'word2vec', .* got 'bin'"):
         write_vectors(tmp_path / "vectors", make_table(), "bin")
     with pytest.raises(ValueError, match="needs vectors of character n-grams"):
         write_vectors(tmp_path / "vectors", make_table(), "fasttext")
