@@ -16,6 +16,7 @@ from lmzoo.families import (
     ModernBertBackbone,
     MpnetBackbone,
     RobertaBackbone,
+    StaticBackbone,
     XlmRobertaBackbone,
     XlnetBackbone,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "QuestionAnswerer",
     "RobertaBackbone",
     "Seq2SeqLM",
+    "StaticBackbone",
     "StaticEmbedder",
     "Task",
     "TextClassifier",

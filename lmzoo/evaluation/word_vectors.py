@@ -62,20 +62,21 @@ def word_similarity(
     from scipy.stats import pearsonr, spearmanr
 
     rows_by_word = _rows_by_word(embedder, num_words)
-    triples = list(_read_pairs(pairs) if isinstance(pairs, (str, Path)) else pairs)
-    known = [triple for triple in triples if all(word.upper() in rows_by_word for word in triple[:2])]
-    if len(known) < 2:
-        raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {len(known)} of {len(triples)}.")
-    firsts, seconds = (
-        _unit_vectors(embedder, [rows_by_word[triple[i].upper()][0] for triple in known]) for i in range(2)
-    )
+    triples = [*(_read_pairs(pairs) if isinstance(pairs, (str, Path)) else pairs)]
+    covered = [(a.upper(), b.upper(), float(score)) for a, b, score in triples]
+    covered = [triple for triple in covered if triple[0] in rows_by_word and triple[1] in rows_by_word]
+    if len(covered) < 2:
+        counts = f"{len(covered)} of {len(triples)}"
+        raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {counts}.")
+    firsts = _unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered])
+    seconds = _unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered])
     cosines = (firsts * seconds).sum(axis=1)
-    judgments = np.array([float(triple[2]) for triple in known])
+    judgments = np.array([score for _, _, score in covered])
     scores = {
         "spearman": float(spearmanr(judgments, cosines).statistic),
         "pearson": float(pearsonr(judgments, cosines).statistic),
-        "pairs": len(known),
-        "left_out": len(triples) - len(known),
+        "pairs": len(covered),
+        "left_out": len(triples) - len(covered),
     }
     return Report(scores)
 
@@ -120,19 +121,21 @@ def word_analogies(
     ```
     """
     rows_by_word = _rows_by_word(embedder, num_words)
-    is_path = isinstance(questions, (str, Path))
-    rows = list(_read_questions(questions) if is_path else (("", *question) for question in questions))  # type: ignore[arg-type, misc]
-    known = [(row[0], [word.upper() for word in row[1:]]) for row in rows]
-    known = [(section, words) for section, words in known if all(word in rows_by_word for word in words)]
-    if not known:
+    if isinstance(questions, (str, Path)):
+        rows = [*_read_questions(questions)]
+    else:
+        rows = [("", [*question]) for question in questions]
+    covered = [(section, [word.upper() for word in words]) for section, words in rows]
+    covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
+    if not covered:
         raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(rows)}.")
-    is_right = _answer(embedder, rows_by_word, [words for _, words in known], num_words, method, verbose)
-    names = np.array([section for section, _ in known], object)
+    is_right = _answer(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
+    names = np.array([section for section, _ in covered], object)
     table: list[list[Cell]] = []
     for name in dict.fromkeys(names):
         in_section = names == name
         table.append([name, int(in_section.sum()), float(is_right[in_section].mean())])
-    scores = {"accuracy": float(is_right.mean()), "questions": len(known), "left_out": len(rows) - len(known)}
+    scores = {"accuracy": float(is_right.mean()), "questions": len(covered), "left_out": len(rows) - len(covered)}
     return Report(scores, {"by section": (["section", "questions", "accuracy"], table)})
 
 
@@ -190,7 +193,7 @@ def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
                 raise ValueError(message) from None
 
 
-def _read_questions(path: str | Path) -> Iterator[tuple[str, ...]]:
+def _read_questions(path: str | Path) -> Iterator[tuple[str, list[str]]]:
     """Read the section and the four words of each question from a text file."""
     section = ""
     with open_text(path) as file:
@@ -199,6 +202,6 @@ def _read_questions(path: str | Path) -> Iterator[tuple[str, ...]]:
             if line.startswith(":"):
                 section = line.removeprefix(":").strip()
             elif len(words) == 4:
-                yield section, *words
+                yield section, words
             elif words:
                 raise ValueError(f"{path}, line {number} must hold four words: {line:.60}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Literal, Self, TypedDict, overload
 
@@ -13,6 +13,7 @@ import numpy as np
 from lmzoo.common.arguments import is_integer, require
 from lmzoo.static_vectors.preset import load_table, save_table
 from lmzoo.static_vectors.subwords import Subwords
+from lmzoo.static_vectors.training import train_table
 from lmzoo.static_vectors.vector_files import read_vectors, write_vectors
 from lmzoo.static_vectors.vector_table import VectorTable
 from lmzoo.tasks.word_vectors import WordVectors
@@ -91,8 +92,8 @@ class StaticEmbedder:
         vectors that are used are read from the disk.
 
         Args:
-            preset: path of a file; or a preset written by `save_to_preset`, as a path, `hf://org/name` or another
-                handle.
+            preset: path of a file; or a preset of a `StaticBackbone`, written by `save_to_preset` or by a task, as a
+                path, `hf://org/name` or another handle.
             verbose: whether to show progress.
 
         Raises:
@@ -101,6 +102,55 @@ class StaticEmbedder:
         """
         is_file = isinstance(preset, (str, os.PathLike)) and os.path.isfile(os.path.expanduser(preset))
         table = read_vectors(preset, verbose) if is_file else load_table(preset)
+        return cls(table.words, table.vectors, table.subwords)
+
+    @classmethod
+    def train(
+        cls,
+        texts: Iterable[Text],
+        algorithm: str = "skipgram",
+        hidden_dim: int = 100,
+        window: int = 5,
+        min_frequency: int = 5,
+        epochs: int = 5,
+        seed: int = 0,
+        verbose: bool = True,
+        **settings: Any,
+    ) -> Self:
+        """Train word vectors on texts, which are held in memory.
+
+        Args:
+            texts: strings, which are split into words, or lists of words.
+            algorithm: `"skipgram"` or `"cbow"`, word2vec's algorithms (Mikolov et al., 2013,
+                https://arxiv.org/abs/1310.4546); `"fasttext"`, skip-gram with subwords; or `"glove"`. All except GloVe
+                are trained by gensim (`pip install 'lmzoo[vectors]'`), with the same results for the same seed if
+                Python's `PYTHONHASHSEED` is set.
+            hidden_dim: int, width of the vectors, H.
+            window: int, maximum distance of two words that are trained on together.
+            min_frequency: int; words that occur less often are left out.
+            epochs: int, passes over the texts or, for GloVe, over the pairs of words that occur together; GloVe needs
+                more of them, such as 50.
+            seed: int, seed of the initial vectors.
+            verbose: whether to show progress (GloVe only).
+            **settings: other arguments of gensim's `Word2Vec` or `FastText`, such as `negative=10` or `workers=4`; for
+                GloVe, `x_max`, `alpha`, `learning_rate` and `batch_size` of `lmzoo.static_vectors.glove.train_glove`.
+
+        Raises:
+            ImportError: If gensim is needed and not installed.
+            TypeError: If a text is not a string or a list of words; the message gives its position.
+            ValueError: If an argument is out of range, or no word is frequent enough.
+
+        Example:
+
+        ```python
+        import lmzoo
+
+        texts = ["the cat sat on the mat", "the dog sat on the rug"]
+        embedder = lmzoo.models.StaticEmbedder.train(texts, "glove", hidden_dim=8, min_frequency=1, verbose=False)
+        embedder.embed(["the cat"]).shape  # (1, 8)
+        ```
+        """
+        table = train_table(texts, algorithm, hidden_dim, window, min_frequency, epochs, seed, verbose, **settings)
         return cls(table.words, table.vectors, table.subwords)
 
     @property
@@ -152,18 +202,18 @@ class StaticEmbedder:
         (cleaned,) = clean_columns({"texts": texts}, words=True)
         placed = [place_words(text) for text in cleaned]
         words = [word for text in placed for word, _, _ in text]
-        vectors, is_known = self._vectors_of(words)
+        vectors, has_vector = self._vectors_of(words)
         splits = np.cumsum([len(text) for text in placed])[:-1]
         parts = np.split(vectors, splits) if placed else []
-        known_parts = np.split(is_known, splits) if placed else []
+        masks = np.split(has_vector, splits) if placed else []
         if level == "text":
-            counts = np.array([known.sum() for known in known_parts], "int64").reshape(-1, 1)
+            counts = np.array([mask.sum() for mask in masks], "int64").reshape(-1, 1)
             if num_empty := int((counts == 0).sum()):
                 warn(f"{num_empty} of {len(placed)} texts have no word with a vector; their vectors are zeros.")
             sums = np.array([part.sum(axis=0) for part in parts], "float32").reshape(-1, self.hidden_dim)
             return sums / np.maximum(counts, 1).astype("float32")
-        if num_unknown := int((~is_known).sum()):
-            example = words[int(np.argmin(is_known))]
+        if num_unknown := int((~has_vector).sum()):
+            example = words[int(np.argmin(has_vector))]
             warn(f"{num_unknown} of {len(words)} words have no vector, such as {example!r:.60}; they get zeros.")
         results = []
         for text, part in zip(placed, parts, strict=True):
@@ -175,14 +225,14 @@ class StaticEmbedder:
         """Return the vectors of words, float32 (n, H), zeros for words without one, and which have one, bool (n,)."""
         rows = np.array([-1 if (row := self.row_of(word)) is None else row for word in words], "int64")
         vectors = np.zeros((len(words), self.hidden_dim), "float32")
-        is_known = rows >= 0
-        vectors[is_known] = self.vectors[rows[is_known]]
-        if self.subwords is not None and not is_known.all():
-            unknown = np.flatnonzero(~is_known)
-            unknown_words = [words[i].lower() if self.lowercase else words[i] for i in unknown]
+        has_vector = rows >= 0
+        vectors[has_vector] = self.vectors[rows[has_vector]]
+        if self.subwords is not None and not has_vector.all():
+            unknown = np.flatnonzero(~has_vector)
+            unknown_words = [words[i].lower() if self.lowercase else words[i] for i in unknown.tolist()]
             vectors[unknown] = self.subwords.compose_unknown(unknown_words)
-            is_known[unknown] = vectors[unknown].any(axis=1)
-        return vectors, is_known
+            has_vector[unknown] = vectors[unknown].any(axis=1)
+        return vectors, has_vector
 
     def _unit_vector_of(self, word: Any, argument: str) -> np.ndarray:
         """Return the vector of a word, scaled to length 1: float32 (H,).
@@ -191,8 +241,8 @@ class StaticEmbedder:
             ValueError: If the word has no vector.
         """
         require(is_text(word), argument, "a word", word)
-        vectors, is_known = self._vectors_of([word])
-        if not is_known[0]:
+        vectors, has_vector = self._vectors_of([word])
+        if not has_vector[0]:
             reason = "has no character n-grams" if self.subwords else f"is not among the {len(self):,} words"
             raise ValueError(f"{word!r:.60} {reason}. Check the spelling with `word in embedder`.")
         return vectors[0] / max(float(np.linalg.norm(vectors[0])), 1e-30)
@@ -270,8 +320,8 @@ class StaticEmbedder:
         count = min(top_k + len(excluded_rows), len(scores))
         rows = np.argpartition(-scores, count - 1)[:count]
         sorted_rows = rows[np.argsort(-scores[rows], kind="stable")].tolist()
-        rows_left = [row for row in sorted_rows if row not in excluded_rows][:top_k]
-        return [{"word": self.words[row], "score": float(scores[row])} for row in rows_left]
+        best_rows = [row for row in sorted_rows if row not in excluded_rows][:top_k]
+        return [{"word": self.words[row], "score": float(scores[row])} for row in best_rows]
 
     # === Files ===
 
@@ -292,7 +342,11 @@ class StaticEmbedder:
         write_vectors(path, self._table(), format, verbose)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
-        """Write the vectors and subwords as a preset, whose files have checksums and are mapped into memory.
+        """Write the vectors and subwords as a preset, from which tasks can also be loaded.
+
+        A task, such as `lmzoo.models.TokenClassifier.from_preset(directory, labels=labels)`, gets a `StaticBackbone`
+        with these vectors. It does not use subwords. Words that are empty, or begin or end with spaces, are left out
+        with a warning.
 
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
@@ -301,7 +355,7 @@ class StaticEmbedder:
         Raises:
             FileExistsError: If the directory may not be replaced.
         """
-        save_table(self._table(), directory, overwrite)
+        save_table(self._table(), directory, self.lowercase, overwrite)
 
     def _table(self) -> VectorTable:
         return VectorTable(self.words, self.vectors, self.subwords)

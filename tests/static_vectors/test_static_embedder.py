@@ -31,10 +31,8 @@ def unit(vectors: np.ndarray) -> np.ndarray:
 def test_embed() -> None:
     embedder = make_embedder()
     with pytest.warns(TextWarning, match="1 of 6 words have no vector, such as 'xyz'"):
-        first, second, third = embedder.embed(
-            ["The film", ["was", ". . .", "xyz"], "Paris"[:0] + "Paris"], level="word"
-        )
-    assert (first.words, first.offsets.tolist()) == (["The", "film"], [[0, 3], [4, 8]])
+        first, second, third = embedder.embed(["the film", ["was", ". . .", "xyz"], "Paris"], level="word")
+    assert (first.words, first.offsets.tolist()) == (["the", "film"], [[0, 3], [4, 8]])
     np.testing.assert_array_equal(second.vectors, [*embedder.vectors[[2, 7]], np.zeros(5)])
     np.testing.assert_array_equal(third.vectors, embedder.vectors[[5]])
 
@@ -139,19 +137,47 @@ def test_preset(with_subwords: bool, tmp_path: Path) -> None:
 
 
 def test_altered_preset(tmp_path: Path) -> None:
-    make_embedder().save_to_preset(tmp_path / "preset")
-    path = tmp_path / "preset" / "assets" / "vectors.npy"
+    make_embedder(with_subwords=True).save_to_preset(tmp_path / "preset")
+    path = tmp_path / "preset" / "assets" / "subwords.npy"
     path.write_bytes(path.read_bytes()[:-4])
-    with pytest.raises(PresetError, match=r"vectors\.npy was altered"):
+    with pytest.raises(PresetError, match=r"subwords\.npy was altered"):
         StaticEmbedder.from_preset(tmp_path / "preset")
     (tmp_path / "preset" / "manifest.json").unlink()
-    with pytest.raises(PresetError, match=r"vectors\.npy cannot be read"):
+    with pytest.raises(PresetError, match=r"subwords\.npy cannot be read"):
+        StaticEmbedder.from_preset(tmp_path / "preset")
+    (tmp_path / "preset" / "assets" / "subwords.json").write_text('{"min_length": 2}')
+    with pytest.raises(PresetError, match=r"subwords\.json must hold `min_length` and `max_length`"):
         StaticEmbedder.from_preset(tmp_path / "preset")
 
 
 def test_preset_of_another_kind() -> None:
-    with pytest.raises(PresetError, match="'bert_nano_en_uncased' holds no word vectors"):
+    with pytest.raises(PresetError, match="'bert_nano_en_uncased' holds a BertBackbone, not word vectors"):
         StaticEmbedder.from_preset("bert_nano_en_uncased")
+
+
+def test_words_of_presets(tmp_path: Path) -> None:
+    words = ["the", "<unk>", " a", "!!!MAXTERMID", "", "b\n", "film"]
+    embedder = make_embedder(words=words)
+    with pytest.warns(TextWarning, match="4 of 7 words are empty or begin or end with spaces, and are left out"):
+        embedder.save_to_preset(tmp_path / "preset")
+    loaded = StaticEmbedder.from_preset(tmp_path / "preset")
+    assert dict(zip(loaded.words, loaded.vectors.tolist(), strict=True)) == {
+        word: embedder.vectors[words.index(word)].tolist() for word in ("<unk>", "the", "film")
+    }
+
+
+def test_tasks_on_word_vectors(tmp_path: Path) -> None:
+    embedder = make_embedder(words=["the", "film", "was", "good", "bad"])
+    embedder.save_to_preset(tmp_path / "preset")
+    texts = ["The film", "was xyz GOOD!"]
+    task = lmzoo.models.TextEmbedder.from_preset(tmp_path / "preset", normalize=False)
+    first, second = task.embed(texts, level="word")
+    np.testing.assert_array_equal(first.vectors, embedder.vectors[[0, 1]])
+    np.testing.assert_array_equal(second.vectors, [embedder.vectors[2], np.zeros(5), embedder.vectors[3], np.zeros(5)])
+    np.testing.assert_allclose(task.embed(texts)[:1], embedder.embed(texts[:1]), atol=1e-7)
+    tagger = lmzoo.models.TokenClassifier.from_preset(tmp_path / "preset", labels=["O", "B-X"])
+    tagger.save_to_preset(tmp_path / "tagger")
+    np.testing.assert_array_equal(StaticEmbedder.from_preset(tmp_path / "tagger").vectors, embedder.vectors)
 
 
 def test_files(tmp_path: Path) -> None:
