@@ -50,13 +50,14 @@ def models_module() -> str:
     """Return the source of `lmzoo/models.py`."""
     backbones = sorted(["Backbone", *(family.backbone.__name__ for family in package_families())])
     heads = sorted(["Task", *(task.__name__ for task in package_tasks())])
-    names = sorted([*backbones, "NgramLM", *heads])
+    names = sorted([*backbones, "NgramLM", "StaticEmbedder", *heads])
     return "\n".join(
         [
-            '"""Backbones, tasks and n-gram models: the public names. `make registry` writes this file."""',
+            '"""Public names of backbones, tasks, n-gram models and word vectors. `make registry` writes this file."""',
             "",
             *_import("lmzoo.families", backbones),
             "from lmzoo.ngrams import NgramLM",
+            "from lmzoo.static_vectors import StaticEmbedder",
             *_import("lmzoo.tasks", heads),
             "",
             "__all__ = [",

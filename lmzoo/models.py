@@ -1,4 +1,4 @@
-"""Backbones, tasks and n-gram models: the public names. `make registry` writes this file."""
+"""Public names of backbones, tasks, n-gram models and word vectors. `make registry` writes this file."""
 
 from lmzoo.families import (
     AlbertBackbone,
@@ -16,12 +16,14 @@ from lmzoo.families import (
     ModernBertBackbone,
     MpnetBackbone,
     RobertaBackbone,
+    StaticBackbone,
     T5Backbone,
     T5EncoderBackbone,
     XlmRobertaBackbone,
     XlnetBackbone,
 )
 from lmzoo.ngrams import NgramLM
+from lmzoo.static_vectors import StaticEmbedder
 from lmzoo.tasks import (
     BidirectionalLM,
     CausalLM,
@@ -61,6 +63,8 @@ __all__ = [
     "QuestionAnswerer",
     "RobertaBackbone",
     "Seq2SeqLM",
+    "StaticBackbone",
+    "StaticEmbedder",
     "T5Backbone",
     "T5EncoderBackbone",
     "Task",

@@ -18,6 +18,7 @@ from lmzoo.families.marian import MarianBackbone as MarianBackbone
 from lmzoo.families.modernbert import ModernBertBackbone as ModernBertBackbone
 from lmzoo.families.mpnet import MpnetBackbone as MpnetBackbone
 from lmzoo.families.roberta import RobertaBackbone as RobertaBackbone
+from lmzoo.families.static_words import StaticBackbone as StaticBackbone
 from lmzoo.families.t5 import T5Backbone as T5Backbone
 from lmzoo.families.t5 import T5EncoderBackbone as T5EncoderBackbone
 from lmzoo.families.xlm_roberta import XlmRobertaBackbone as XlmRobertaBackbone

@@ -31,10 +31,11 @@ from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.data.corpora import Preparation, TokenCorpus, prepare_corpus, read_documents, write_corpus
 from lmzoo.data.readers import read_choices, read_conll, read_squad, read_table
 from lmzoo.files.archives import unpack
-from lmzoo.models import Backbone, NgramLM, Task, TextClassifier, TextEmbedder
+from lmzoo.models import Backbone, NgramLM, StaticEmbedder, Task, TextClassifier, TextEmbedder
 from lmzoo.presets import keras_preset
 from lmzoo.presets.source import open_source
 from lmzoo.registry.family import Family, families
+from lmzoo.static_vectors import Subwords
 from lmzoo.testing import randomize, tiny_backbone, tiny_preprocessor, tiny_texts
 from lmzoo.text import BytePairTokenizer, Preprocessor, SentencePieceTokenizer, Tokenizer, WordPieceTokenizer
 from lmzoo.training import ResumableCheckpoint
@@ -378,6 +379,30 @@ def ngram_kind(path: str) -> ArtifactKind:
     return ArtifactKind(path, save, load)
 
 
+def word_vectors(version: int) -> StaticEmbedder:
+    rng = np.random.default_rng(version)
+    words = [f"word{i}" for i in range(59)]
+    subwords = Subwords(3, 5, rng.normal(size=(61, 7)).astype("float32"))
+    return StaticEmbedder(words, rng.normal(size=(59, 7)).astype("float32"), subwords)
+
+
+def content_of_word_vectors(path: Path) -> Content:
+    read = StaticEmbedder.from_preset(path, verbose=False)
+    content: Content = {"words": json.dumps(read.words), "vectors": np.array(read.vectors)}
+    return content if read.subwords is None else content | {"subwords": np.array(read.subwords.vectors)}
+
+
+def word_vectors_kind(format: str) -> ArtifactKind:
+    def save(folder: Path, version: int) -> None:
+        word_vectors(version).save(folder / "vectors", format, verbose=False)
+
+    return ArtifactKind("vectors", save, lambda folder: content_of_word_vectors(folder / "vectors"))
+
+
+def save_word_vectors(folder: Path, version: int) -> None:
+    word_vectors(version).save_to_preset(folder / "preset")
+
+
 # === Vocabularies, archives and data ===
 
 
@@ -459,6 +484,13 @@ KINDS: dict[str, ArtifactKind] = {
     "prepared corpus": ArtifactKind("corpus", save_prepared, load_corpus, vouched=True, resumes=True),
     "arpa": ngram_kind("model.arpa"),
     "arpa.gz": ngram_kind("model.arpa.gz"),
+    "word2vec": word_vectors_kind("word2vec"),
+    "word2vec, binary": word_vectors_kind("word2vec_binary"),
+    "glove": word_vectors_kind("glove"),
+    "fasttext": word_vectors_kind("fasttext"),
+    "word vectors": ArtifactKind(
+        "preset", save_word_vectors, lambda folder: content_of_word_vectors(folder / "preset"), vouched=True
+    ),
     "safetensors": tensor_kind("model.safetensors", write_safetensors, SafetensorsFiles),
     "sharded safetensors": tensor_kind("sharded", write_sharded, SafetensorsFiles),
     "hdf5": tensor_kind("weights.hdf5", write_hdf5, Hdf5File),

@@ -19,7 +19,7 @@ from tests.faults.mutations import mutate
 from tests.faults.watched_process import Outcome, WatchedProcess
 
 SECONDS, MEGABYTES = 20, 120  # for files of kilobytes, on a busy machine
-COUNT = 40  # mutations of each kind, 1,590 in all
+COUNT = 40  # mutations of each kind, 1,790 in all
 SLOW = {"saved model": 30, "onnx": 0, "litert": 0}  # lmzoo does not read the last two
 # Mutations of each kind in `make test`: one of each container, and what is read in no time.
 SHORT = {
@@ -27,7 +27,7 @@ SHORT = {
     "hdf5": 5, "torch": 5, "old torch": 5, "tensorflow": 5, "zip": 5, "tar.gz": 5, "word pieces": 4, "byte pairs": 4,
     "sentence pieces": 4, "arpa": 4, "arpa.gz": 4, "csv": 4, "csv.gz": 4, "jsonl": 4, "conll": 4, "squad": 4,
     "choices": 4, "documents": 4, "hf of two languages": 4, "sentence transformers": 9, "tf_model": 4,
-    "sharded tf_model": 5,
+    "sharded tf_model": 5, "word2vec": 4, "word2vec, binary": 5, "fasttext": 5, "word vectors": 4,
 }  # fmt: skip
 
 

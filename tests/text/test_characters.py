@@ -260,3 +260,11 @@ def test_tiny_vocabulary() -> None:
     tokenizer = WordTokenizer.of_words(["good", "film"], 31)
     assert tokenizer.vocabulary_size == 31
     assert tokenizer.tokenize(["good film!"]) == [[4, 5, 3]]
+
+
+def test_lookup_in_lowercase() -> None:
+    tokenizer = WordTokenizer([*VOCABULARY, "film", "Éa", "éb"], lowercase=True)
+    words = ["Film", "film", "Éa", "ÉB", "éA", "<S>"]
+    ids = [tokenizer.token_to_id(word) for word in ("film", "film", "Éa", "éb", "<UNK>", "<S>")]
+    assert tokenizer.tokenize([words]) == [ids]
+    assert WordTokenizer.from_config(tokenizer.get_config()).lowercase

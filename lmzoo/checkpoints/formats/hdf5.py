@@ -71,6 +71,17 @@ class Hdf5File(TensorFile):
             dataset = self._file[name]
             return np.asarray(dataset, dataset.dtype.newbyteorder("="))
 
+    def map(self, name: str) -> np.ndarray:
+        """Map a tensor of float32 into memory, so that only the values that are used are read.
+
+        A tensor that the file does not hold as one run of float32 is read and converted.
+        """
+        dataset = self._file[name]
+        offset = dataset.id.get_offset()
+        if offset is None or dataset.dtype != np.dtype("<f4"):
+            return self.read(name).astype("float32")
+        return np.memmap(self.path, "<f4", "r", offset, dataset.shape)
+
     def close(self) -> None:
         self._file.close()
 

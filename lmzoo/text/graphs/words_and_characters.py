@@ -70,11 +70,17 @@ class WordGraph(_WordLevelGraph):
     def __init__(self, tokenizer: WordTokenizer) -> None:
         super().__init__()
         ids = {word: tokenizer.token_to_id(word) for word in tokenizer.vocabulary}
-        self._table = lookup_table(ids, tf.string, tokenizer.token_to_id(tokenizer.unk_token))
+        self._unknown_id = tokenizer.token_to_id(tokenizer.unk_token)
+        self._table = lookup_table(ids, tf.string, self._unknown_id)
+        self._lowercase = tokenizer.lowercase
 
     def of_words(self, words: tf.Tensor) -> tf.Tensor:
         """Return the ids, int32 (m,), of words, `tf.string` (m,)."""
-        return self._table.lookup(words)
+        ids = self._table.lookup(words)
+        if not self._lowercase:
+            return ids
+        lowercase_ids = self._table.lookup(tf.strings.lower(words, encoding="utf-8"))
+        return tf.where(ids == self._unknown_id, lowercase_ids, ids)
 
 
 graph_tokenizer.register(CharacterTokenizer, CharacterGraph)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 import keras
 import numpy as np
@@ -94,6 +94,7 @@ class WordTokenizer(WordLevelTokenizer):
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`. Whitespace around them is
             stripped, and "!!!MAXTERMID" is omitted. A repeated word has the id of its last entry.
+        lowercase: whether a word that the vocabulary lacks is looked up in lowercase.
         **special: special tokens that differ from `<S>`, `</S>` and `<UNK>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:
@@ -115,8 +116,11 @@ class WordTokenizer(WordLevelTokenizer):
     roles = ("start_token", "end_token", "unk_token")
     first_id: ClassVar[int] = 1  # id of the first word; an id below it is padding
 
-    def __init__(self, vocabulary: Sequence[str] | None = None, **special: Unpack[SpecialTokens]) -> None:
+    def __init__(
+        self, vocabulary: Sequence[str] | None = None, lowercase: bool = False, **special: Unpack[SpecialTokens]
+    ) -> None:
         self._set_special_tokens(special)
+        self.lowercase = lowercase
         if vocabulary is not None:
             self._set_tokens(vocabulary)
 
@@ -156,7 +160,10 @@ class WordTokenizer(WordLevelTokenizer):
 
     def _lookup(self) -> Callable[[str], int]:
         unknown_id = self.token_to_id(self.unk_token)
-        return lambda word: self._ids.get(word, unknown_id)
+        ids = self._ids
+        if self.lowercase:
+            return lambda word: ids[word] if word in ids else ids.get(word.lower(), unknown_id)
+        return lambda word: ids.get(word, unknown_id)
 
     def word_starts(self) -> np.ndarray:
         """Return whether each token begins a word, which is always true: bool (V,)."""
@@ -174,6 +181,9 @@ class WordTokenizer(WordLevelTokenizer):
         """Load the vocabulary from `vocabulary.txt`, which may also be a file of bilm-tf."""
         self._set_tokens(read_lines(Path(directory) / VOCABULARY_FILE))
 
+    def get_config(self) -> dict[str, Any]:
+        return super().get_config() | ({"lowercase": True} if self.lowercase else {})
+
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class TextWordTokenizer(WordTokenizer):
@@ -185,6 +195,7 @@ class TextWordTokenizer(WordTokenizer):
 
     Args:
         vocabulary: words in order of their ids, or None to read them with `load_assets`.
+        lowercase: whether a word that the vocabulary lacks is looked up in lowercase.
         **special: special tokens that differ from `<|endoftext|>` and `<unk>`, see `lmzoo.text.SpecialTokens`.
 
     Raises:

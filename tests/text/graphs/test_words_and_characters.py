@@ -85,6 +85,13 @@ def test_ids_equal_the_python_path(texts: list[str | bytes]) -> None:
     assert 0.1 < unknown < 0.9
 
 
+def test_lowercase_lookup_equals_the_python_path() -> None:
+    texts = ["FILM Film film", "ÉTÉ Été", "ΟΔΟΣ οδος οδοσ", "Straße STRASSE İstanbul", "<S> <UNK> x"]
+    words = ["film", "Film", "été", "οδος", "strasse", "i\u0307stanbul", "istanbul"]
+    tokenizer = WordTokenizer(["<S>", "</S>", "<UNK>", *words], lowercase=True)
+    assert graph_tokenizer(tokenizer)(tf.constant(texts)).to_list() == tokenizer.tokenize(texts)
+
+
 @pytest.mark.parametrize("longest", [4, pytest.param(6, marks=pytest.mark.slow)])
 @pytest.mark.parametrize(
     "parts",

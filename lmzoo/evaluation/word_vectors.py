@@ -1,0 +1,207 @@
+"""Evaluation of word vectors: similarities of words compared with people's judgments, and analogies."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.progress import progress_bar
+from lmzoo.data.readers.text_files import numbered_lines, open_text
+from lmzoo.evaluation.reports import Cell, Report
+
+NUM_WORDS = 300_000  # as in gensim
+_MAX_SCORES = 1 << 24  # scores in memory at once
+
+
+class WordVectorModel(Protocol):
+    """A model with a vector for each word, such as a `lmzoo.models.StaticEmbedder`."""
+
+    words: Any
+    vectors: Any
+
+    def score_analogies(self, vectors: np.ndarray, method: str) -> np.ndarray:
+        """Return the scores of all words as answers to analogies, float32 (n, V)."""
+
+
+def word_similarity(
+    embedder: WordVectorModel, pairs: str | Path | Iterable[tuple[str, str, float]], num_words: int = NUM_WORDS
+) -> Report:
+    """Correlate the cosines of word vectors with people's judgments of similarity, as in WordSim-353 or SimLex-999.
+
+    Words are compared without regard to case. Pairs with a word outside of the vocabulary are left out.
+
+    Args:
+        embedder: `lmzoo.models.StaticEmbedder`.
+        pairs: pairs of words with their similarity, `(word, word, number)`; or the path of a text file with these three
+            columns, separated by tabs, in which lines that begin with "#" are comments.
+        num_words: int, number of words to use, the first of the vocabulary.
+
+    Returns:
+        `Report` with the scores `spearman` and `pearson`, the number of `pairs`, and the number of pairs `left_out`.
+
+    Raises:
+        ValueError: If a line of the file has other columns (the message gives its number), or fewer than two pairs are
+            in the vocabulary.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    words, vectors = ["cup", "mug", "cat"], [[1.0, 0.2], [0.9, 0.3], [0.1, 1.0]]
+    embedder = lmzoo.models.StaticEmbedder(words, vectors)
+    judgments = [("cup", "mug", 9.0), ("cup", "cat", 1.0), ("mug", "cat", 1.5), ("cup", "plate", 5.0)]
+    lmzoo.evaluation.word_similarity(embedder, judgments).scores["spearman"]  # 1.0
+    ```
+    """
+    from scipy.stats import pearsonr, spearmanr
+
+    rows_by_word = _rows_by_word(embedder, num_words)
+    triples = [*(_read_pairs(pairs) if isinstance(pairs, (str, Path)) else pairs)]
+    covered = [(a.upper(), b.upper(), float(score)) for a, b, score in triples]
+    covered = [triple for triple in covered if triple[0] in rows_by_word and triple[1] in rows_by_word]
+    if len(covered) < 2:
+        counts = f"{len(covered)} of {len(triples)}"
+        raise ValueError(f"Expected two or more pairs of words in the vocabulary, got {counts}.")
+    firsts = _unit_vectors(embedder, [rows_by_word[first][0] for first, _, _ in covered])
+    seconds = _unit_vectors(embedder, [rows_by_word[second][0] for _, second, _ in covered])
+    cosines = (firsts * seconds).sum(axis=1)
+    judgments = np.array([score for _, _, score in covered])
+    scores = {
+        "spearman": float(spearmanr(judgments, cosines).statistic),
+        "pearson": float(pearsonr(judgments, cosines).statistic),
+        "pairs": len(covered),
+        "left_out": len(triples) - len(covered),
+    }
+    return Report(scores)
+
+
+def word_analogies(
+    embedder: WordVectorModel,
+    questions: str | Path | Iterable[tuple[str, str, str, str]],
+    num_words: int = NUM_WORDS,
+    method: str = "3CosAdd",
+    verbose: bool = True,
+) -> Report:
+    """Return the accuracy of word vectors on analogies, as in Google's questions-words.
+
+    A question (a, b, c, d) is answered correctly if d is the best word for "a is to b as c is to". Words are compared
+    without regard to case. Questions with a word outside of the vocabulary are left out.
+
+    Args:
+        embedder: `lmzoo.models.StaticEmbedder`.
+        questions: questions of four words; or the path of a text file with a question in each line, in which lines such
+            as ": family" begin sections.
+        num_words: int, number of words to use, the first of the vocabulary.
+        method: `"3CosAdd"` or `"3CosMul"`; see `lmzoo.models.StaticEmbedder.analogy`.
+        verbose: whether to show progress.
+
+    Returns:
+        `Report` with the score `accuracy`, the number of `questions`, the number of questions `left_out`, and the table
+        "by section".
+
+    Raises:
+        ValueError: If a line of the file does not have four words (the message gives its number), or no question is in
+            the vocabulary.
+
+    Example:
+
+    ```python
+    import lmzoo
+
+    words = ["king", "queen", "man", "woman"]
+    embedder = lmzoo.models.StaticEmbedder(words, [[1.0, 1.0], [1.0, -1.0], [0.1, 1.0], [0.1, -1.0]])
+    report = lmzoo.evaluation.word_analogies(embedder, [("man", "king", "woman", "queen")])
+    report.scores  # {"accuracy": 1.0, "questions": 1, "left_out": 0}
+    ```
+    """
+    rows_by_word = _rows_by_word(embedder, num_words)
+    if isinstance(questions, (str, Path)):
+        rows = [*_read_questions(questions)]
+    else:
+        rows = [("", [*question]) for question in questions]
+    covered = [(section, [word.upper() for word in words]) for section, words in rows]
+    covered = [(section, words) for section, words in covered if all(word in rows_by_word for word in words)]
+    if not covered:
+        raise ValueError(f"Expected questions whose words are in the vocabulary, got none of {len(rows)}.")
+    is_right = _answer(embedder, rows_by_word, [words for _, words in covered], num_words, method, verbose)
+    names = np.array([section for section, _ in covered], object)
+    table: list[list[Cell]] = []
+    for name in dict.fromkeys(names):
+        in_section = names == name
+        table.append([name, int(in_section.sum()), float(is_right[in_section].mean())])
+    scores = {"accuracy": float(is_right.mean()), "questions": len(covered), "left_out": len(rows) - len(covered)}
+    return Report(scores, {"by section": (["section", "questions", "accuracy"], table)})
+
+
+def _answer(
+    embedder: WordVectorModel,
+    rows_by_word: dict[str, list[int]],
+    questions: Sequence[list[str]],
+    num_words: int,
+    method: str,
+    verbose: bool,
+) -> np.ndarray:
+    """Return whether each question is answered correctly, bool (n,); the words are uppercase."""
+    is_right = []
+    size = max(1, _MAX_SCORES // len(embedder.words))
+    with progress_bar("Answering", len(questions), "questions", verbose) as advance:
+        for start in range(0, len(questions), size):
+            part = questions[start : start + size]
+            rows = np.array([[rows_by_word[word][0] for word in words[:3]] for words in part])  # (n, 3)
+            vectors = _unit_vectors(embedder, rows.reshape(-1)).reshape(*rows.shape, -1)  # (n, 3, H)
+            scores = embedder.score_analogies(vectors, method)[:, :num_words]
+            for words, word_scores in zip(part, scores, strict=True):
+                word_scores[list(itertools.chain.from_iterable(rows_by_word[word] for word in words[:3]))] = -np.inf
+                is_right.append(embedder.words[int(word_scores.argmax())].upper() == words[3])
+            advance(len(part))
+    return np.array(is_right)
+
+
+def _rows_by_word(embedder: WordVectorModel, num_words: int) -> dict[str, list[int]]:
+    """Return the rows of the words that are equal in uppercase, in rising order, by the uppercase word."""
+    require(is_integer(num_words, 1), "num_words", "a positive integer", num_words)
+    rows_by_word: dict[str, list[int]] = {}
+    for row, word in enumerate(embedder.words[:num_words]):
+        rows_by_word.setdefault(word.upper(), []).append(row)
+    return rows_by_word
+
+
+def _unit_vectors(embedder: WordVectorModel, rows: Any) -> np.ndarray:
+    """Return the vectors in rows, scaled to length 1: float32 (n, H)."""
+    vectors = embedder.vectors[rows]
+    return vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-30)
+
+
+def _read_pairs(path: str | Path) -> Iterator[tuple[str, str, float]]:
+    """Read pairs of words with their similarity from a text file."""
+    with open_text(path) as file:
+        for number, line in numbered_lines(file):
+            if not line.strip() or line.startswith("#"):
+                continue
+            fields = line.split("\t") if "\t" in line else line.split()
+            try:
+                first, second, similarity = fields
+                yield first.strip(), second.strip(), float(similarity)
+            except ValueError:
+                message = f"{path}, line {number} must hold two words and a number, separated by tabs: {line:.60}"
+                raise ValueError(message) from None
+
+
+def _read_questions(path: str | Path) -> Iterator[tuple[str, list[str]]]:
+    """Read the section and the four words of each question from a text file."""
+    section = ""
+    with open_text(path) as file:
+        for number, line in numbered_lines(file):
+            words = line.split()
+            if line.startswith(":"):
+                section = line.removeprefix(":").strip()
+            elif len(words) == 4:
+                yield section, words
+            elif words:
+                raise ValueError(f"{path}, line {number} must hold four words: {line:.60}")

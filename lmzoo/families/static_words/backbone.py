@@ -1,0 +1,116 @@
+"""Static word vectors as a backbone: a table with a vector for each word."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import ops
+
+from lmzoo.common.arguments import is_integer, is_number, require, require_share
+from lmzoo.common.tensor_types import Features, Tensor
+from lmzoo.families.backbone import Backbone
+from lmzoo.families.encoder_config import require_positive
+from lmzoo.layers import Dropout, Embedding, MeanPooler
+from lmzoo.layers.initializers import TruncatedNormal
+
+
+@dataclass(frozen=True, kw_only=True)
+class StaticConfig:
+    """Configuration of `StaticBackbone`.
+
+    Example: see `StaticBackbone`.
+    """
+
+    vocabulary_size: int
+    hidden_dim: int
+    dropout: float = 0.1
+    initializer_range: float = 0.02
+
+    def __post_init__(self) -> None:
+        """Check all fields.
+
+        Raises:
+            ValueError: For an invalid value; the message gives the field, its value and the allowed values.
+        """
+        require_positive(self, "hidden_dim")
+        require(is_integer(self.vocabulary_size, 2), "vocabulary_size", "an integer above 1", self.vocabulary_size)
+        require_share("dropout", self.dropout)
+        is_allowed = is_number(self.initializer_range, 0)
+        require(is_allowed, "initializer_range", "a number of at least 0", self.initializer_range)
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class StaticBackbone(Backbone):
+    """Static word vectors, such as those of word2vec, GloVe and fastText: each word has one vector.
+
+    The presets of `lmzoo.models.StaticEmbedder` are loaded with their vectors. With
+    `backbone.word_embedding.trainable = False`, a task trains only its head.
+
+    Inputs, a dict: `token_ids`, int32 (B, T), 0 at padding, which is on the right.
+
+    Outputs, a dict: `sequence_output` (B, T, H), the vectors of the words, zero at padding; `pooled_output` (B, H),
+    their mean; `hidden_states`, a tuple of the same vectors without dropout.
+
+    Args:
+        vocabulary_size: number of token ids, V, with 0 for padding.
+        hidden_dim: width of the vectors, H.
+        dropout: rate in [0, 1) on the vectors.
+        initializer_range: standard deviation of the vectors' truncated normal initializer.
+        dtype: dtype policy of all layers: a name, a `keras.DTypePolicy`, or None for Keras' global policy.
+        name: name of the model.
+        trainable: whether the weights are trained.
+        remat: must be False, since there are no blocks to recompute in the backward pass.
+        fine_tuning: recommended settings for fine-tuning, by kind of head; see `Backbone`.
+
+    Raises:
+        ValueError: If an argument is out of range, or an eager call gets an id out of range; the message names it.
+
+    Example:
+
+    ```python
+    import numpy as np
+    import lmzoo
+
+    backbone = lmzoo.models.StaticBackbone(vocabulary_size=101, hidden_dim=12)
+    backbone({"token_ids": np.array([[17, 23, 5, 0]], "int32")})["pooled_output"].shape  # (1, 12)
+    ```
+    """
+
+    config_class = StaticConfig
+
+    @classmethod
+    def assemble(cls, config: StaticConfig, dtype: keras.DTypePolicy) -> tuple[dict[str, Any], Features, Features]:
+        """Build the graph, and return its layers by attribute name, its symbolic inputs and its symbolic outputs."""
+        # === Layers ===
+        initializer = TruncatedNormal(stddev=config.initializer_range)
+        layers: dict[str, Any] = {
+            "word_embedding": Embedding(
+                config.vocabulary_size, config.hidden_dim, initializer, dtype=dtype, name="word_embedding"
+            ),
+            "dropout_layer": Dropout(config.dropout, dtype=dtype, name="dropout"),
+            "mean_pooler": MeanPooler(dtype=dtype, name="mean_pooler"),
+        }
+
+        # === Functional Model ===
+        inputs = {"token_ids": keras.Input((None,), dtype="int32", name="token_ids")}
+        mask = inputs["token_ids"] > 0  # (B, T)
+        words = layers["word_embedding"](inputs["token_ids"])  # (B, T, H)
+        words = words * ops.cast(mask, words.dtype)[:, :, None]
+        sequence = layers["dropout_layer"](words)  # (B, T, H)
+        outputs = {
+            "sequence_output": sequence,
+            "pooled_output": layers["mean_pooler"](sequence, mask),  # (B, H)
+            "hidden_states": (words,),
+        }
+        return layers, inputs, outputs
+
+    def padding_mask(self, inputs: Features) -> Tensor:
+        """Return the mask of real tokens, bool (B, T)."""
+        return ops.convert_to_tensor(inputs["token_ids"]) > 0
+
+    @property
+    def id_counts(self) -> dict[str, int]:
+        """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
+        return {"token_ids": self.config.vocabulary_size}

@@ -1,0 +1,180 @@
+"""Training of GloVe (Pennington et al., 2014, https://aclanthology.org/D14-1162).
+
+Let x be the number of times that two words occur together, w and v their vectors, and b and c their biases. The loss is
+the sum over all pairs of words with x > 0 of
+
+    f(x) (w . v + b + c - log x)^2,    f(x) = min(1, (x / x_max)^alpha)
+
+The vector of a word is the sum of its vectors as the first and as the second word of a pair.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+from keras import ops
+
+from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.progress import progress_over
+from lmzoo.common.tensor_types import Tensor
+from lmzoo.training.optimizers import Adagrad
+
+_MAX_PAIRS = 1 << 22  # pairs of occurrences counted at once
+
+
+@keras.saving.register_keras_serializable(package="lmzoo")
+class GloveLoss(keras.losses.Loss):
+    """GloVe's weighted squared error of the logarithms of co-occurrence counts (Pennington et al., 2014, equation 8).
+
+    Call arguments: `y_true` float (B, 1), counts above 0; `y_pred` float (B, 1), w . v + b + c.
+
+    Args:
+        x_max: positive float, count from which on all pairs have weight 1.
+        alpha: float of at least 0, exponent of the weights of lower counts.
+        reduction: how Keras reduces the losses of pairs; by default to their sum.
+        name: name of the loss.
+
+    Example:
+
+    ```python
+    import numpy as np
+    from lmzoo.static_vectors import GloveLoss
+
+    loss = GloveLoss(x_max=100)
+    float(loss(np.array([[100.0], [6.25]]), np.array([[0.0], [0.0]])))  # log(100)^2 + log(6.25)^2 / 8
+    ```
+    """
+
+    def __init__(
+        self, x_max: float = 100.0, alpha: float = 0.75, reduction: str | None = "sum", name: str = "glove_loss"
+    ) -> None:
+        require(is_number(x_max) and x_max > 0, "x_max", "a positive number", x_max)
+        require(is_number(alpha, 0), "alpha", "a number of at least 0", alpha)
+        super().__init__(name=name, reduction=reduction)
+        self.x_max = float(x_max)
+        self.alpha = float(alpha)
+
+    def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
+        """Return the loss of each pair, float (B,)."""
+        counts = ops.cast(y_true, y_pred.dtype)
+        weights = ops.minimum(ops.power(counts / self.x_max, self.alpha), 1.0)
+        return ops.sum(weights * ops.square(y_pred - ops.log(counts)), axis=-1)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the constructor arguments."""
+        return {**super().get_config(), "x_max": self.x_max, "alpha": self.alpha}
+
+
+def count_pairs(
+    texts: Sequence[np.ndarray], vocabulary_size: int, window: int, verbose: bool = True
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Count how often pairs of words occur together in a text, up to `window` words apart.
+
+    Two words that are d words apart count 1 / d, in both orders.
+
+    Args:
+        texts: ids of the words of each text, int (T,); negative for words outside of the vocabulary.
+        vocabulary_size: int, V.
+        window: int, maximum distance of two words.
+        verbose: whether to show progress.
+
+    Returns:
+        The first words, int32 (n,), the second words, int32 (n,), and the counts, float64 (n,), of all pairs.
+    """
+    from scipy.sparse import coo_array, csr_array
+
+    shape = (vocabulary_size, vocabulary_size)
+    total = csr_array(shape)
+    parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+
+    def add_parts() -> None:
+        nonlocal total
+        if parts:
+            rows, columns, counts = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+            total = total + coo_array((counts, (rows, columns)), shape).tocsr()
+            parts.clear()
+
+    num_pairs = 0
+    with progress_over(texts, "Counting pairs", "texts", verbose) as tracked_texts:
+        for ids in tracked_texts:
+            for distance in range(1, min(window, len(ids) - 1) + 1):
+                is_counted = (ids[:-distance] >= 0) & (ids[distance:] >= 0)
+                left, right = ids[:-distance][is_counted], ids[distance:][is_counted]
+                parts.append((left, right, np.full(len(left), 1 / distance)))
+                num_pairs += len(left)
+            if num_pairs > _MAX_PAIRS:
+                add_parts()
+                num_pairs = 0
+    add_parts()
+    pairs = (total + total.T).tocoo()
+    return pairs.row.astype("int32"), pairs.col.astype("int32"), pairs.data
+
+
+def train_glove(
+    texts: Sequence[np.ndarray],
+    vocabulary_size: int,
+    hidden_dim: int,
+    window: int,
+    epochs: int,
+    seed: int,
+    verbose: bool,
+    x_max: float = 100.0,
+    alpha: float = 0.75,
+    learning_rate: float = 0.05,
+    batch_size: int = 4096,
+) -> np.ndarray:
+    """Train GloVe with Keras, and return the vectors of all words, float32 (V, H).
+
+    Args:
+        texts: ids of the words of each text, int (T,); negative for words outside of the vocabulary.
+        vocabulary_size: int, V.
+        hidden_dim: int, width of the vectors, H.
+        window: int, maximum distance of two words that occur together.
+        epochs: int, passes over the pairs of words.
+        seed: int, seed of the initial vectors and the order of the pairs.
+        verbose: whether to show progress.
+        x_max: positive float; see `GloveLoss`.
+        alpha: float; see `GloveLoss`.
+        learning_rate: positive float, learning rate of Adagrad.
+        batch_size: int, pairs per batch.
+
+    Raises:
+        ValueError: If an argument is out of range, or no two words occur together.
+    """
+    require(is_number(learning_rate) and learning_rate > 0, "learning_rate", "a positive number", learning_rate)
+    require(is_integer(batch_size, 1), "batch_size", "a positive integer", batch_size)
+    loss = GloveLoss(x_max, alpha)
+    firsts, seconds, counts = count_pairs(texts, vocabulary_size, window, verbose)
+    if not len(counts):
+        advice = "pass longer texts, or a lower `min_frequency`"
+        raise ValueError(f"No two words of the vocabulary occur together: {advice}.")
+    order = np.random.default_rng(seed).permutation(len(counts))  # one order for all epochs, as in the original
+    model = _make_model(vocabulary_size, hidden_dim, seed)
+    model.compile(Adagrad(learning_rate, initial_accumulator_value=1.0, global_clipnorm=None), loss)
+    inputs = (firsts[order], seconds[order])
+    targets = counts[order, None].astype("float32")
+    model.fit(inputs, targets, batch_size, epochs, verbose=1 if verbose else 0, shuffle=False)
+    tables = (model.get_layer(name).embeddings for name in ("first_vector", "second_vector"))
+    return np.asarray(sum(map(ops.convert_to_numpy, tables)), "float32")
+
+
+def _make_model(vocabulary_size: int, hidden_dim: int, seed: int) -> keras.Model:
+    """Return a model from pairs of word ids, int32 (B,) each, to w . v + b + c, float (B, 1)."""
+    limit = 0.5 / hidden_dim
+    seeds = itertools.count(seed)
+
+    def embed(ids: Tensor, width: int, name: str) -> Tensor:
+        initializer = keras.initializers.RandomUniform(-limit, limit, next(seeds))
+        return keras.layers.Embedding(vocabulary_size, width, initializer, name=name)(ids)
+
+    first = keras.Input((), dtype="int32", name="first")
+    second = keras.Input((), dtype="int32", name="second")
+    product = ops.sum(
+        embed(first, hidden_dim, "first_vector") * embed(second, hidden_dim, "second_vector"), axis=1, keepdims=True
+    )  # (B, 1)
+    scores = product + embed(first, 1, "first_bias") + embed(second, 1, "second_bias")
+    return keras.Model((first, second), scores)

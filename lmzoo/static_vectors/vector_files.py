@@ -1,0 +1,98 @@
+"""Reading and writing of files of word vectors, whose formats are recognized by their first bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from lmzoo.common.arguments import require
+from lmzoo.data.readers.text_files import ARCHIVE_ERRORS, decompressed
+from lmzoo.files.urls import open_to_read
+from lmzoo.static_vectors.fasttext import MAGIC, read_fasttext, write_fasttext
+from lmzoo.static_vectors.vector_table import VectorTable
+from lmzoo.static_vectors.word2vec import HEADER, read_binary, read_text, write_binary, write_text
+
+FORMATS = ("word2vec", "word2vec_binary", "glove", "fasttext")
+
+_HEAD_BYTES = 1 << 12
+_ARCHIVES = {b"PK\x03\x04": "zip", b"BZh": "bzip2", b"7z\xbc\xaf": "7-Zip"}
+_NUMBER_CHARACTERS = frozenset(b"0123456789+-.eE naifNIF\r")
+
+
+def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
+    r"""Read word vectors from a file of word2vec (text or binary), GloVe or fastText (.vec or .bin).
+
+    Args:
+        path: path or URL (read by fsspec) of the file, which may be compressed by gzip or xz.
+        verbose: whether to show progress.
+
+    Raises:
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is truncated, damaged or not in one of these formats; the message names it.
+
+    Example:
+
+    ```python
+    from pathlib import Path
+    from lmzoo.static_vectors import read_vectors
+
+    Path("vectors.txt").write_text("film 0.1 0.2 0.3\nbook 0.4 0.5 0.6\n")
+    read_vectors("vectors.txt").words  # ["film", "book"]
+    ```
+    """
+    with _open(path) as file:
+        head = file.read(_HEAD_BYTES)
+    for magic, name in _ARCHIVES.items():
+        if head.startswith(magic):
+            raise ValueError(f"{path} is a {name} archive. Extract it, and pass the file with the vectors.")
+    with _open(path) as file:
+        if head.startswith(MAGIC):
+            return read_fasttext(path, file, verbose)
+        return (read_binary if _is_binary(head) else read_text)(path, file, verbose)
+
+
+@contextlib.contextmanager
+def _open(path: str | Path) -> Iterator[BinaryIO]:
+    """Open a file, decompressed; errors of the archive become a ValueError."""
+    with open_to_read(path) as raw:
+        try:
+            yield decompressed(raw)
+        except ARCHIVE_ERRORS as error:
+            raise ValueError(f"{path} is a damaged archive: {error}. Download it again.") from None
+
+
+def _is_binary(head: bytes) -> bool:
+    """Return whether the first vector of a file that begins with `head` is binary."""
+    file = io.BytesIO(head)
+    header = HEADER.fullmatch(file.readline())
+    if header is None:
+        return False
+    width = int(header[2])
+    rest = file.read().lstrip(b"\n").partition(b" ")[2]
+    numbers = rest[: 4 * width].partition(b"\n")[0]
+    is_long_enough = len(numbers) >= min(2 * width - 1, len(rest))  # a newline may be a byte of a binary vector
+    return not (is_long_enough and _NUMBER_CHARACTERS.issuperset(numbers))
+
+
+def write_vectors(path: str | Path, table: VectorTable, format: str, verbose: bool = True) -> None:
+    """Write word vectors to a file.
+
+    Args:
+        path: path or URL of the file; an existing file is replaced once the new file is complete.
+        table: words with their vectors.
+        format: one of `FORMATS`.
+        verbose: whether to show progress.
+
+    Raises:
+        ValueError: If the format is unknown or cannot hold the vectors.
+    """
+    require(format in FORMATS, "format", f"one of {', '.join(map(repr, FORMATS))}", format)
+    if format == "fasttext":
+        write_fasttext(path, table, verbose)
+    elif format == "word2vec_binary":
+        write_binary(path, table, verbose)
+    else:
+        write_text(path, table, format == "word2vec", verbose)

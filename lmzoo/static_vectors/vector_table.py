@@ -1,0 +1,62 @@
+"""Words with their vectors, as files hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from lmzoo.static_vectors.subwords import Subwords
+from lmzoo.text.validate_text import clean_texts, warn
+
+MAX_HIDDEN_DIM = 1 << 20  # a header with wider vectors is damaged
+
+
+@dataclass(frozen=True)
+class VectorTable:
+    """Words with their vectors, and vectors of character n-grams for other words.
+
+    Attributes:
+        words: V strings, each different.
+        vectors: float32 (V, H).
+        subwords: `Subwords`, or None.
+
+    Example: see `read_vectors`.
+    """
+
+    words: Sequence[str]
+    vectors: np.ndarray
+    subwords: Subwords | None = None
+
+
+def make_table(path: str | Path, words: Sequence[bytes], vectors: np.ndarray) -> VectorTable:
+    """Return a table of the words in a file, decoded and without repetitions.
+
+    The first vector of a repeated word is used, with a warning. Invalid UTF-8 becomes U+FFFD, with a warning.
+
+    Args:
+        path: path of the file, for messages.
+        words: V words in UTF-8.
+        vectors: float32 (V, H).
+
+    Raises:
+        ValueError: If there are no words, or a vector is NaN or infinite; the message names the word.
+    """
+    decoded_words = clean_texts(words, "words")
+    if not decoded_words:
+        raise ValueError(f"{path} holds no word vectors.")
+    for start in range(0, len(vectors), 65_536):  # a check of all vectors at once would copy a large file into memory
+        is_finite = np.isfinite(vectors[start : start + 65_536]).all(axis=1)
+        if not is_finite.all():
+            word = decoded_words[start + int(np.argmin(is_finite))]
+            raise ValueError(f"{path}: the vector of {word!r:.60} holds NaN or infinite numbers. The file is damaged.")
+    first_rows: dict[str, int] = {}
+    for row, word in enumerate(decoded_words):
+        first_rows.setdefault(word, row)
+    if len(first_rows) == len(decoded_words):
+        return VectorTable(decoded_words, vectors)
+    num_repeated = len(decoded_words) - len(first_rows)
+    warn(f"{path} repeats {num_repeated} of {len(decoded_words)} words; the first vector of each is used.")
+    return VectorTable([*first_rows], vectors[[*first_rows.values()]])
