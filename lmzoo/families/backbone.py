@@ -166,6 +166,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             return keras.tree.map_structure(keras.ops.convert_to_numpy, self(x))
         return super().predict(x, *args, **kwargs)
 
+    def predict_on_batch(self, x: Any) -> Any:
+        """Compute the outputs for one batch of token features; see `keras.Model.predict_on_batch`."""
+        self.check_not_text(x)
+        return super().predict_on_batch(x)
+
     @property
     def id_counts(self) -> dict[str, int]:
         """Number of valid ids for each input whose values are checked; n means ids 0 to n - 1."""
