@@ -3,7 +3,8 @@
 All peers read one folder in Sentence Transformers' layout, with random weights, a vocabulary of numbered words, and
 mean pooling. All texts have the same number of tokens, so that nobody gains from padding less. In each round, a peer
 embeds all texts, in batches of 32; before the first, it has embedded one batch, and so has traced or compiled its code.
-ONNX files are exported by Sentence Transformers, in fp32, when the peer starts.
+ONNX files are exported by Sentence Transformers, in fp32, when the peer starts, for which it needs
+`pip install 'sentence-transformers[onnx]'`.
 """
 
 from __future__ import annotations
