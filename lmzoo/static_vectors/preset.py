@@ -55,7 +55,7 @@ def save_table(table: VectorTable, directory: str | Path, lowercase: bool, overw
     vectors[1:][rows >= 0] = table.vectors[rows[rows >= 0]]
     with skip_initial_values():
         backbone = StaticBackbone(vocabulary_size=len(vectors), hidden_dim=vectors.shape[1], dtype="float32")
-    backbone.word_embedding.embeddings.assign(vectors)
+    backbone.token_embedding.embeddings.assign(vectors)
     preprocessor = Preprocessor(tokenizer, family.packing)
 
     def add_subwords(target: Path) -> None:

@@ -257,7 +257,8 @@ class StaticEmbedder:
 
     def cosines(self, vectors: np.ndarray) -> np.ndarray:
         """Return the cosines of vectors of length 1, float32 (n, H), and all words: float32 (n, V)."""
-        return vectors @ self.vectors.T / self._norms
+        with np.errstate(all="ignore"):  # some BLAS kernels raise flags for lanes that are not part of the result
+            return vectors @ self.vectors.T / self._norms
 
     def nearest(self, word: str, top_k: int = 10) -> list[Neighbor]:
         """Return the words whose vectors have the highest cosines with a word's vector, without the word itself.

@@ -43,6 +43,6 @@ def test_answers_equal_those_of_python(family: Family, settings: dict[str, Any])
         assert (text.decode(), start, end) in [(a["text"], a["start"], a["end"]) for a in tied], pair
         assert score == pytest.approx(ranked[0]["score"], abs=1e-5)
         ties += len(tied) > 1
-    assert ties < 3
+    assert ties < (12 if family.name == "static_words" else 3)  # whose equal words have equal vectors
     given = np.array([ranked[0]["end"] > 0 for ranked in expected])
     assert 0.1 < given.mean() < 1  # some questions have no answer

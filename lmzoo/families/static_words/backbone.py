@@ -46,7 +46,7 @@ class StaticBackbone(Backbone):
     """Static word vectors, such as those of word2vec, GloVe and fastText: each word has one vector.
 
     The presets of `lmzoo.models.StaticEmbedder` are loaded with their vectors. With
-    `backbone.word_embedding.trainable = False`, a task trains only its head.
+    `backbone.token_embedding.trainable = False`, a task trains only its head.
 
     Inputs, a dict: `token_ids`, int32 (B, T), 0 at padding, which is on the right.
 
@@ -87,7 +87,7 @@ class StaticBackbone(Backbone):
         initializer = TruncatedNormal(stddev=config.initializer_range)
         layers: dict[str, Any] = {
             "word_embedding": Embedding(
-                config.vocabulary_size, config.hidden_dim, initializer, dtype=dtype, name="word_embedding"
+                config.vocabulary_size, config.hidden_dim, initializer, dtype=dtype, name="token_embedding"
             ),
             "dropout_layer": Dropout(config.dropout, dtype=dtype, name="dropout"),
             "mean_pooler": MeanPooler(dtype=dtype, name="mean_pooler"),
@@ -105,6 +105,11 @@ class StaticBackbone(Backbone):
             "hidden_states": (words,),
         }
         return layers, inputs, outputs
+
+    @property
+    def token_embedding(self) -> keras.layers.Layer:
+        """Layer of word vectors."""
+        return self.word_embedding
 
     def padding_mask(self, inputs: Features) -> Tensor:
         """Return the mask of real tokens, bool (B, T)."""
