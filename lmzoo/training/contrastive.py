@@ -1,7 +1,7 @@
 """Losses and metrics for embeddings of texts that belong together, which follow one another in a batch.
 
-Letters in shapes: B groups of K texts in a batch of KB texts, H features. A group is a pair, or a pair and texts that do
-not match its first text (hard negatives).
+Letters in shapes: B groups of K texts in a batch of KB texts, H features. A group is a pair, or a pair and hard
+negatives, texts that do not match its first text.
 """
 
 from __future__ import annotations
@@ -119,9 +119,9 @@ class MultipleNegativesRanking(keras.losses.Loss):
         reduction: str, reduction of `keras.losses.Loss`.
         name: str, name of the loss.
 
-    Call arguments: `y_true` int (2B,), ids of the texts, the same for equal texts, or for groups of K texts (KB, K), the
-    ids of the whole group for each text; `y_pred` float (KB, H), their embeddings; `sample_weight` (KB,), the same for
-    all texts of a group.
+    Call arguments: `y_true` int (2B,), ids of the texts, the same for equal texts; or for groups of K texts (KB, K),
+    the ids of the whole group for each text; `y_pred` float (KB, H), their embeddings; `sample_weight` (KB,), the same
+    for all texts of a group.
 
     Example:
 

@@ -1,6 +1,6 @@
 """Losses for embeddings of graded pairs and of triplets, and for embeddings that may be truncated.
 
-Letters in shapes: B pairs or triplets in a batch of KB texts, with K = 2 or K = 3, which follow one another; H features.
+Letters in shapes: B pairs or triplets, whose texts follow one another in a batch of 2B or 3B texts; H features.
 """
 
 from __future__ import annotations

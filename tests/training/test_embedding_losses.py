@@ -178,7 +178,7 @@ def test_widths_are_losses_of_truncated_vectors():
     inner = MultipleNegativesRanking(TEMPERATURE)
     expected = sum(float(inner(np.arange(10), vectors[:, :width], weights)) for width in (3, 7))
     assert float(MatryoshkaLoss(inner, [3, 7])(np.arange(10), vectors, weights)) == pytest.approx(expected, rel=1e-6)
-    with pytest.raises(ValueError, match="`widths` must be .* at most 7, the width of the vectors, got"):
+    with pytest.raises(ValueError, match=r"`widths` must be .* at most 7, the width of the vectors, got"):
         MatryoshkaLoss(inner, [3, 8])(np.arange(10), vectors)
 
 
