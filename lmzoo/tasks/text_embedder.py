@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import keras
@@ -11,6 +12,7 @@ import numpy as np
 from keras import ops
 
 from lmzoo.common.arguments import is_integer, is_number, require
+from lmzoo.common.tensor_types import Features
 from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
@@ -46,6 +48,7 @@ from lmzoo.training.embedding_losses import (
     TripletLoss,
     check_widths,
 )
+from lmzoo.training.gradient_cache import in_mini_batches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -98,6 +101,10 @@ class TextEmbedder(Task):
         temperature: positive float, temperature of the objectives `"contrastive"`, `"cosent"` and `"angle"`.
         matryoshka_widths: ints, widths to which vectors may be truncated after training, which trains them as well as
             the whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are trained.
+        mini_batch_size: int, maximum number of texts that are encoded at a time in training. Large batches then take
+            the memory of small ones, and a third more time: vectors are computed twice, once for the loss and once for
+            the gradients, which are those of the whole batch (gradient caching, Gao et al., 2021). By default, the
+            texts of a batch are encoded together.
         name: name of the model.
 
     Raises:
@@ -142,6 +149,7 @@ class TextEmbedder(Task):
         name: str | None = None,
         pair_prompts: Sequence[str | None] | None = None,
         matryoshka_widths: Sequence[int] | None = None,
+        mini_batch_size: int | None = None,
     ) -> None:
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)
@@ -150,6 +158,8 @@ class TextEmbedder(Task):
         allowed = ", ".join(f'"{name}"' for name in OBJECTIVES)
         require(objective in OBJECTIVES, "objective", f"one of {allowed}", objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
+        is_valid = mini_batch_size is None or is_integer(mini_batch_size, 1)
+        require(is_valid, "mini_batch_size", "None or an integer of at least 1", mini_batch_size)
         vectors = project(pool(backbone, modes), layers, backbone)  # (B, H)
         outputs = unit_vectors(vectors) if normalize else ops.cast(vectors, "float32")
         super().__init__(backbone, preprocessor, backbone.input, outputs, None, name)
@@ -168,6 +178,7 @@ class TextEmbedder(Task):
         self.prompts: dict[str, str] = prompt_texts
         self.default_prompt: str | None = default_prompt
         self.pair_prompts: list[str | None] | None = side_prompts
+        self.mini_batch_size: int | None = mini_batch_size
         self.compile()
 
     @classmethod
@@ -270,6 +281,13 @@ class TextEmbedder(Task):
         return self._layer_models
 
     # === Pairs ===
+
+    def call(self, inputs: Features, training: bool | None = None, mask: Any = None, **kwargs: Any) -> Any:
+        """Compute the vectors of texts, in training in mini-batches if the task has a `mini_batch_size`."""
+        compute = partial(super().call, training=training, mask=mask, **kwargs)
+        if not training or self.mini_batch_size is None:
+            return compute(inputs)
+        return in_mini_batches(self, compute, self.select_inputs(inputs), self.mini_batch_size)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Encode pairs or larger groups of texts with their weights and, if the objective needs them, their labels."""
