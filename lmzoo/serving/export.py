@@ -331,22 +331,35 @@ def text_signatures(task: ServedModel, prompt: str = "") -> Signatures:
         task: the task to export.
         prompt: str, prefix of each text.
     """
-    import tensorflow as tf
-
     from lmzoo.text.graphs import graph_packer
 
     pack = graph_packer(task.preprocessor)
+    return pack, {
+        "serving_default": prompted_signature(task, pack, prompt),
+        "pair": prompted_signature(task, pack, prompt, "text", "text_pair"),
+        "tokens": tokens_signature(task),
+    }
+
+
+def prompted_signature(
+    task: ServedModel, pack: Callable[..., Any], prompt: str, *names: str
+) -> tf.types.experimental.PolymorphicFunction:
+    """Return the signature of a task for texts or pairs with a prompt before each first text.
+
+    Args:
+        task: the task to export.
+        pack: the module that makes token features of strings, from `text_signatures`.
+        prompt: str, the prompt; "" for none.
+        *names: names of the inputs, by default `"text"` alone.
+    """
+    import tensorflow as tf
 
     def from_strings(text: tf.Tensor, *pair: tf.Tensor) -> dict[str, tf.Tensor]:
         features = pack(tf.strings.join([prompt, text]) if prompt else text, *pair)
         truncated = features.pop("truncated")
         return {**task.serve(features), "truncated": truncated}
 
-    return pack, {
-        "serving_default": signature(from_strings, strings("text")),
-        "pair": signature(from_strings, strings("text", "text_pair")),
-        "tokens": tokens_signature(task),
-    }
+    return signature(from_strings, strings(*(names or ("text",))))
 
 
 def token_inputs(task: ServedModel) -> list[str]:

@@ -6,6 +6,9 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lmzoo.common.arguments import require
+
+_SIGNATURES = ("serving_default", "pair", "tokens")
 # Names of the prompts of queries and of the texts to search in; the first that a model has is used.
 QUERY_PROMPTS = ("query",)
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -29,6 +32,25 @@ def checked_prompts(prompts: Mapping[str, str] | None, default_prompt: str | Non
         names = ", ".join(map(repr, copied)) or "none"
         raise ValueError(f"There is no prompt {default_prompt!r:.60}; `prompts` has {names:.300}.")
     return copied
+
+
+def checked_pair_prompts(
+    pair_prompts: Sequence[str | None] | None, prompts: Mapping[str, str]
+) -> list[str | None] | None:
+    """Check the names of the prompts for first and for other texts of pairs, and return them as a list, or None.
+
+    Raises:
+        ValueError: if they are not two names in `prompts`, each of which may be None.
+    """
+    if pair_prompts is None:
+        return None
+    is_pair = isinstance(pair_prompts, Sequence) and not isinstance(pair_prompts, str) and len(pair_prompts) == 2
+    require(is_pair, "pair_prompts", "None, or two names of prompts or None", pair_prompts)
+    for name in pair_prompts:
+        checked_prompts(prompts, name)
+        allowed = f"names other than those of exported signatures, {', '.join(_SIGNATURES)}"
+        require(name not in _SIGNATURES, "pair_prompts", allowed, pair_prompts)
+    return [*pair_prompts]
 
 
 def add_prompt(prompt: str, texts: Sequence[Any]) -> list[Any]:

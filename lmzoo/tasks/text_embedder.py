@@ -4,33 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.arguments import is_number, require
+from lmzoo.common.arguments import is_integer, is_number, require
 from lmzoo.common.progress import progress_bar
+from lmzoo.common.tensor_types import Features
 from lmzoo.evaluation.reports import Judged, Report, compare_numbers
 from lmzoo.families.backbone import Backbone
 from lmzoo.layers import unit_vectors
 from lmzoo.search.index import ArrayIndex, VectorIndex, check_index, open_index
 from lmzoo.search.nearest import Hit, as_hits, check_queries, check_similarity, check_top_k, is_vectors
-from lmzoo.serving.export import text_signatures
+from lmzoo.serving.export import prompted_signature, text_signatures
 from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments
-from lmzoo.tasks.base.examples import BATCH_SIZE, Batch, EncodedInputs, Examples, Labels, Texts, Weights, as_array
+from lmzoo.tasks.base.examples import (
+    BATCH_SIZE,
+    Batch,
+    EncodedInputs,
+    Examples,
+    FeatureArrays,
+    Labels,
+    Texts,
+    Weights,
+    as_array,
+)
 from lmzoo.tasks.base.labels import encode_numbers, exact_numbers, refuse_first
 from lmzoo.tasks.base.task import Task
+from lmzoo.tasks.embedding_groups import OBJECTIVES, check_groups, text_ids
 from lmzoo.tasks.embedding_head import checked_projection, pool, pooling_modes, project
-from lmzoo.tasks.embedding_prompts import DOCUMENT_PROMPTS, QUERY_PROMPTS, add_prompt, checked_prompts
+from lmzoo.tasks.embedding_prompts import (
+    DOCUMENT_PROMPTS,
+    QUERY_PROMPTS,
+    add_prompt,
+    checked_pair_prompts,
+    checked_prompts,
+)
 from lmzoo.tasks.word_vectors import LayerModels, Layers, WordVectors, embed_words
 from lmzoo.text import Encoded, Preprocessor
-from lmzoo.text.packing import EncodedPairs
-from lmzoo.text.segments import clean_segments, clean_single_texts, split_segments
+from lmzoo.text.packing import EncodedGroups
+from lmzoo.text.segments import clean_groups, clean_segments, clean_single_texts, split_segments
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.distillation import ComparedOutputs, DistillationSettings
+from lmzoo.training.embedding_losses import (
+    AngleLoss,
+    CosentLoss,
+    MatryoshkaLoss,
+    TripletAccuracy,
+    TripletLoss,
+    check_widths,
+)
+from lmzoo.training.gradient_cache import in_mini_batches
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -45,12 +73,19 @@ class TextEmbedder(Task):
     The model's outputs are vectors, float32 (B, H); a list of poolings or a `projection` changes their width. The only
     weights of the head are the projection's.
 
-    `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. With
-    `objective="contrastive"`, the texts of a pair belong together: a question and its answer, two wordings of a
-    sentence, or the same text twice, with different dropout. There are no labels; the model learns to match each text
-    with its partner among all texts of the batch (`lmzoo.training.MultipleNegativesRanking`), and larger batches give
-    better results. With `"cosine"`, each pair has a label between -1 and 1, and the cosine of its vectors is trained to
-    match the label (`lmzoo.training.PairCosineError`).
+    `fit` takes pairs of texts, as a tuple of two lists or a list of 2-tuples, and encodes each text separately. The
+    `objective` says what the pairs are:
+
+    * `"contrastive"`: the texts of a pair belong together: a question and its answer, two wordings of a sentence, or
+      the same text twice, with different dropout. There are no labels; the model learns to match each text with its
+      partner among all texts of the batch (`lmzoo.training.MultipleNegativesRanking`), and larger batches give better
+      results. A third column, or more columns, hold hard negatives: texts that do not belong to the first text.
+    * `"cosine"`: each pair has a label between -1 and 1, and the cosine of its vectors is trained to match the label
+      (`lmzoo.training.PairCosineError`).
+    * `"cosent"`, `"angle"`: each pair has a number as its label, and pairs with higher labels are trained to have
+      higher similarities (`lmzoo.training.CosentLoss`, `lmzoo.training.AngleLoss`).
+    * `"triplet"`: triples of an anchor, a text that belongs to it, and a text that does not; without labels
+      (`lmzoo.training.TripletLoss`).
 
     With token features, the texts of pair i are sequences 2i and 2i + 1, with a label and a weight for each sequence;
     they are not shuffled.
@@ -73,13 +108,23 @@ class TextEmbedder(Task):
         default_prompt: name of the prompt that is put before every text; None for no prompt. Settable.
         similarity: the similarity of vectors that `search` uses: `"cosine"` or `"dot"`; or `"euclidean"` or
             `"manhattan"`, whose scores are negative distances.
-        objective: `"contrastive"` or `"cosine"`, the objective of `fit`.
-        temperature: positive float, temperature of the contrastive objective.
+        pair_prompts: names of two prompts, such as `("query", "passage")`, for the first texts of pairs and for the
+            other texts in `fit` and `evaluate`; None in place of a name for no prompt. By default, all texts get the
+            default prompt. Each of the two prompts has its own signature in exported SavedModels. Settable.
+        objective: `"contrastive"`, `"cosine"`, `"cosent"`, `"angle"` or `"triplet"`, the objective of `fit`.
+        temperature: positive float, temperature of the objectives `"contrastive"`, `"cosent"` and `"angle"`.
+        matryoshka_widths: ints, widths to which vectors may be truncated after training, which trains them as well as
+            the whole vectors (`lmzoo.training.MatryoshkaLoss`). By default, only whole vectors are trained.
+        mini_batch_size: int, maximum number of texts that are encoded at a time in training. Large batches then take
+            the memory of small ones, and a third more time: vectors are computed twice, once for the loss and once for
+            the gradients, which are those of the whole batch (gradient caching, Gao et al., 2021). By default, the
+            texts of a batch are encoded together.
         name: name of the model.
 
     Raises:
-        ValueError: for an unknown `pooling`, layer of the `projection`, `objective`, `similarity` or `default_prompt`,
-            a `temperature` that is not positive, or `"cls"` for a family without a special first token (ELMo).
+        ValueError: for an unknown `pooling`, layer of the `projection`, `objective`, `similarity` or prompt, a
+            `temperature` that is not positive, a width above the width of the vectors, or `"cls"` for a family without
+            a special first token (ELMo).
 
     Example:
 
@@ -122,19 +167,31 @@ class TextEmbedder(Task):
         similarity: str = "cosine",
         labels: None = None,
         name: str | None = None,
+        pair_prompts: Sequence[str | None] | None = None,
+        matryoshka_widths: Sequence[int] | None = None,
+        mini_batch_size: int | None = None,
     ) -> None:
         modes = pooling_modes(backbone, pooling)
         layers = checked_projection(projection)
         prompt_texts = checked_prompts(prompts, default_prompt)
         check_similarity(similarity)
-        require(objective in ("contrastive", "cosine"), "objective", '"contrastive" or "cosine"', objective)
+        side_prompts = checked_pair_prompts(pair_prompts, prompt_texts)
+        allowed = ", ".join(f'"{name}"' for name in OBJECTIVES)
+        require(objective in OBJECTIVES, "objective", f"one of {allowed}", objective)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
+        is_valid = mini_batch_size is None or is_integer(mini_batch_size, 1)
+        require(is_valid, "mini_batch_size", "None or an integer of at least 1", mini_batch_size)
         vectors = project(pool(backbone, modes), layers, backbone)  # (B, H)
         outputs = unit_vectors(vectors) if normalize else ops.cast(vectors, "float32")
         super().__init__(backbone, preprocessor, backbone.input, outputs, None, name)
         self.objective: str = objective
         if objective == "contrastive":
             self.learns_from = 'pairs alone (with `objective="cosine"` from pairs and their similarities)'
+        if objective == "triplet":
+            self.learns_from = "triples alone"
+        self.matryoshka_widths: list[int] | None = None
+        if matryoshka_widths is not None:
+            self.matryoshka_widths = check_widths("matryoshka_widths", matryoshka_widths, outputs.shape[-1])
         self.temperature: float = float(temperature)
         self.pooling: str | list[str] = modes[0] if len(modes) == 1 else modes
         self.normalize: bool = normalize
@@ -142,6 +199,8 @@ class TextEmbedder(Task):
         self.prompts: dict[str, str] = prompt_texts
         self.default_prompt: str | None = default_prompt
         self.similarity: str = similarity
+        self.pair_prompts: list[str | None] | None = side_prompts
+        self.mini_batch_size: int | None = mini_batch_size
         self.compile()
 
     @classmethod
@@ -155,12 +214,30 @@ class TextEmbedder(Task):
         return ComparedOutputs(self.output, counted, self.output, counted)
 
     def default_loss(self) -> keras.losses.Loss:
-        """Return the loss for the task's objective."""
-        return PairCosineError() if self.objective == "cosine" else MultipleNegativesRanking(self.temperature)
+        """Return the loss for the task's objective, summed over `matryoshka_widths` and the full width."""
+        loss = self._loss_of_vectors()
+        if self.matryoshka_widths is None:
+            return loss
+        return MatryoshkaLoss(loss, sorted({*self.matryoshka_widths, self.output.shape[-1]}, reverse=True))
+
+    def _loss_of_vectors(self) -> keras.losses.Loss:
+        match self.objective:
+            case "cosine":
+                return PairCosineError()
+            case "cosent":
+                return CosentLoss(self.temperature)
+            case "angle":
+                return AngleLoss(self.temperature)
+            case "triplet":
+                return TripletLoss()
+            case _:
+                return MultipleNegativesRanking(self.temperature)
 
     def default_metrics(self) -> list[keras.metrics.Metric]:
-        """Return the metrics: the accuracy of matching pairs, or for "cosine" the correlation of cosines and labels."""
-        return [PairCorrelation() if self.objective == "cosine" else PairAccuracy()]
+        """Return the metrics: the accuracy of matching texts or, with labels, the correlation of cosines and labels."""
+        if self.needs_labels:
+            return [PairCorrelation()]
+        return [TripletAccuracy() if self.objective == "triplet" else PairAccuracy()]
 
     @property
     def unused_variables(self) -> list[keras.Variable]:
@@ -175,7 +252,16 @@ class TextEmbedder(Task):
         config = super().get_config()
         modes = self.pooling if isinstance(self.pooling, str) else list(self.pooling)
         layers = [dict(layer) for layer in self.projection]
-        return {**config, "pooling": modes, "projection": layers, "prompts": dict(self.prompts)}
+        pair_prompts = None if self.pair_prompts is None else list(self.pair_prompts)
+        widths = None if self.matryoshka_widths is None else list(self.matryoshka_widths)
+        return {
+            **config,
+            "pooling": modes,
+            "projection": layers,
+            "prompts": dict(self.prompts),
+            "pair_prompts": pair_prompts,
+            "matryoshka_widths": widths,
+        }
 
     # === Prompts ===
 
@@ -187,6 +273,14 @@ class TextEmbedder(Task):
         """
         name = self.default_prompt if prompt_name is None else prompt_name
         return "" if name is None else checked_prompts(self.prompts, name)[name]
+
+    def _pair_prompt_texts(self) -> tuple[str, str]:
+        """Return the prompts of first and of other texts."""
+        names = checked_pair_prompts(self.pair_prompts, self.prompts)
+        if names is None:
+            return self.prompt_text(), self.prompt_text()
+        first, other = ("" if name is None else self.prompts[name] for name in names)
+        return first, other
 
     def encode_inputs(self, x: Texts) -> EncodedInputs:
         """Encode texts or pairs with the default prompt before each text; see `Task.encode_inputs`."""
@@ -215,30 +309,44 @@ class TextEmbedder(Task):
 
     # === Pairs ===
 
+    def call(self, inputs: Features, training: bool | None = None, mask: Any = None, **kwargs: Any) -> Any:
+        """Compute the vectors of texts, in training in mini-batches if the task has a `mini_batch_size`."""
+        compute = partial(super().call, training=training, mask=mask, **kwargs)
+        if not training or self.mini_batch_size is None:
+            return compute(inputs)
+        return in_mini_batches(self, compute, self.select_inputs(inputs), self.mini_batch_size)
+
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
-        """Encode pairs of texts with their weights and, for objective "cosine", their labels."""
+        """Encode pairs or larger groups of texts with their weights and, if the objective needs them, their labels."""
         self.check_takes_text()
         self.check_unlabeled(y)
-        return self._with_labels(x if isinstance(x, EncodedPairs) else self._encode_pairs(x), y, sample_weight)
-
-    def _encode_pairs(self, x: Texts) -> EncodedPairs:
-        firsts, *rest = clean_segments(x, self.text_preprocessor.tokenizer.takes_words)
-        if not rest:
+        if sample_weight is not None and self.objective in ("cosent", "angle"):
             raise ValueError(
-                f"{type(self).__name__} is trained on pairs of texts: pass (firsts, seconds), two lists, or a list of "
-                "2-tuples. For pairs that differ only in dropout, pass (texts, texts)."
+                f'`objective="{self.objective}"` compares pairs with one another, so a pair has no `sample_weight`. '
+                'Leave it out, or choose "cosine".'
             )
-        (seconds,) = rest
-        if len(firsts) != len(seconds):
-            raise ValueError(f"Pairs need as many second texts as first: got {len(firsts)} and {len(seconds)}.")
-        encoded = self.text_preprocessor.encode(add_prompt(self.prompt_text(), [*firsts, *seconds]))
-        return EncodedPairs(encoded[: len(firsts)], encoded[len(firsts) :])
+        return self._with_labels(x if isinstance(x, EncodedGroups) else self._encode_groups(x), y, sample_weight)
+
+    def _encode_groups(self, x: Texts) -> EncodedGroups:
+        columns = clean_groups(x, self.text_preprocessor.tokenizer.takes_words)
+        check_groups(columns, self.objective)
+        firsts, *rest = columns
+        first_prompt, other_prompt = self._pair_prompt_texts()
+        others = [text for column in rest for text in column]
+        texts = [*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, others)]
+        encoded = self.text_preprocessor.encode(texts)
+        count = len(firsts)
+        # Different prompts make equal texts differ in their tokens.
+        ids = text_ids(columns) if first_prompt != other_prompt else None
+        return EncodedGroups(tuple(encoded[k * count : (k + 1) * count] for k in range(len(columns))), ids)
 
     def encode_labels(self, y: Labels | None) -> np.ndarray | None:
-        """Check that similarities are between -1 and 1, and return them as float32 (n,)."""
+        """Check labels and return them as float32 (n,); for objective "cosine" they must be between -1 and 1."""
         if y is None or not self.needs_labels:
             return as_array(y)
         array = encode_numbers(y)
+        if self.objective != "cosine":
+            return array
         problem = (
             "is not a cosine: labels are between -1 and 1. Divide those of another scale by its highest value (STS-B's "
             "by 5)."
@@ -247,23 +355,37 @@ class TextEmbedder(Task):
         return array
 
     def make_batch(self, examples: Examples, indices: np.ndarray, width: int, rng: np.random.Generator) -> Batch:
-        """Return features, labels (2b,) and, if there are any, weights (2b,), with a sequence for each text.
+        """Return features, labels and, if there are any, weights (Kb,), with a sequence for each text of b groups.
 
-        Without labels, `y` holds a number for each text that is the same for equal texts.
+        Labels (2b,) hold the label of each pair twice. Without labels, `y` holds ids that are the same for equal texts:
+        (2b,) for pairs, or for larger groups (Kb, K), the ids of the whole group for each text.
         """
-        pairs, labels, weights = examples
-        firsts, seconds = (self.features(texts, indices, width) for texts in (pairs.sources, pairs.targets))
+        groups, labels, weights = examples
+        size = len(groups.columns)
+        columns = [self.features(texts, indices, width) for texts in groups.columns]
         features = {
-            name: np.stack([values, seconds[name]], axis=1).reshape(-1, *values.shape[1:])
-            for name, values in firsts.items()
+            name: np.stack([column[name] for column in columns], axis=1).reshape(-1, *values.shape[1:])
+            for name, values in columns[0].items()
         }
         if labels is None:
-            text_numbers: dict[bytes, int] = {}
-            ids = next(features[name] for name in ("character_ids", "token_ids") if name in features)
-            targets = np.array([text_numbers.setdefault(text.tobytes(), len(text_numbers)) for text in ids], "int32")
+            targets = self._ids_in_batch(groups, features, indices)
+            if size > 2:
+                targets = np.repeat(targets.reshape(-1, size), size, axis=0)
         else:
-            targets = np.repeat(labels[indices], 2)
-        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], 2))
+            targets = np.repeat(labels[indices], size)
+        return (features, targets) if weights is None else (features, targets, np.repeat(weights[indices], size))
+
+    @staticmethod
+    def _ids_in_batch(groups: EncodedGroups, features: FeatureArrays, indices: np.ndarray) -> np.ndarray:
+        """Return an id for each text of a batch, the same for equal texts: int32 (Kb,)."""
+        keys: list[Any]
+        if groups.ids is None:
+            tokens = next(features[name] for name in ("character_ids", "token_ids") if name in features)
+            keys = [text.tobytes() for text in tokens]
+        else:
+            keys = groups.ids[indices].ravel().tolist()
+        ids: dict[Any, int] = {}
+        return np.array([ids.setdefault(key, len(ids)) for key in keys], "int32")
 
     # === Vectors ===
 
@@ -276,6 +398,7 @@ class TextEmbedder(Task):
         *,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        width: int | None = None,
     ) -> np.ndarray: ...
 
     @overload
@@ -291,6 +414,7 @@ class TextEmbedder(Task):
         layers: Layers = None,
         prompt_name: str | None = None,
         prompt: str | None = None,
+        width: int | None = None,
     ) -> np.ndarray | list[WordVectors]:
         """Return the embeddings of texts or of their words.
 
@@ -311,15 +435,18 @@ class TextEmbedder(Task):
             prompt_name: for texts, the name in `prompts` of the prompt to put before each text; `default_prompt` by
                 default.
             prompt: for texts, the prompt itself, instead of its name; "" for no prompt.
+            width: int, number of features to which the vectors of texts are truncated; with `normalize`, they are
+                scaled to unit length again. By default, vectors are not truncated. See `matryoshka_widths`.
 
         Returns:
-            For texts, float32 (n, H). For words, a list of n `WordVectors(words, offsets, vectors)`: the words, their
-            character offsets in the text, int64 (w, 2), and their vectors, float32 (w, H), or (w, L, H) for `"all"`.
+            For texts, float32 (n, H), or (n, `width`). For words, a list of n `WordVectors(words, offsets, vectors)`:
+            the words, their character offsets in the text, int64 (w, 2), and their vectors, float32 (w, H), or (w, L,
+            H) for `"all"`.
 
         Raises:
             TypeError: for an entry that is not text; the message names its position.
-            ValueError: for an unknown level, for pairs or a prompt at level "word", for layers or a prompt name that
-                the model does not have, or if both `prompt` and `prompt_name` are passed.
+            ValueError: for an unknown level, for pairs, a prompt or a width at level "word", for layers, a prompt name
+                or a width that the model does not have, or if both `prompt` and `prompt_name` are passed.
 
         Example:
 
@@ -332,7 +459,12 @@ class TextEmbedder(Task):
         found.vectors[found.words.index("bank")]  # float32 (256,)
         ```
         """
+        full_width = self.output.shape[-1]
+        is_valid = width is None or is_integer(width, 1, full_width)
+        require(is_valid, "width", f"None or an integer from 1 to {full_width}, the width of the vectors", width)
         if level == "word":
+            if width is not None:
+                raise ValueError('`width` is for `level="text"`: vectors of words are not truncated.')
             if prompt is not None or prompt_name is not None:
                 raise ValueError('A prompt is for `level="text"`: the words of a text are read without one.')
             check_arguments(batch_size=batch_size)
@@ -349,7 +481,13 @@ class TextEmbedder(Task):
         if prompt is not None or prompt_name is not None:
             require(isinstance(prompt, str | None), "prompt", "a string", prompt)
             texts = self._encode_with(texts, self.prompt_text(prompt_name) if prompt is None else prompt)
-        return self.predict(texts, batch_size=batch_size, verbose=0)
+        vectors = self.predict(texts, batch_size=batch_size, verbose=0)
+        return vectors if width is None else self._truncate(vectors, width)
+
+    def _truncate(self, vectors: np.ndarray, width: int) -> np.ndarray:
+        """Return the first features of vectors, scaled to unit length if the model's vectors are."""
+        truncated = vectors[:, :width]
+        return ops.convert_to_numpy(unit_vectors(truncated)) if self.normalize else truncated
 
     answers = embed
 
@@ -491,7 +629,8 @@ class TextEmbedder(Task):
         cosines = []
         for part in parts:
             columns: Any = split_segments(part)
-            firsts, seconds = (self.embed(texts, batch_size) for texts in columns)  # (n, H)
+            sides = zip(columns, self._pair_prompt_texts(), strict=True)
+            firsts, seconds = (self.embed(texts, batch_size, prompt=prompt) for texts, prompt in sides)  # (n, H)
             norms = np.linalg.norm(firsts, axis=1) * np.linalg.norm(seconds, axis=1)
             cosines.append((firsts * seconds).sum(axis=1) / np.maximum(norms, 1e-12))
         predicted = np.concatenate(cosines)
@@ -501,8 +640,13 @@ class TextEmbedder(Task):
     output_name = "embedding"
 
     def signatures(self) -> Signatures:
-        """Return the exported model's signatures, which put the default prompt before each text."""
-        return text_signatures(self, self.prompt_text())
+        """Return the exported model's signatures, which put the default prompt before each text.
+
+        The prompts in `pair_prompts` have signatures of their own, by their names.
+        """
+        pack, signatures = text_signatures(self, self.prompt_text())
+        names = [name for name in checked_pair_prompts(self.pair_prompts, self.prompts) or () if name is not None]
+        return pack, {**signatures, **{name: prompted_signature(self, pack, self.prompts[name]) for name in names}}
 
     def serve(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Return the exported model's answers, in TensorFlow ops: `embedding`, float32 (B, H)."""

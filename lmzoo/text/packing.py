@@ -186,7 +186,7 @@ class EncodedWords(EncodedTexts):
 
 @dataclass(frozen=True)
 class EncodedPairs(Encoded):
-    """Pairs of texts: sources with the targets that a model learns to write, or texts that belong together.
+    """Pairs of texts: sources with the targets that a model learns to write.
 
     Attributes:
         sources: `EncodedTexts`, n sequences.
@@ -203,3 +203,26 @@ class EncodedPairs(Encoded):
 
     def select(self, indices: Indices) -> EncodedPairs:
         return EncodedPairs(self.sources.select(indices), self.targets.select(indices))
+
+
+@dataclass(frozen=True)
+class EncodedGroups(Encoded):
+    """Groups of texts that belong together, such as queries with their answers and with texts that are no answers.
+
+    Attributes:
+        columns: tuple of `EncodedTexts`, n sequences each; the texts at one index are a group.
+        ids: int64 (n, K), ids of the texts of each group, the same for equal texts; None if texts with the same tokens
+            are equal.
+    """
+
+    columns: tuple[EncodedTexts, ...]
+    ids: np.ndarray | None = None
+
+    @property
+    def lengths(self) -> np.ndarray:
+        """Number of tokens of the longest sequence of each group: int64 (n,)."""
+        return np.max([column.lengths for column in self.columns], axis=0)
+
+    def select(self, indices: Indices) -> EncodedGroups:
+        ids = None if self.ids is None else self.ids[np.asarray(indices, "int64")]
+        return EncodedGroups(tuple(column.select(indices) for column in self.columns), ids)

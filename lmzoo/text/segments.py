@@ -65,3 +65,38 @@ def clean_single_texts(name: str, x: Any, words: bool = False) -> list[Any]:
     if seconds is not None:
         raise ValueError(f"`{name}` must be a list of single texts, got pairs.")
     return clean_columns({name: firsts}, words)[0]
+
+
+def clean_groups(x: Any, words: bool = False) -> list[list[Any]]:
+    """Split `x` into columns of texts that belong together, and clean the texts.
+
+    A tuple holds columns, a list holds groups: `(firsts, seconds, thirds)` or `[(first, second, third), ...]`, with any
+    number of texts in a group. Single texts and pairs are split as by `clean_segments`, into one and two columns.
+
+    Raises:
+        TypeError: If `x` is not a list of texts, or an entry is not text.
+        ValueError: If the columns or the groups do not have equally many texts.
+    """
+    columns = _split_groups(x, tuple if words else (tuple, list))
+    if columns is None:
+        columns = clean_segments(x, words)
+    else:
+        negatives = [f"negatives_{i}" for i in range(1, len(columns) - 1)] if len(columns) > 3 else ["negatives"]
+        columns = clean_columns(dict(zip(("texts", "pairs", *negatives), columns, strict=True)), words)
+    counts = [len(column) for column in columns]
+    if len(set(counts)) > 1:
+        raise ValueError(f"Texts that belong together need columns of equal length, got {counts} texts.")
+    return columns
+
+
+def _split_groups(x: Any, group_types: type | tuple[type, ...]) -> list[Any] | None:
+    """Return the columns of groups of more than two texts, or None for anything else."""
+    if isinstance(x, tuple):
+        return [*x] if len(x) > 2 and all(map(is_column, x)) else None
+    sizes = [len(item) if isinstance(item, group_types) else 0 for item in x] if isinstance(x, list) else []
+    if not sizes or sizes[0] < 3:
+        return None
+    for position, (item, size) in enumerate(zip(x, sizes, strict=True)):
+        if size != sizes[0]:
+            raise ValueError(f"`x[{position}]` must have {sizes[0]} texts, as `x[0]` has, got {item!r:.60}.")
+    return [list(column) for column in zip(*x, strict=True)]

@@ -3,6 +3,7 @@
 from lmzoo.training.contrastive import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
 from lmzoo.training.crf_loss import CrfLoss
 from lmzoo.training.distillation import DistillationLoss, distill, smaller
+from lmzoo.training.embedding_losses import AngleLoss, CosentLoss, MatryoshkaLoss, TripletAccuracy, TripletLoss
 from lmzoo.training.fine_tuning import FineTuningRecipe
 from lmzoo.training.lm_losses import Perplexity, UnrolledLoss
 from lmzoo.training.metrics import MicroF1, PearsonCorrelation
@@ -14,11 +15,14 @@ __all__ = [
     "LAMB",
     "Adagrad",
     "AdamW",
+    "AngleLoss",
+    "CosentLoss",
     "CrfLoss",
     "DistillationLoss",
     "FineTuningRecipe",
     "InverseSquareRoot",
     "LateDecay",
+    "MatryoshkaLoss",
     "MicroF1",
     "MultipleNegativesRanking",
     "PairAccuracy",
@@ -27,6 +31,8 @@ __all__ = [
     "PearsonCorrelation",
     "Perplexity",
     "ResumableCheckpoint",
+    "TripletAccuracy",
+    "TripletLoss",
     "UnrolledLoss",
     "WarmUp",
     "distill",

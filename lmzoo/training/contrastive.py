@@ -1,6 +1,7 @@
-"""Losses and metrics for embeddings of paired texts, where texts 2i and 2i + 1 of a batch are partners.
+"""Losses and metrics for embeddings of texts that belong together, which follow one another in a batch.
 
-Letters in shapes: B pairs in a batch of 2B texts, H features.
+Letters in shapes: B groups of K texts in a batch of KB texts, H features. A group is a pair, or a pair and hard
+negatives, texts that do not match its first text.
 """
 
 from __future__ import annotations
@@ -16,50 +17,90 @@ from lmzoo.layers import unit_vectors
 from lmzoo.training.metrics import PearsonCorrelation
 
 
-def pair_cosines(vectors: Tensor) -> Tensor:
-    """Return the cosines between all first texts and all second texts.
+def candidate_cosines(vectors: Tensor, group_size: int | Tensor = 2) -> Tensor:
+    """Return the cosines between the first texts of all groups and the other texts of all groups.
 
     Args:
-        vectors: float (2B, H), embeddings, which need not be normalized.
+        vectors: float (KB, H), embeddings, which need not be normalized.
+        group_size: int, K.
 
     Returns:
-        Float32 (B, B), with row i for the first text of pair i and column j for the second text of pair j.
+        Float32 (B, (K - 1)B), with row i for the first text of group i, and column kB + j for text k + 1 of group j.
     """
-    pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
-    return ops.matmul(pairs[:, 0], ops.transpose(pairs[:, 1]))
+    groups = ops.reshape(unit_vectors(vectors), (-1, group_size, vectors.shape[-1]))  # (B, K, H)
+    candidates = ops.reshape(ops.transpose(groups[:, 1:], (1, 0, 2)), (-1, vectors.shape[-1]))  # ((K - 1)B, H)
+    return ops.matmul(groups[:, 0], ops.transpose(candidates))
+
+
+def _ids_by_group(texts: Tensor) -> Tensor:
+    """Return the ids of the texts of each group, (B, K), from the ids of pairs, (2B,), or of larger groups, (KB, K)."""
+    if len(texts.shape) == 1:
+        return ops.reshape(texts, (-1, 2))
+    size = ops.shape(texts)[1]
+    return ops.reshape(texts, (-1, size, size))[:, 0]
 
 
 def _score_candidates(texts: Tensor, vectors: Tensor) -> tuple[Tensor, Tensor]:
-    """Score the candidate partners of each text: the opposite texts of all pairs.
+    """Score the candidate partners of the first and the second text of each group.
 
-    A candidate is excluded if it equals the text or its partner, or is the partner of an equal text: such a
-    candidate is not the partner, but not wrong either.
+    The candidates for a first text are the second texts and the negatives of all groups; the candidates for a second
+    text are the first texts. A candidate is excluded if it equals the text or its partner, or is the partner of an
+    equal text: such a candidate is not the partner, but not wrong either.
 
     Args:
-        texts: int (2B,), ids of the texts, the same for equal texts.
-        vectors: float (2B, H), their embeddings.
+        texts: int (2B,) or (KB, K), ids of the texts, the same for equal texts; see `MultipleNegativesRanking`.
+        vectors: float (KB, H), their embeddings.
 
     Returns:
-        Cosines, float32 (2B, B), with column i for pair i and -1e9 for excluded candidates; and whether a candidate is
-        the partner, bool (2B, B).
+        Cosines, float32 (2B, (K - 1)B), of first and second texts in turn, with column i for the partner in group i and
+        -1e9 for excluded candidates; and whether a candidate is the partner, bool (2B, (K - 1)B).
     """
-    cosines = pair_cosines(vectors)  # (B, B)
-    pair_ids = ops.reshape(texts, (-1, 2))  # (B, 2)
-    first_ids = pair_ids[:, 0]
-    second_ids = pair_ids[:, 1]
-    index = ops.arange(ops.shape(cosines)[0])
+    ids = _ids_by_group(texts)  # (B, K)
+    group_size = 2 if len(texts.shape) == 1 else ops.shape(ids)[1]
+    cosines = candidate_cosines(vectors, group_size)  # (B, (K - 1)B)
+    count, num_candidates = ops.shape(cosines)
+    candidate_ids = ops.reshape(ops.transpose(ids[:, 1:]), (-1,))  # ((K - 1)B,)
+    first_ids = ids[:, 0]
+    second_ids = ids[:, 1]
+    index = ops.arange(count)
     is_partner = index[:, None] == index  # (B, B)
-    masked_cosines = []
-    for ids, partner_ids, scores in ((first_ids, second_ids, cosines), (second_ids, first_ids, ops.transpose(cosines))):
-        is_excluded = (partner_ids[:, None] == partner_ids) | (ids[:, None] == partner_ids) | (ids[:, None] == ids)
-        masked_cosines.append(ops.where(is_excluded & ~is_partner, -1e9, scores))
-    shape = (-1, ops.shape(cosines)[0])
-    return ops.reshape(ops.stack(masked_cosines, axis=1), shape), ops.repeat(is_partner, 2, axis=0)
+    has_equal_partner = second_ids[:, None] == second_ids  # (B, B)
+    has_equal_first = first_ids[:, None] == first_ids  # (B, B)
+    # No second text has the negatives as candidates.
+    no_negatives = ops.ones((count, num_candidates - count), "bool")  # (B, (K - 2)B)
+    is_own = ops.concatenate([is_partner, ~no_negatives], axis=1)  # (B, (K - 1)B)
+    excluded_for_firsts = (
+        (second_ids[:, None] == candidate_ids)
+        | (first_ids[:, None] == candidate_ids)
+        | ops.concatenate([has_equal_first, ~no_negatives], axis=1)
+    )
+    excluded_for_seconds = ops.concatenate(
+        [has_equal_first | (second_ids[:, None] == first_ids) | has_equal_partner, no_negatives], axis=1
+    )
+    second_cosines = ops.concatenate(
+        [ops.transpose(cosines[:, :count]), ops.zeros((count, num_candidates - count), "float32")], axis=1
+    )
+    masked_cosines = [
+        ops.where(is_excluded & ~is_own, -1e9, scores)
+        for is_excluded, scores in ((excluded_for_firsts, cosines), (excluded_for_seconds, second_cosines))
+    ]
+    return ops.reshape(ops.stack(masked_cosines, axis=1), (-1, num_candidates)), ops.repeat(is_own, 2, axis=0)
+
+
+def _for_each_text(values: Tensor, texts: Tensor) -> Tensor:
+    """Return the values of first and second texts, (2B,), for all texts, (KB,).
+
+    In groups of more than two texts, each text gets the mean of the group's two values.
+    """
+    if len(texts.shape) == 1:
+        return values
+    means = ops.mean(ops.reshape(values, (-1, 2)), axis=1, keepdims=True)  # (B, 1)
+    return ops.reshape(means * ops.ones_like(_ids_by_group(texts), "float32"), (-1,))
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
 class MultipleNegativesRanking(keras.losses.Loss):
-    """Contrastive loss with in-batch negatives: the cross-entropy of picking each text's partner from all pairs.
+    """Contrastive loss with in-batch negatives: the cross-entropy of picking each text's partner from the whole batch.
 
     Scores are cosines divided by a temperature, as in SimCSE (Gao et al., 2021, https://arxiv.org/abs/2104.08821). The
     loss is the mean of both directions, first to second text and back, as in CLIP (Radford et al., 2021,
@@ -67,15 +108,20 @@ class MultipleNegativesRanking(keras.losses.Loss):
     https://arxiv.org/abs/1705.00652). A candidate that equals the text or its partner, or is the partner of an equal
     text, is not used as a negative.
 
+    A group may hold hard negatives after its pair: texts that do not match its first text. They are additional
+    candidates for the first texts of all groups (Karpukhin et al., 2020, https://arxiv.org/abs/2004.04906).
+
     The weight of a pair scales its own two terms; its texts remain negatives for other pairs.
 
     Args:
         temperature: float above 0; SimCSE uses 0.05, which is `scale=20` in sentence-transformers.
+        symmetric: bool, whether to average both directions; if False, only first texts look for their partners.
         reduction: str, reduction of `keras.losses.Loss`.
         name: str, name of the loss.
 
-    Call arguments: `y_true` int (2B,), ids of the texts, the same for equal texts; `y_pred` float (2B, H), their
-    embeddings; `sample_weight` (2B,), the same for both texts of a pair.
+    Call arguments: `y_true` int (2B,), ids of the texts, the same for equal texts; or for groups of K texts (KB, K),
+    the ids of the whole group for each text; `y_pred` float (KB, H), their embeddings; `sample_weight` (KB,), the same
+    for all texts of a group.
 
     Example:
 
@@ -93,22 +139,31 @@ class MultipleNegativesRanking(keras.losses.Loss):
         temperature: float = 0.05,
         reduction: str = "sum_over_batch_size",
         name: str = "multiple_negatives_ranking",
+        symmetric: bool = True,
     ) -> None:
         super().__init__(name=name, reduction=reduction)
         require(is_number(temperature) and temperature > 0, "temperature", "a positive number", temperature)
+        require(isinstance(symmetric, bool), "symmetric", "a bool", symmetric)
         self.temperature = temperature
+        self.symmetric = symmetric
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
-        """Return the loss of each text, float32 (2B,)."""
+        """Return the loss of each text, float32 (KB,).
+
+        If not symmetric, or for groups of more than two texts, the loss is the same for all texts of a group.
+        """
         cosines, is_partner = _score_candidates(y_true, y_pred)
         partner_cosines = ops.sum(ops.where(is_partner, cosines, 0.0), axis=-1, keepdims=True)  # (2B, 1)
         # Computed from margins: log(sum exp(s)) - s_partner would be only rounding errors for confident predictions.
         margins = ops.where(is_partner, -1e9, (cosines - partner_cosines) / self.temperature)  # (2B, B)
-        return ops.softplus(ops.logsumexp(margins, axis=-1))
+        losses = ops.softplus(ops.logsumexp(margins, axis=-1))  # (2B,)
+        if not self.symmetric:
+            losses = ops.repeat(losses[::2], 2)
+        return _for_each_text(losses, y_true)
 
     def get_config(self) -> dict[str, Any]:
         """Return the constructor arguments."""
-        return {**super().get_config(), "temperature": self.temperature}
+        return {**super().get_config(), "temperature": self.temperature, "symmetric": self.symmetric}
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -136,10 +191,10 @@ class PairCosineError(keras.losses.Loss):
 
     def call(self, y_true: Tensor, y_pred: Tensor) -> Tensor:
         """Return the loss of each text, float32 (2B,), equal for both texts of a pair."""
-        return ops.square(ops.repeat(_partner_cosines(y_pred), 2) - ops.reshape(y_true, (-1,)))
+        return ops.square(ops.repeat(partner_cosines(y_pred), 2) - ops.reshape(y_true, (-1,)))
 
 
-def _partner_cosines(vectors: Tensor) -> Tensor:
+def partner_cosines(vectors: Tensor) -> Tensor:
     """Return the cosine of each pair, float32 (B,)."""
     pairs = ops.reshape(unit_vectors(vectors), (-1, 2, vectors.shape[-1]))  # (B, 2, H)
     return ops.sum(pairs[:, 0] * pairs[:, 1], axis=-1)
@@ -149,7 +204,7 @@ def _partner_cosines(vectors: Tensor) -> Tensor:
 class PairAccuracy(keras.metrics.Mean):
     """Fraction of texts whose partner has the highest cosine among the opposite texts in the batch.
 
-    It depends on the batch size: more pairs make the task harder.
+    Hard negatives are candidates for the first texts. It depends on the batch size: more texts make the task harder.
 
     Example:
 
@@ -166,10 +221,12 @@ class PairAccuracy(keras.metrics.Mean):
         super().__init__(name=name, dtype=dtype)
 
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
-        """Add a batch of text ids int (2B,), embeddings float (2B, H) and weights (2B,)."""
-        cosines, is_partner = _score_candidates(ops.convert_to_tensor(y_true), ops.convert_to_tensor(y_pred))
+        """Add a batch of ids, embeddings float (KB, H) and weights (KB,), as for `MultipleNegativesRanking`."""
+        texts = ops.convert_to_tensor(y_true)
+        cosines, is_partner = _score_candidates(texts, ops.convert_to_tensor(y_pred))
         is_correct = ops.argmax(cosines, axis=-1) == ops.argmax(is_partner, axis=-1)  # (2B,)
-        super().update_state(is_correct, sample_weight=sample_weight)
+        values = _for_each_text(ops.cast(is_correct, "float32"), texts)  # (KB,)
+        super().update_state(values, sample_weight=sample_weight)
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -190,4 +247,4 @@ class PairCorrelation(PearsonCorrelation):
     def update_state(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> None:
         """Add a batch of labels float (2B,), embeddings float (2B, H) and weights (2B,), as for `PairCosineError`."""
         weights = None if sample_weight is None else ops.reshape(sample_weight, (-1,))[::2]
-        super().update_state(ops.reshape(y_true, (-1,))[::2], _partner_cosines(y_pred), weights)
+        super().update_state(ops.reshape(y_true, (-1,))[::2], partner_cosines(y_pred), weights)

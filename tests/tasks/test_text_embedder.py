@@ -260,9 +260,8 @@ def test_batches_hold_both_texts_of_each_pair():
     assert texts.tolist() == [0, 1, 0, 2]
     assert weights.tolist() == [4, 4, 1, 1]
     part = encoded.select([1, 1])
-    for side in ("sources", "targets"):
-        repeated = np.tile(getattr(encoded, side)[1:2].token_ids, 2)
-        np.testing.assert_array_equal(getattr(part, side).token_ids, repeated)
+    for column, chosen in zip(encoded.columns, part.columns, strict=True):
+        np.testing.assert_array_equal(chosen.token_ids, np.tile(column[1:2].token_ids, 2))
     examples = make(objective="cosine").encode_examples(pairs, [0.5, 0, -1])
     _, labels = task.make_batch(examples, np.array([2, 0]), 7, np.random.default_rng(0))
     assert labels.tolist() == [-1, -1, 0.5, 0.5]
@@ -393,7 +392,15 @@ def test_half_precision_gives_float32():
     ("arguments", "message"),
     [
         ({"pooling": "first"}, "`pooling` must be one of \"cls\", .*, or a list of several, got 'first'"),
-        ({"objective": "triplet"}, '`objective` must be "contrastive" or "cosine"'),
+        ({"objective": "pairs"}, '`objective` must be one of "contrastive", "triplet", .*, got \'pairs\''),
+        ({"matryoshka_widths": [3, 5000]}, "`matryoshka_widths` must be .* of at most \\d+, the width of the vectors"),
+        ({"matryoshka_widths": []}, "`matryoshka_widths` must be a list of distinct positive integers"),
+        ({"pair_prompts": "query"}, "`pair_prompts` must be None, or two names"),
+        ({"pair_prompts": ("query", None)}, "There is no prompt 'query'; `prompts` has none"),
+        (
+            {"prompts": {"pair": "a "}, "pair_prompts": (None, "pair")},
+            "`pair_prompts` must be names other than those of exported signatures, serving_default, pair, tokens",
+        ),
         ({"temperature": 0}, "`temperature` must be a positive number, got 0"),
         ({"temperature": "0.05"}, "`temperature` must be a positive number"),
     ],
@@ -417,11 +424,22 @@ def cosine():
     ("x", "error", "message"),
     [
         (TEXTS, ValueError, r"trained on pairs of texts: pass \(firsts, seconds\)"),
-        ((["good"], ["bad", "dull"]), ValueError, "as many second texts as first: got 1 and 2"),
+        ((["good"], ["bad", "dull"]), ValueError, r"columns of equal length, got \[1, 2\] texts"),
         ((["good", "a"], ["bad", None]), TypeError, r"`pairs\[1\]` must be a string, got None"),
         ((["good", 3], ["bad", "a"]), TypeError, r"`texts\[1\]` must be a string, got 3"),
         ([("good", "bad"), "dull"], ValueError, r"`x\[1\]` must be a pair"),
-        ([("good", "bad", "dull")], ValueError, r"`x\[0\]` must be a pair"),
+        ([("good", "bad", "dull"), ("a", "is")], ValueError, r"`x\[1\]` must have 3 texts, as `x\[0\]` has"),
+        ([("good", "bad"), ("a", "is", "film")], ValueError, r"`x\[1\]` must be a pair"),
+        ([("good",)], ValueError, r"`x\[0\]` must be a pair"),
+        ((["good", "a"], ["bad", "is"], ["dull", None]), TypeError, r"`negatives\[1\]` must be a string, got None"),
+        ((["good"], ["bad"], ["dull"], [3]), TypeError, r"`negatives_2\[0\]` must be a string, got 3"),
+        ((["good"], ["bad"], ["bad"]), ValueError, "negative of example 0, 'bad', is its second text: .* Remove"),
+        ((["good"], ["bad"], ["good"]), ValueError, "negative of example 0, 'good', is its first text"),
+        (
+            [("good", "bad", "dull"), ("good", "fine", "is"), ("good", "plot", "bad")],
+            ValueError,
+            "negative of example 2, 'bad', is the second text of example 0",
+        ),
         ([], ValueError, "trained on pairs"),
         (([], []), ValueError, "no examples"),
     ],

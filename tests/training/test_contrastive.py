@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from lmzoo.training import MultipleNegativesRanking, PairAccuracy, PairCorrelation, PairCosineError
-from lmzoo.training.contrastive import pair_cosines
+from lmzoo.training.contrastive import candidate_cosines
 
 PAIRS, WIDTH, TEMPERATURE = 5, 7, 0.13
 
@@ -91,7 +91,7 @@ def test_one_pair_alone_has_nothing_to_learn(vectors):
 
 def test_cosines_do_not_see_lengths(vectors):
     lengths = np.linspace(0.1, 40, 2 * PAIRS, dtype="float32")[:, None]
-    found = keras.ops.convert_to_numpy(pair_cosines(vectors * lengths))
+    found = keras.ops.convert_to_numpy(candidate_cosines(vectors * lengths))
     expected = [[cosine(a, b) for b in vectors[1::2]] for a in vectors[::2]]
     np.testing.assert_allclose(found, expected, atol=1e-6)
 
@@ -127,7 +127,90 @@ def test_correlation_is_numpys_over_all_pairs(vectors):
     assert float(weighted.result()) == pytest.approx(expected, rel=1e-5)
 
 
-@pytest.mark.parametrize("kind", [MultipleNegativesRanking(0.3, name="a"), PairCosineError(reduction="sum")])
+# === Hard negatives ===
+
+
+GROUP = 4  # a pair and two negatives
+
+
+@pytest.fixture
+def groups():
+    return np.random.default_rng(5).normal(size=(GROUP * PAIRS, WIDTH)).astype("float32")
+
+
+def repeated(ids):
+    """The label of each text: the ids of its group."""
+    return np.repeat(np.reshape(ids, (-1, GROUP)), GROUP, axis=0).astype("int32")
+
+
+def ranking_of_groups(vectors, ids):
+    """The loss of each group by loops: first texts among all others, second texts among first texts."""
+    table, texts = vectors.reshape(-1, GROUP, WIDTH), np.reshape(ids, (-1, GROUP))
+
+    def loss(own, right, wrong):
+        scores = np.exp(np.array([cosine(own, x) for x in (right, *wrong)]) / TEMPERATURE)
+        return -np.log(scores[0] / scores.sum())
+
+    losses = []
+    for i, (first, second) in enumerate(texts[:, :2]):
+        others = [j for j in range(len(texts)) if j != i and texts[j, 0] != first]
+        seconds = [table[j, 1] for j in others if texts[j, 1] not in (first, second)]
+        negatives = [
+            table[j, k] for j in range(len(texts)) for k in range(2, GROUP) if texts[j, k] not in (first, second)
+        ]
+        firsts = [table[j, 0] for j in others if texts[j, 0] != second and texts[j, 1] != second]
+        there = loss(table[i, 0], table[i, 1], seconds + negatives)
+        losses.append((there + loss(table[i, 1], table[i, 0], firsts)) / 2)
+    return np.array(losses)
+
+
+GROUPS = {
+    "all different": np.arange(20),
+    "negatives that are partners of others": np.array([0, 1, 2, 3, 4, 5, 1, 6, 7, 8, 0, 9, 7, 10, 5, 11, 12, 13, 3, 2]),
+}
+
+
+@pytest.mark.parametrize("ids", GROUPS.values(), ids=GROUPS)
+def test_hard_negatives_are_candidates_for_all_first_texts(groups, ids):
+    expected = ranking_of_groups(groups, ids)
+    loss = MultipleNegativesRanking(TEMPERATURE, reduction="none")
+    found = keras.ops.convert_to_numpy(loss(repeated(ids), groups))
+    np.testing.assert_allclose(found, np.repeat(expected, GROUP), rtol=1e-5, atol=1e-6)
+    weights = np.array([0.0, 1.0, 0.5, 3.0, 2.0], "float32")
+    weighted = float(MultipleNegativesRanking(TEMPERATURE)(repeated(ids), groups, np.repeat(weights, GROUP)))
+    assert weighted == pytest.approx((weights * expected).mean(), rel=1e-5)
+
+
+def test_accuracy_counts_hard_negatives(groups):
+    table = groups.reshape(-1, GROUP, WIDTH)
+    table[:, 1] += 3 * table[:, 0]  # partners are found,
+    table[2, 3] = 2 * table[2, 0]  # but not by this first text
+    table[2, 0] += 0.1 * table[2, 1]
+    metric = PairAccuracy()
+    metric.update_state(repeated(np.arange(20)), groups, np.repeat([1.0, 1.0, 3.0, 0.0, 0.0], GROUP))
+    assert float(metric.result()) == pytest.approx((2 + 3 * 0.5) / 5)
+
+
+@pytest.mark.parametrize("symmetric", [True, False])
+@pytest.mark.parametrize("size", [2, GROUP])
+def test_ranking_is_that_of_sentence_transformers(groups, size, symmetric):
+    losses = pytest.importorskip("sentence_transformers.sentence_transformer.losses")
+    torch = pytest.importorskip("torch")
+    directions = ("query_to_doc", "doc_to_query")[: 1 + symmetric]
+    peer = losses.MultipleNegativesRankingLoss(
+        None, scale=1 / TEMPERATURE, directions=directions, partition_mode="per_direction"
+    )
+    vectors = np.ascontiguousarray(groups.reshape(-1, GROUP, WIDTH)[:, :size])
+    columns = [torch.tensor(vectors[:, k]) for k in range(size)]
+    expected = float(peer.compute_loss_from_embeddings(columns, None))
+    ids = np.arange(2 * PAIRS) if size == 2 else repeated(np.arange(GROUP * PAIRS))
+    loss = MultipleNegativesRanking(TEMPERATURE, symmetric=symmetric)
+    assert float(loss(ids, vectors.reshape(-1, WIDTH))) == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "kind", [MultipleNegativesRanking(0.3, name="a", symmetric=False), PairCosineError(reduction="sum")]
+)
 def test_losses_survive_serialization(kind, vectors):
     clone = keras.losses.deserialize(keras.losses.serialize(kind))
     assert clone.get_config() == kind.get_config()

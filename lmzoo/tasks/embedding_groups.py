@@ -1,0 +1,82 @@
+"""Groups of texts that an embedding model learns from: pairs, triples, and pairs with several negatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+# Objective -> names of the columns of its groups, for messages. All but "contrastive" take exactly these columns.
+_COLUMNS = {
+    "contrastive": ("firsts", "seconds"),
+    "triplet": ("anchors", "positives", "negatives"),
+    "cosine": ("firsts", "seconds"),
+    "cosent": ("firsts", "seconds"),
+    "angle": ("firsts", "seconds"),
+}
+OBJECTIVES = tuple(_COLUMNS)
+
+
+def check_groups(columns: Sequence[Sequence[Any]], objective: str) -> None:
+    """Check that an objective can learn from groups of texts, given as columns.
+
+    Args:
+        columns: columns of texts, each a string or a list of words.
+        objective: the task's objective.
+
+    Raises:
+        ValueError: if the number of columns does not fit the objective; if a negative equals the first or the second
+            text of its group, or is the second text of another group with the same first text.
+    """
+    names = _COLUMNS[objective]
+    listed = ", ".join(names)
+    count = len(columns)
+    if count == 1:
+        kind, number = ("pairs", "two") if len(names) == 2 else ("triples", "three")
+        advice = " For pairs that differ only in dropout, pass (texts, texts)." if len(names) == 2 else ""
+        raise ValueError(
+            f"TextEmbedder is trained on {kind} of texts: pass ({listed}), {number} lists, or a list of "
+            f"{len(names)}-tuples.{advice}"
+        )
+    if count != len(names) and objective != "contrastive":
+        raise ValueError(
+            f'`objective="{objective}"` learns from groups of {len(names)} texts, ({listed}), got groups of {count}. '
+            'Choose "contrastive" for pairs without labels, and for pairs with any number of negatives.'
+        )
+    _check_negatives([list(map(_as_key, column)) for column in columns])
+
+
+def _check_negatives(columns: list[list[Any]]) -> None:
+    firsts, seconds, *negatives = columns
+    if not negatives:
+        return
+    example_of_pair: dict[Any, int] = {}
+    for i, pair in enumerate(zip(firsts, seconds, strict=True)):
+        example_of_pair.setdefault(pair, i)
+    for i, (first, texts) in enumerate(zip(firsts, zip(*negatives, strict=True), strict=True)):
+        for negative in texts:
+            if negative == first:
+                problem = "is its first text"
+            elif (example := example_of_pair.get((first, negative))) is not None:
+                problem = "is its second text" if example == i else f"is the second text of example {example}"
+            else:
+                continue
+            raise ValueError(
+                f"A negative of example {i}, {_as_text(negative)!r:.60}, {problem}: the model would learn that the "
+                "same texts match and do not match. Remove the example, or choose another negative."
+            )
+
+
+def text_ids(columns: Sequence[Sequence[Any]]) -> np.ndarray:
+    """Return an id for each text, the same for equal texts: int64 (n, K) for K columns of n texts."""
+    ids: dict[Any, int] = {}
+    return np.array([[ids.setdefault(_as_key(text), len(ids)) for text in column] for column in columns], "int64").T
+
+
+def _as_key(text: Any) -> Any:
+    return text if isinstance(text, str) else tuple(text)
+
+
+def _as_text(key: Any) -> str:
+    return key if isinstance(key, str) else " ".join(key)

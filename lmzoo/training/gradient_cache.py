@@ -1,0 +1,55 @@
+"""Gradient caching: large batches in the memory of small ones (Gao et al., 2021, https://arxiv.org/abs/2101.06983)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import keras
+from keras import ops
+
+from lmzoo.common.tensor_types import Features, Tensor
+from lmzoo.layers.remat import recomputed, seeds_of
+from lmzoo.layers.scan import scan
+
+
+def in_mini_batches(
+    layer: keras.layers.Layer, function: Callable[[Features], Tensor], inputs: Features, size: int
+) -> Tensor:
+    """Return `function(inputs)`, computed in mini-batches whose activations are recomputed in the backward pass.
+
+    The results of all mini-batches may enter one loss. Only they are stored, along with the activations of one
+    mini-batch at a time, and the gradients are those of the whole batch. Both computations of a mini-batch have the
+    same dropout.
+
+    Args:
+        layer: layer whose weights and seeds `function` uses.
+        function: the layer's computation in training, from inputs to one float tensor (B, ...), row by row; it changes
+            only seeds.
+        inputs: tensors by name, (B, ...).
+        size: int, maximum number of rows of a mini-batch. All mini-batches have the same number of rows; rows that are
+            missing in the last one are repetitions, whose results are not returned.
+    """
+    count = ops.shape(next(iter(inputs.values())))[0]
+    if isinstance(count, int) and count <= size:
+        return function(inputs)
+    num_parts = (count + size - 1) // size
+    rows = (count + num_parts - 1) // num_parts
+    indices = ops.arange(num_parts * rows) % count
+    parts = {
+        name: ops.reshape(ops.take(values, indices, axis=0), (num_parts, rows, *ops.shape(values)[1:]))
+        for name, values in inputs.items()
+    }
+    seeds = seeds_of(layer)
+    seed_ids = {id(v) for v in seeds}
+    fixed = [(v, ops.copy(v.value)) for v in layer.variables if id(v) not in seed_ids]
+
+    # A loop needs stateless calls, so the dropout seeds are the carry.
+    def step(values: list[Tensor], part: Features) -> tuple[list[Tensor], Tensor]:
+        with keras.StatelessScope(state_mapping=[*fixed, *zip(seeds, values, strict=True)]) as scope:
+            result = recomputed(layer, lambda: function(part))
+        return [scope.get_current_value(v) for v in seeds], result
+
+    new_values, results = scan(step, [ops.copy(v.value) for v in seeds], parts)  # (num_parts, rows, ...)
+    for seed, value in zip(seeds, new_values, strict=True):
+        seed.assign(value)
+    return ops.reshape(results, (-1, *results.shape[2:]))[:count]

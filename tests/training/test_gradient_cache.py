@@ -1,0 +1,103 @@
+"""Gradient caching: the gradients of one large batch, from mini-batches with the same dropout in both computations."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+from lmzoo.layers import Dropout
+from lmzoo.layers.remat import seeds_of
+from lmzoo.training import gradient_cache
+from lmzoo.training.gradient_cache import in_mini_batches
+from tests.reference.weights import to_numpy
+
+COUNT, WIDTH, UNITS = 11, 7, 5
+X = np.random.default_rng(3).normal(size=(COUNT, WIDTH)).astype("float32")
+
+
+class Encoder(keras.layers.Layer):
+    """A dense layer and dropout, computed in mini-batches of `size` rows."""
+
+    def __init__(self, size, rate=0.5):
+        super().__init__(dtype="float32")
+        self.size = size
+        self.dense = keras.layers.Dense(UNITS, kernel_initializer=keras.initializers.RandomNormal(seed=5))
+        self.dropout = Dropout(rate, seed=17)
+        self.calls = 0
+
+    def build(self, shape):
+        self.dense.build(shape)
+
+    def compute(self, inputs):
+        self.calls += 1
+        return self.dropout(self.dense(inputs["x"]), training=True)
+
+    def call(self, x):
+        return in_mini_batches(self, self.compute, {"x": x}, self.size)
+
+
+def loss_of(vectors):
+    """A loss in which all rows meet."""
+    return keras.ops.sum(keras.ops.square(keras.ops.matmul(vectors, keras.ops.transpose(vectors)) - 0.3))
+
+
+def gradients(layer, x=X):
+    """The outputs, the gradients of the weights, and the seeds after one step."""
+    layer.build(x.shape)
+    seeds = seeds_of(layer)  # none without dropout
+    for seed in seeds:
+        seed.assign(np.array([17, 0], seed.dtype))
+    if keras.backend.backend() == "jax":
+        import jax
+
+        def loss(weights, others):
+            vectors, others = layer.stateless_call(weights, others, x)
+            return loss_of(vectors), (vectors, others)
+
+        weights, others = (
+            [v.value for v in part] for part in (layer.trainable_variables, layer.non_trainable_variables)
+        )
+        found, (vectors, others) = jax.jit(jax.grad(loss, has_aux=True))(weights, others)
+        return to_numpy(vectors), [to_numpy(g) for g in found], [to_numpy(v).tolist() for v in others]
+    tf = pytest.importorskip("tensorflow")
+
+    @tf.function(input_signature=[tf.TensorSpec([None, None])])
+    def step(x):
+        with tf.GradientTape() as tape:
+            vectors = layer(tf.ensure_shape(x, [None, WIDTH]))
+            value = loss_of(vectors)
+        return vectors, tape.gradient(value, layer.trainable_variables)
+
+    vectors, found = step(tf.constant(x))
+    return vectors.numpy(), [g.numpy() for g in found], [to_numpy(v.value).tolist() for v in seeds]
+
+
+@pytest.mark.parametrize("size", [3, 5])
+def test_gradients_are_those_of_the_whole_batch(size):
+    vectors, found, _ = gradients(Encoder(size, rate=0.0))
+    expected_vectors, expected, _ = gradients(Encoder(COUNT, rate=0.0))
+    np.testing.assert_allclose(vectors, expected_vectors, atol=1e-6)
+    for gradient, whole in zip(found, expected, strict=True):
+        assert np.abs(whole).max() > 0.1
+        np.testing.assert_allclose(gradient, whole, rtol=1e-5, atol=1e-5)
+
+
+def test_both_computations_have_the_same_dropout(monkeypatch):
+    vectors, found, seed = gradients(Encoder(3))
+    assert seed == [[17, 4]]  # four mini-batches of three rows
+    monkeypatch.setattr(gradient_cache, "recomputed", lambda layer, function: function())
+    stored_vectors, expected, stored_seed = gradients(Encoder(3))  # activations are stored
+    np.testing.assert_array_equal(vectors, stored_vectors)
+    assert seed == stored_seed
+    for gradient, stored in zip(found, expected, strict=True):
+        np.testing.assert_allclose(gradient, stored, rtol=1e-5, atol=1e-5)
+    assert 0 < np.mean(vectors == 0) < 1
+    kept = [vectors[start : start + 3] != 0 for start in (0, 3, 6)]
+    assert not (kept[0] == kept[1]).all(), "all mini-batches have the same mask"
+
+
+def test_a_batch_that_fits_is_one_mini_batch():
+    layer = Encoder(COUNT)
+    _, _, seed = gradients(layer)
+    assert seed == [[17, 1]]
