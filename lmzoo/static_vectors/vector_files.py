@@ -48,10 +48,16 @@ def read_vectors(path: str | Path, verbose: bool = True) -> VectorTable:
     for magic, name in _ARCHIVES.items():
         if head.startswith(magic):
             raise ValueError(f"{path} is a {name} archive. Extract it, and pass the file with the vectors.")
+    is_binary = _is_binary(head)
+    if b"\0" in head and not (is_binary or head.startswith(MAGIC)):
+        raise ValueError(
+            f"{path} is a binary file, but neither word2vec's nor fastText's. (Models of fastText from before version "
+            "0.1 are not supported: use their .vec file.)"
+        )
     with _open(path) as file:
         if head.startswith(MAGIC):
             return read_fasttext(path, file, verbose)
-        return (read_binary if _is_binary(head) else read_text)(path, file, verbose)
+        return (read_binary if is_binary else read_text)(path, file, verbose)
 
 
 @contextlib.contextmanager

@@ -158,6 +158,7 @@ DAMAGED = {
     b"1000000000000 2\nfilm \0\0\0\0": "is truncated or damaged: it ends in word 1 of 1,000,000,000,000",
     b"1 1000000000000\nfilm \0\0\0\0": "states vectors of width 1,000,000,000,000",
     b"1 1\nfilm \0\0\0\0book \0\0\0\0": "more bytes follow after 1 words",
+    b"\x0a\0\0\0\x05\0\0\0": "is a binary file, but neither word2vec's nor fastText's",
     b"PK\x03\x04": "is a zip archive. Extract it",
     gzip.compress(b"film 1 2\n")[:-9]: "is a damaged archive",
 }
