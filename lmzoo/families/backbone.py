@@ -274,6 +274,11 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         """Compute the vectors for masked `positions`, int (B, M), from the model's outputs: float (B, M, H)."""
         return self.compute_vectors_at(inputs, positions, outputs)
 
+    @property
+    def mask_decoder_variables(self) -> list[keras.Variable]:
+        """The variables that only the prediction of masked tokens uses; see `masked_vectors_at`."""
+        return []
+
     def make_masked_lm_head(self, activation: str, layer_norm_epsilon: float, **settings: Any) -> MaskedLMHead:
         """Return a masked-LM head, which transforms the backbone's vectors for `token_logits`.
 

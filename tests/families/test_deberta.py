@@ -18,9 +18,17 @@ from lmzoo.checkpoints.tokenizers.files import read_tokenizer, write_tokenizer
 from lmzoo.errors import PresetError
 from lmzoo.families.deberta_v3 import FAMILY
 from lmzoo.layers.sublayers import sublayers
-from lmzoo.models import Backbone, DebertaV3Backbone, MaskedLM, TextClassifier
+from lmzoo.models import Backbone, DebertaV3Backbone, MaskedLM, Pretrainer, TextClassifier
 from lmzoo.presets.converting import save_checkpoint
-from lmzoo.testing import check_peer_outputs, peer_heads, randomize, tiny_backbone, tiny_task
+from lmzoo.testing import (
+    check_peer_outputs,
+    peer_heads,
+    randomize,
+    tiny_backbone,
+    tiny_preprocessor,
+    tiny_task,
+    tiny_texts,
+)
 from lmzoo.text import DebertaV3Tokenizer
 from tests.checkpoints.model_files import load
 from tests.reference.weights import difference, randomise, run, to_numpy
@@ -114,6 +122,24 @@ def test_the_enhanced_mask_decoder() -> None:
     shorter = DebertaV3Backbone(**{**TINY, "max_sequence_length": 41, "enhanced_mask_decoder": True})
     with pytest.raises(ValueError, match="43 tokens long, but the model has positions for 41"):
         shorter.masked_vectors_at(batch(), positions)
+
+
+@pytest.mark.parametrize(
+    ("task_class", "arguments", "is_used"),
+    [(TextClassifier, {"num_classes": 2}, False), (MaskedLM, {}, True), (Pretrainer, {"objective": "rtd"}, False)],
+)
+def test_absolute_positions_are_trained_by_what_uses_them(task_class: Any, arguments: Any, is_used: bool) -> None:
+    """Only the prediction of masks uses the table; Keras warns of a trainable variable without a gradient."""
+    preprocessor = tiny_preprocessor(FAMILY)
+    backbone = tiny_backbone(FAMILY, enhanced_mask_decoder=True)
+    task = task_class(backbone, preprocessor, **arguments)
+    assert any(v is backbone.mask_decoder_variables[0] for v in task.trainable_variables) == is_used
+    before = to_numpy(backbone.mask_decoder_variables[0])
+    task.compile(keras.optimizers.SGD(0.1))
+    labels = {"y": [0, 1, 1]} if "num_classes" in arguments else {}
+    texts = tiny_texts(3)
+    task.fit([[text] for text in texts] if task_class is Pretrainer else texts, **labels, epochs=1, verbose=0)
+    assert (difference(to_numpy(backbone.mask_decoder_variables[0]), before) > 0) == is_used
 
 
 def last_block(

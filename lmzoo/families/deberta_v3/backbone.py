@@ -169,6 +169,10 @@ class DebertaV3Backbone(TransformerBackbone):
         positions = ops.cast(positions, "int32")
         return self.blocks[-1](before, mask, self.distances(before), at_positions(before, positions), positions)
 
+    @property
+    def mask_decoder_variables(self) -> list[keras.Variable]:
+        return [] if self.absolute_positions is None else self.absolute_positions.variables
+
     def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
         if self.absolute_positions is None:
             return self.compute_vectors_at(inputs, positions, outputs)

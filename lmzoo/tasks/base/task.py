@@ -124,6 +124,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     learns_from: str = ""  # training data of a task without labels, for messages: "texts alone"
     independent_rows: bool = True  # whether the sequences of token features may be shuffled
     splits_examples: ClassVar[bool] = False  # whether an example may become several sequences, or none
+    decodes_masks: bool = False  # whether the backbone predicts masked tokens, with its decoder for them if it has one
     per_token: bool = False  # whether the second axis of the outputs is the token axis
 
     distillation: ClassVar[DistillationSettings | None] = None  # settings of `lmzoo.training.distill`, if it takes it
@@ -282,7 +283,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
     def unused_variables(self) -> list[keras.Variable]:
         """The variables that get no gradient from the task's loss, such as the weights of an unused pooler."""
         pooler = None if self.uses_pooler else self.backbone.pooler
-        return [] if pooler is None else pooler.variables
+        pooler_variables = [] if pooler is None else pooler.variables
+        return pooler_variables + ([] if self.decodes_masks else self.backbone.mask_decoder_variables)
 
     def compile(
         self,

@@ -113,6 +113,7 @@ class MaskedTokensTask(Task):
         self.layer_norm_epsilon = epsilon
         self.masking = masking
         self.objective = objective
+        self.decodes_masks = objective not in ("rtd", "plm")
         self.token_vectors: Any = features.get("sequence_output")  # (B, T, H); None for other objectives
 
     @classmethod
