@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import keras
@@ -311,10 +310,11 @@ class TextEmbedder(Task):
 
     def call(self, inputs: Features, training: bool | None = None, mask: Any = None, **kwargs: Any) -> Any:
         """Compute the vectors of texts, in training in mini-batches if the task has a `mini_batch_size`."""
-        compute = partial(super().call, training=training, mask=mask, **kwargs)
+        compute = super().call
         if not training or self.mini_batch_size is None:
-            return compute(inputs)
-        return in_mini_batches(self, compute, self.select_inputs(inputs), self.mini_batch_size)
+            return compute(inputs, training=training, mask=mask, **kwargs)
+        features = self.select_inputs(inputs)
+        return in_mini_batches(self, lambda part: compute(part, training=True), features, self.mini_batch_size)
 
     def encode_examples(self, x: Texts, y: Labels | None = None, sample_weight: Weights | None = None) -> Examples:
         """Encode pairs or larger groups of texts with their weights and, if the objective needs them, their labels."""

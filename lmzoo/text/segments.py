@@ -89,11 +89,12 @@ def clean_groups(x: Any, words: bool = False) -> list[list[Any]]:
     return columns
 
 
-def _split_groups(x: Any, group_types: type | tuple[type, ...]) -> list[Any] | None:
+def _split_groups(x: Any, group_types: Any) -> list[Any] | None:
     """Return the columns of groups of more than two texts, or None for anything else."""
     if isinstance(x, tuple):
         return [*x] if len(x) > 2 and all(map(is_column, x)) else None
-    sizes = [len(item) if isinstance(item, group_types) else 0 for item in x] if isinstance(x, list) else []
+    items: list[Any] = x if isinstance(x, list) else []
+    sizes = [len(item) if isinstance(item, group_types) else 0 for item in items]
     if not sizes or sizes[0] < 3:
         return None
     for position, (item, size) in enumerate(zip(x, sizes, strict=True)):

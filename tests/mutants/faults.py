@@ -512,8 +512,32 @@ FAULTS = (
     Fault(
         "the default prompt is not put before pairs in training",
         "tasks/text_embedder.py",
-        "add_prompt(self.prompt_text(), [*firsts, *seconds])",
-        "[*firsts, *seconds]",
+        "[*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, others)]",
+        "[*firsts, *others]",
+    ),
+    Fault(
+        "both sides of pairs have the prompt of first texts",
+        "tasks/text_embedder.py",
+        "*add_prompt(other_prompt, others)",
+        "*add_prompt(first_prompt, others)",
+    ),
+    Fault(
+        "hard negatives are no candidates for first texts",
+        "training/contrastive.py",
+        "ops.where(is_excluded & ~is_own, -1e9, scores)",
+        "ops.where((is_excluded & ~is_own) | (ops.arange(num_candidates) >= count), -1e9, scores)",
+    ),
+    Fault(
+        "CoSENT compares pairs with equal labels",
+        "training/embedding_losses.py",
+        "labels[:, None] < labels",
+        "labels[:, None] <= labels",
+    ),
+    Fault(
+        "gradient caching forgets the seeds that its mini-batches drew",
+        "training/gradient_cache.py",
+        "        seed.assign(value)\n",
+        "        seed.assign(seed)\n",
     ),
     Fault(
         "a module of Sentence Transformers may lie outside of its folder",
