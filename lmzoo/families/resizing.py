@@ -19,7 +19,8 @@ def copy_weights(model: keras.Model, resized: keras.Model, seed: int) -> None:
     """
     rng = np.random.default_rng(seed)
     for old, new in zip(model.weights, resized.weights, strict=True):
-        new.assign(old if old.shape == new.shape else _resize(old, new.shape, rng))
+        # Arrays are not shared: compiled steps on JAX delete their inputs.
+        new.assign(keras.ops.convert_to_numpy(old) if old.shape == new.shape else _resize(old, new.shape, rng))
 
 
 def _resize(weight: keras.Variable, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:

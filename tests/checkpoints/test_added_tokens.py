@@ -377,6 +377,20 @@ def test_a_resized_task_keeps_its_head():
         task.resize_token_embeddings(27)
 
 
+@pytest.mark.compiled
+def test_the_original_of_a_resized_model_can_be_trained():
+    """A compiled step on JAX deletes the arrays that it replaces, so a copy must not share any."""
+    tokenizer = make("wordpiece")
+    backbone = BertBackbone(vocabulary_size=tokenizer.vocabulary_size, num_layers=1, **SIZES)
+    packing = family_of(BertBackbone).packing
+    resized = backbone.resize_token_embeddings(28)
+    inputs = {name: np.ones((1, 3), "int32") for name in resized.input}
+    expected = keras.ops.convert_to_numpy(resized(inputs)["sequence_output"])
+    task = TextClassifier(backbone, Preprocessor(tokenizer, packing, 17), num_classes=2)
+    task.fit(["good", "bad"], [0, 1], epochs=1, verbose=0)
+    np.testing.assert_array_equal(keras.ops.convert_to_numpy(resized(inputs)["sequence_output"]), expected)
+
+
 def test_embeddings_that_cannot_be_resized():
     with pytest.raises(ValueError, match="`size` must be a positive integer, got 0"):
         tiny_backbone(families()["bert"]).resize_token_embeddings(0)
