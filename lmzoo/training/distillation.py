@@ -311,8 +311,8 @@ def distill(
     return history
 
 
-class _FrozenTeacher(keras.layers.Layer):
-    """Layer that returns the `ComparedOutputs` of a copy of the teacher by name, without dropout."""
+class _FrozenTeacher(keras.Model):
+    """Model that returns the `ComparedOutputs` of a copy of the teacher by name, without dropout."""
 
     def __init__(self, teacher: Any) -> None:
         super().__init__(name="teacher", trainable=False)

@@ -38,7 +38,9 @@ class GaussianRegressor(Task):
     def __init__(self, backbone, preprocessor=None, labels=None, name="gaussian_regressor"):
         vector = TextVector()
         head, inputs = vector.head(backbone, 2), backbone.input
-        super().__init__(backbone, preprocessor, inputs, head(vector.of(backbone, inputs)), None, name)
+        super().__init__(
+            backbone, preprocessor, inputs, head(vector.of(backbone, inputs, backbone(inputs))), None, name
+        )
         self.head = head
         self.compile()
 

@@ -10,9 +10,9 @@ class Passes(SelfAttention):
 
 
 class Adds(SelfAttention):
-    def __init__(self, scale=1.0, **kwargs):
+    def __init__(self, gain=1.0, **kwargs):
         super().__init__(**kwargs)
-        self.scale = scale
+        self.gain = gain
 
 
 class Fixes(SelfAttention):
@@ -20,18 +20,21 @@ class Fixes(SelfAttention):
         super().__init__(num_heads=2, hidden_dim=hidden_dim)
 
 
-OWN = ["num_heads", "hidden_dim", "dropout", "initializer_range", "mask", "use_bias", "rotary_wavelength", "window"]
+OWN = [
+    *("num_heads", "hidden_dim", "dropout", "initializer_range", "mask"),
+    *("use_bias", "rotary_wavelength", "window", "head_dim", "scale"),
+]
 
 
 @pytest.mark.parametrize(
-    ("cls", "expected"), [(SelfAttention, OWN), (Passes, OWN), (Adds, ["scale", *OWN]), (Fixes, ["hidden_dim"])]
+    ("cls", "expected"), [(SelfAttention, OWN), (Passes, OWN), (Adds, ["gain", *OWN]), (Fixes, ["hidden_dim"])]
 )
 def test_arguments_of_subclasses(cls, expected):
     assert constructor_arguments(cls) == expected
 
 
 def test_configurations_of_subclasses():
-    for layer in (Passes(2, 8, dropout=0.25), Adds(scale=0.5, num_heads=2, hidden_dim=8)):
+    for layer in (Passes(2, 8, dropout=0.25), Adds(gain=0.5, num_heads=2, hidden_dim=8)):
         config = layer.get_config()
         assert config == type(layer).from_config(config).get_config()
         assert (config["num_heads"], config["dropout"]) == (2, layer.dropout.rate)
