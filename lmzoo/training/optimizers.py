@@ -88,7 +88,7 @@ class AdamW(keras.optimizers.Optimizer):
         beta_2: float = 0.999,
         epsilon: float = 1e-6,
         bias_correction: bool = True,
-        exclude_from_decay: Sequence[str] = ("bias", "layer_norm", "final_norm"),
+        exclude_from_decay: Sequence[str] = ("bias", "_norm"),
         name: str = "adamw",
         schedule: str = "linear",
         **kwargs: Any,

@@ -792,7 +792,7 @@ FAULTS = (
     Fault(
         "the last norm of a pre-norm model decays",
         "training/optimizers.py",
-        '("bias", "layer_norm", "final_norm")',
+        '("bias", "_norm")',
         '("bias", "layer_norm")',
     ),
     Fault(

@@ -12,7 +12,7 @@ import lmzoo
 from lmzoo.pretraining import Recipe, encoders, pretrain
 from lmzoo.pretraining.encoders import encoder_backbone
 from lmzoo.registry.family import families
-from lmzoo.tasks import BidirectionalLM, CausalLM, Pretrainer, Seq2SeqLM
+from lmzoo.tasks import BidirectionalLM, CausalLM, Pretrainer, Seq2SeqLM, TextClassifier
 from lmzoo.testing import tiny_task
 from lmzoo.text import Masking
 from lmzoo.training import LAMB, AdamW
@@ -110,7 +110,8 @@ def test_masking():
 def test_biases_and_norms_do_not_decay(name, kind):
     """With gradients of zero, only what decays changes: matrices, but no vectors, nor biases of heads or positions."""
     family = families()[name]
-    task_class = next(task for task in (Pretrainer, BidirectionalLM, CausalLM, Seq2SeqLM) if task.supports(family))
+    task_classes = (Pretrainer, BidirectionalLM, CausalLM, Seq2SeqLM, TextClassifier)
+    task_class = next(task for task in task_classes if task.supports(family))
     model = tiny_task(task_class, family)
     for variable in model.trainable_variables:
         variable.assign(keras.ops.ones_like(variable.value))

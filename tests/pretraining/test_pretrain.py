@@ -357,7 +357,10 @@ def test_errors(text, tmp_path):
         ({"optimizer": "sgd"}, "`optimizer` must be one of adamw, lamb"),
         ({"objective": "mlm"}, "`objective` must be one of auto"),
         ({"dtype": "mixed_bflot16"}, "`dtype` must be one of float32, mixed_bfloat16"),
-        ({"family": "roberta", "objective": "nsp"}, "auto or none for roberta, got 'nsp', which is for albert, bert"),
+        (
+            {"family": "roberta", "objective": "nsp"},
+            "auto or sbo or none for roberta, got 'nsp', which is for albert, bert",
+        ),
         ({"family": "elmo", "optimizer": "lamb"}, "elmo does not use `optimizer`: .* Adagrad"),
         ({"family": "elmo", "objective": "none", "dynamic": False}, "elmo does not use `objective`, `dynamic`"),
         ({"family": "elmo", "vocabulary_size": 3}, "`vocabulary_size` must be at least 4 for elmo, got 3"),

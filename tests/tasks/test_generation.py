@@ -244,7 +244,7 @@ def test_few_shapes_are_compiled(model, monkeypatch):
         ({"temperature": 1e-46}, ValueError, "`temperature` must be a number from 1e-30 to 1e30, got 1e-46"),
         ({"seed": -1}, ValueError, "`seed` must be an integer of at least 0, or None, got -1"),
         ({"stop": [""]}, ValueError, "`stop` must be a string that is not empty, .* or None, got ''"),
-        ({"stop": 5}, ValueError, "`stop` must be a string that is not empty, .* or None, got 5"),
+        ({"stop": 5.0}, ValueError, "`stop` must be a string that is not empty, .* or None, got 5.0"),
         ({"batch_size": 0}, ValueError, "`batch_size` must be an integer of at least 1, got 0"),
     ],
 )

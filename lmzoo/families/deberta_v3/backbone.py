@@ -171,6 +171,7 @@ class DebertaV3Backbone(TransformerBackbone):
 
     @property
     def mask_decoder_variables(self) -> list[keras.Variable]:
+        """The table of absolute positions, if there is one."""
         return [] if self.absolute_positions is None else self.absolute_positions.variables
 
     def compute_masked_vectors_at(self, inputs: Features, positions: Tensor, outputs: Features) -> Tensor:
