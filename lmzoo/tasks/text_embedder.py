@@ -494,7 +494,9 @@ class TextEmbedder(Task):
     # === Search ===
 
     def embed_queries(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
-        """Return the embeddings of queries, with the prompt `"query"` before each text if the model has that prompt.
+        """Return the embeddings of queries, with the model's prompt for them before each text.
+
+        That is the first of `pair_prompts`; without these the prompt `"query"` if the model has it, or none.
 
         Args:
             texts: a list of strings.
@@ -509,12 +511,13 @@ class TextEmbedder(Task):
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
-        return self._embed_with_progress(texts, batch_size, self._role_prompt(QUERY_PROMPTS, prompt_name))
+        return self._embed_with_progress(texts, batch_size, self._query_prompt(prompt_name))
 
     def embed_documents(self, texts: Texts, batch_size: int = 32, prompt_name: str | None = None) -> np.ndarray:
         """Return the embeddings of texts to search in, with the model's prompt for them before each text.
 
-        That is the first of the prompts `"document"`, `"passage"` and `"corpus"` that the model has, or none.
+        That is the second of `pair_prompts`; without these the first of the prompts `"document"`, `"passage"` and
+        `"corpus"` that the model has, or none.
 
         Args:
             texts: a list of strings.
@@ -529,12 +532,21 @@ class TextEmbedder(Task):
 
         Example: see `lmzoo.models.TextEmbedder.search`.
         """
-        return self._embed_with_progress(texts, batch_size, self._role_prompt(DOCUMENT_PROMPTS, prompt_name))
+        return self._embed_with_progress(texts, batch_size, self._document_prompt(prompt_name))
 
-    def _role_prompt(self, names: Sequence[str], prompt_name: str | None) -> str:
-        """Return the prompt with a name, by default the first of the prompts `names` that the model has, or ""."""
-        name = next((name for name in names if name in self.prompts), None) if prompt_name is None else prompt_name
-        return "" if name is None else self.prompt_text(name)
+    def _query_prompt(self, prompt_name: str | None) -> str:
+        return self._role_prompt(prompt_name, QUERY_PROMPTS, 0)
+
+    def _document_prompt(self, prompt_name: str | None) -> str:
+        return self._role_prompt(prompt_name, DOCUMENT_PROMPTS, 1)
+
+    def _role_prompt(self, prompt_name: str | None, usual_names: Sequence[str], side: int) -> str:
+        """Return the prompt of a name, by default the one of a side of `pair_prompts`, or of a usual name, or ""."""
+        if prompt_name is None and self.pair_prompts is not None:
+            return self._pair_prompt_texts()[side]
+        if prompt_name is None:
+            prompt_name = next((name for name in usual_names if name in self.prompts), None)
+        return "" if prompt_name is None else self.prompt_text(prompt_name)
 
     def _embed_with_progress(self, texts: Texts, batch_size: int, prompt: str) -> np.ndarray:
         """Return the embeddings of texts, float32 (n, H), with a progress bar if there are many."""
@@ -597,8 +609,8 @@ class TextEmbedder(Task):
         embedder.search(["How can I pay?"], vectors, top_k=1, texts=answers)
         ```
         """
-        self._role_prompt(QUERY_PROMPTS, query_prompt_name)  # an unknown name is an error before the first step
-        self._role_prompt(DOCUMENT_PROMPTS, document_prompt_name)
+        self._query_prompt(query_prompt_name)  # an unknown name is an error before the first step
+        self._document_prompt(document_prompt_name)
         takes_words = self.text_preprocessor.tokenizer.takes_words
         width = self.output_shape[-1]
         index = open_index(corpus)

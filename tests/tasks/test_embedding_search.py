@@ -44,6 +44,23 @@ def test_prompts_by_name(embedder):
     np.testing.assert_allclose([[hit["score"] for hit in hits] for hits in found], expected[1], atol=1e-5)
 
 
+def test_prompts_of_pairs_come_first(embedder):
+    """What the sides of pairs were trained with, also under names that say nothing of queries."""
+    task = TextEmbedder(
+        embedder.backbone,
+        embedder.preprocessor,
+        prompts={"query": "bad ", "a": "the ", "b": "film "},
+        pair_prompts=("a", None),
+    )
+    np.testing.assert_allclose(task.embed_queries(QUERIES), task.embed(QUERIES, prompt="the "), atol=1e-6)
+    np.testing.assert_allclose(task.embed_documents(TEXTS), task.embed(TEXTS, prompt=""), atol=1e-6)
+    task.pair_prompts = ("a", "b")
+    np.testing.assert_allclose(task.embed_documents(TEXTS), task.embed(TEXTS, prompt="film "), atol=1e-6)
+    np.testing.assert_allclose(
+        task.embed_queries(QUERIES, prompt_name="query"), task.embed(QUERIES, prompt="bad "), atol=1e-6
+    )
+
+
 def test_vectors(embedder):
     expected = embedder.search(QUERIES, TEXTS, top_k=3)
     vectors = embedder.embed_documents(TEXTS)
