@@ -42,8 +42,10 @@ def peer_heads(family: Family) -> list[str]:
     """Return the kinds of heads in the family's layout for transformers, and "" for a model without a head."""
     if "hf" not in family.checkpoints:
         return []
-    # In transformers, permutations are attention masks; the family's own tests compare them.
-    excluded = _HEADS_WITHOUT_PEERS | ({family.pretrained_head} if family.objective == "plm" else set())
+    # In transformers, permutations are attention masks; the family's own tests compare them. With replaced tokens, the
+    # family's `Pretrainer` has a head of another kind.
+    own_head = {family.pretrained_head} if family.objective in ("plm", "rtd") else set()
+    excluded = _HEADS_WITHOUT_PEERS | own_head
     tasks = {kind: task_of(kind) for kind in family.checkpoints["hf"].heads if kind not in excluded}
     kinds = [kind for kind, task in tasks.items() if task is not None and task.supports(family)]
     return kinds if family.backbone.reads_source else ["", *kinds]
