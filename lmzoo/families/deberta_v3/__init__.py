@@ -18,7 +18,7 @@ FAMILY = Family(
     objective="rtd",
     # The published models were trained on masks alone, without random tokens.
     masking=Masking(masked=1.0, random=0),
-    variants=({"activation": "relu", "bucket_size": 6, "max_relative_positions": 9, "enhanced_mask_decoder": True},),
+    variants=({"activation": "relu", "bucket_size": 6, "max_relative_positions": 9},),
     tiny=DebertaV3Config(
         vocabulary_size=347,
         num_layers=2,
