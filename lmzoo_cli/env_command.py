@@ -63,7 +63,7 @@ def _read_versions() -> dict[str, str]:
     required = {}
     extras = {}
     for requirement in importlib.metadata.requires("lmzoo") or ():
-        name = re.match(r"[\w.-]+", requirement)[0]  # type: ignore[index]
+        name = re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
         try:
             version = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

@@ -20,7 +20,7 @@ from lmzoo.layers.attention import Cache
 class Source(NamedTuple):
     """An encoded source: keys and values for each decoder block, and the mask of real tokens, bool (B, T)."""
 
-    held: list[Cache]
+    keys_and_values: list[Cache]
     mask: Tensor
 
 
@@ -64,25 +64,10 @@ class EncoderDecoderBackbone(Backbone):
         names = ("token_ids", "padding_mask", "decoder_token_ids", "decoder_padding_mask")
         inputs = {name: keras.Input((None,), dtype="int32", name=name) for name in names}
         mask = ops.cast(inputs["padding_mask"], "bool")  # (B, T)
-        encoder_states = compute_states(
-            layers["embeddings"](inputs["token_ids"]),
-            mask,
-            layers["encoder_blocks"],
-            layers.get("encoder_bias"),
-            layers.get("encoder_norm"),
-            layers.get("output_dropout"),
-        )
+        encoder_states = cls._run_stack(layers, "encoder", inputs["token_ids"], mask)
         target_mask = ops.cast(inputs["decoder_padding_mask"], "bool")  # (B, S)
-        hidden_states = compute_states(
-            layers["embeddings"](inputs["decoder_token_ids"]),
-            target_mask,
-            layers["decoder_blocks"],
-            layers.get("decoder_bias"),
-            layers.get("decoder_norm"),
-            layers.get("output_dropout"),
-            source=encoder_states[-1],
-            source_mask=mask,
-        )
+        source = {"source": encoder_states[-1], "source_mask": mask}
+        hidden_states = cls._run_stack(layers, "decoder", inputs["decoder_token_ids"], target_mask, **source)
         last = ops.maximum(ops.sum(inputs["decoder_padding_mask"], axis=1, keepdims=True) - 1, 0)  # (B, 1)
         pooled = GatherPositions(dtype=dtype, name="last_token")(hidden_states[-1], last)[:, 0]  # (B, H)
         outputs = {
@@ -93,6 +78,12 @@ class EncoderDecoderBackbone(Backbone):
             "encoder_hidden_states": tuple(encoder_states),
         }
         return layers, inputs, outputs
+
+    @staticmethod
+    def _run_stack(layers: dict[str, Any], stack: str, ids: Tensor, mask: Tensor, **source: Any) -> list[Tensor]:
+        """Return all hidden states of the stack `"encoder"` or `"decoder"`; see `compute_states`."""
+        parts = (layers.get(f"{stack}_bias"), layers.get(f"{stack}_norm"), layers.get("output_dropout"))
+        return compute_states(layers["embeddings"](ids), mask, layers[f"{stack}_blocks"], *parts, **source)
 
     def source_attention_scores(self, inputs: Features) -> list[Tensor]:
         """Return each decoder block's attention probabilities over the source tokens, without dropout.
@@ -178,9 +169,9 @@ class EncoderDecoderBackbone(Backbone):
         if self.decoder_bias is not None:
             bias = self.decoder_bias.step_bias(index, ops.shape(token_ids)[1], room)
         new_cache = []
-        for block, block_cache, keys_and_values in zip(self.decoder_blocks, cache, source.held, strict=True):
+        for block, block_cache, block_source in zip(self.decoder_blocks, cache, source.keys_and_values, strict=True):
             x, block_cache = block(
-                x, mask, cache=block_cache, index=index, source=keys_and_values, source_mask=source.mask, bias=bias
+                x, mask, cache=block_cache, index=index, source=block_source, source_mask=source.mask, bias=bias
             )
             new_cache.append(block_cache)
         return x if self.decoder_norm is None else self.decoder_norm(x), new_cache

@@ -322,10 +322,10 @@ class SpanBoundaries(TransformingHead):
         previous = ops.pad(positions[:, :-1], ((0, 0), (1, 0)), constant_values=-1)  # (B, M)
         span = ops.cumsum(ops.cast(positions != previous + 1, "int32"), axis=1)  # (B, M)
         is_same_span = ops.expand_dims(span, 2) == ops.expand_dims(span, 1)  # (B, M, M)
-        others = ops.expand_dims(positions, 1)  # (B, 1, M)
+        other_positions = ops.expand_dims(positions, 1)  # (B, 1, M)
         own = ops.expand_dims(positions, 2)  # (B, M, 1)
-        count_before = ops.sum(ops.cast(is_same_span & (others < own), "int32"), axis=2)  # (B, M)
-        count_after = ops.sum(ops.cast(is_same_span & (others > own), "int32"), axis=2)  # (B, M)
+        count_before = ops.sum(ops.cast(is_same_span & (other_positions < own), "int32"), axis=2)  # (B, M)
+        count_after = ops.sum(ops.cast(is_same_span & (other_positions > own), "int32"), axis=2)  # (B, M)
         last_position = ops.shape(sequence)[1] - 1
         before = at_positions(sequence, ops.maximum(positions - count_before - 1, 0))  # (B, M, H)
         after = at_positions(sequence, ops.minimum(positions + count_after + 1, last_position))  # (B, M, H)

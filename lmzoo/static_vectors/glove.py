@@ -103,7 +103,8 @@ def count_pairs(
         for ids in tracked_texts:
             for distance in range(1, min(window, len(ids) - 1) + 1):
                 is_counted = (ids[:-distance] >= 0) & (ids[distance:] >= 0)
-                left, right = ids[:-distance][is_counted], ids[distance:][is_counted]
+                left = ids[:-distance][is_counted]
+                right = ids[distance:][is_counted]
                 parts.append((left, right, np.full(len(left), 1 / distance)))
                 num_pairs += len(left)
             if num_pairs > _MAX_PAIRS:

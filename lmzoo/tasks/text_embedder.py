@@ -332,8 +332,8 @@ class TextEmbedder(Task):
         check_groups(columns, self.objective)
         firsts, *rest = columns
         first_prompt, other_prompt = self._pair_prompt_texts()
-        others = [text for column in rest for text in column]
-        texts = [*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, others)]
+        other_texts = [text for column in rest for text in column]
+        texts = [*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, other_texts)]
         encoded = self.text_preprocessor.encode(texts)
         count = len(firsts)
         # Different prompts make equal texts differ in their tokens.

@@ -12,14 +12,14 @@ import lmzoo
 from lmzoo.errors import PresetError
 from lmzoo.families.marian import FAMILY
 from lmzoo.layers.embeddings import sinusoids
-from lmzoo.models import Backbone, MarianBackbone, Seq2SeqLM
+from lmzoo.models import Seq2SeqLM
 from lmzoo.pretraining.recipe import Recipe
-from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
+from lmzoo.testing import tiny_backbone, tiny_task, tiny_texts
+from tests.families.encoder_decoder_parity import TOLERANCE, check_states_and_logits, padded_batch
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-TOLERANCE = 1e-5
 # Odd widths and different numbers of layers, heads and columns in the encoder and the decoder.
 SHAPE = {
     "vocab_size": 131,
@@ -49,37 +49,11 @@ def their_model(**options):
     return model
 
 
-def padded_batch():
-    rng = np.random.default_rng(3)
-    (source, target), (first, second) = (rng.integers(3, 131, (3, n)) for n in (11, 7)), ([11, 7, 3], [5, 7, 2])
-    masks = [np.arange(n) < np.array(lengths)[:, None] for n, lengths in ((11, first), (7, second))]
-    return {
-        "token_ids": source.astype("int32"),
-        "padding_mask": masks[0].astype("int32"),
-        "decoder_token_ids": target.astype("int32"),
-        "decoder_padding_mask": masks[1].astype("int32"),
-    }
-
-
 @pytest.mark.parametrize(("activation", "scale"), [("swish", True), ("relu", False)])
 def test_states_and_logits(tmp_path, activation, scale):
-    theirs, batch = their_model(activation_function=activation, scale_embedding=scale), padded_batch()
+    theirs = their_model(activation_function=activation, scale_embedding=scale)
     theirs.save_pretrained(tmp_path)
-    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    tensors = {name: torch.tensor(values.astype("int64")) for name, values in zip(names, batch.values(), strict=True)}
-    with torch.no_grad():
-        expected = theirs(**tensors, output_hidden_states=True)
-    ours = Backbone.from_preset(tmp_path)
-    assert type(ours) is MarianBackbone
-    found = ours.predict(batch, verbose=0)
-    source, target = (batch[name].astype(bool) for name in ("padding_mask", "decoder_padding_mask"))
-    pairs = [(found["encoder_hidden_states"], expected.encoder_hidden_states, source)]
-    pairs += [(found["hidden_states"], expected.decoder_hidden_states, target)]
-    task = Seq2SeqLM.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY))
-    pairs += [([task.predict(batch, verbose=0)], [expected.logits], target)]
-    for mine, other, real in pairs:
-        for a, b in zip(mine, other, strict=True):
-            np.testing.assert_allclose(a[real], b.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
+    check_states_and_logits(theirs, tmp_path, FAMILY, padded_batch(131))
 
 
 def test_beams_tokens_and_files(tmp_path):
@@ -141,7 +115,7 @@ def test_beams_alone_and_in_a_batch():
 
 
 def test_step_by_step_is_at_once():
-    backbone, batch = tiny_backbone(FAMILY), padded_batch()
+    backbone, batch = tiny_backbone(FAMILY), padded_batch(131)
     expected = backbone.predict(batch, verbose=0)["sequence_output"]
     source = backbone.read_source(*(keras.ops.convert_to_tensor(batch[n]) for n in ("token_ids", "padding_mask")))
     cache, parts = backbone.empty_cache(3, 7), []
@@ -154,7 +128,7 @@ def test_step_by_step_is_at_once():
 
 
 def test_attention_to_the_source():
-    batch = padded_batch()
+    batch = padded_batch(131)
     scores = tiny_backbone(FAMILY).source_attention_scores(batch)
     assert [tuple(s.shape) for s in scores] == [(3, 7, 7, 11)] * 2
     for layer in map(keras.ops.convert_to_numpy, scores):

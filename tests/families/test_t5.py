@@ -14,12 +14,12 @@ from lmzoo.families.t5 import FAMILY
 from lmzoo.models import Backbone, Seq2SeqLM, T5Backbone, T5EncoderBackbone, TextClassifier, TextEmbedder
 from lmzoo.testing import tiny_backbone, tiny_preprocessor, tiny_task, tiny_texts
 from lmzoo.text import Preprocessor
+from tests.families.encoder_decoder_parity import TOLERANCE, check_states_and_logits, padded_batch
 from tests.reference.weights import randomise
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-TOLERANCE = 1e-5
 SHAPE = {
     "vocab_size": 149,
     "d_model": 37,
@@ -53,20 +53,6 @@ def their_model(version, kind=None, **changes):
     return model
 
 
-def padded_batch(widths=(11, 7)):
-    """Sequences longer than the last bucket, with padding."""
-    rng = np.random.default_rng(3)
-    (source, target), (first, second) = (rng.integers(3, 149, (3, n)) for n in widths), ([11, 7, 3], [5, 7, 2])
-    lengths = ([*first[:-1], widths[0]], [*second[:-1], widths[1]])
-    masks = [np.arange(n) < np.array(counts)[:, None] for n, counts in zip(widths, lengths, strict=True)]
-    return {
-        "token_ids": source.astype("int32"),
-        "padding_mask": masks[0].astype("int32"),
-        "decoder_token_ids": target.astype("int32"),
-        "decoder_padding_mask": masks[1].astype("int32"),
-    }
-
-
 def save(model, directory, version):
     """Save as transformers 4 did: version 5 writes `tie_word_embeddings` as true in any case."""
     model.save_pretrained(directory)
@@ -78,23 +64,10 @@ def save(model, directory, version):
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_states_and_logits(tmp_path, version):
-    theirs, batch = their_model(version), padded_batch((41, 29))
+    """Sequences are longer than the last bucket."""
+    theirs = their_model(version)
     save(theirs, tmp_path, version)
-    names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-    tensors = {name: torch.tensor(values.astype("int64")) for name, values in zip(names, batch.values(), strict=True)}
-    with torch.no_grad():
-        expected = theirs(**tensors, output_hidden_states=True)
-    ours = Backbone.from_preset(tmp_path)
-    assert type(ours) is T5Backbone
-    found = ours.predict(batch, verbose=0)
-    source, target = (batch[name].astype(bool) for name in ("padding_mask", "decoder_padding_mask"))
-    pairs = [(found["encoder_hidden_states"], expected.encoder_hidden_states, source)]
-    pairs += [(found["hidden_states"], expected.decoder_hidden_states, target)]
-    task = Seq2SeqLM.from_preset(tmp_path, preprocessor=tiny_preprocessor(FAMILY))
-    pairs += [([task.predict(batch, verbose=0)], [expected.logits], target)]
-    for mine, other, real in pairs:
-        for a, b in zip(mine, other, strict=True):
-            np.testing.assert_allclose(a[real], b.numpy()[real], atol=TOLERANCE, rtol=TOLERANCE)
+    check_states_and_logits(theirs, tmp_path, FAMILY, padded_batch(149, (41, 29)))
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
@@ -132,7 +105,7 @@ def test_beams_tokens_and_files(tmp_path, version):
 
 @pytest.mark.parametrize("tied", [True, False])
 def test_step_by_step_is_at_once(tied):
-    backbone, batch = tiny_backbone(FAMILY, tie_embeddings=tied), padded_batch((17, 23))
+    backbone, batch = tiny_backbone(FAMILY, tie_embeddings=tied), padded_batch(149, (17, 23))
     expected = backbone.predict(batch, verbose=0)["sequence_output"]
     source = backbone.read_source(*(keras.ops.convert_to_tensor(batch[n]) for n in ("token_ids", "padding_mask")))
     cache, parts = backbone.empty_cache(3, 23), []
@@ -145,7 +118,7 @@ def test_step_by_step_is_at_once(tied):
 
 
 def test_attention_to_the_source(tmp_path):
-    theirs, batch = their_model("1.0", attn_implementation="eager"), padded_batch()
+    theirs, batch = their_model("1.0", attn_implementation="eager"), padded_batch(149)
     save(theirs, tmp_path, "1.0")
     names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
     tensors = {name: torch.tensor(values.astype("int64")) for name, values in zip(names, batch.values(), strict=True)}
@@ -181,7 +154,7 @@ def test_keras_hub(tmp_path, options):
     tokenizer = keras_hub.models.T5Tokenizer((tmp_path / "ours/assets/tokenizer/vocabulary.spm").read_bytes())
     assert list(tokenizer("the film")) == preprocessor.tokenizer.tokenize(["the film"])[0]
     assert Seq2SeqLM.from_preset(tmp_path / "ours").preprocessor.tokenizer.vocabulary_size == 149
-    batch = padded_batch((41, 29))
+    batch = padded_batch(149, (41, 29))
     found = ours.predict(batch, verbose=0)
     names = {"token_ids": "encoder_token_ids", "padding_mask": "encoder_padding_mask"}
     for other in (theirs, again):
@@ -201,7 +174,7 @@ def test_keras_hub(tmp_path, options):
 
 
 def test_the_encoder_has_the_same_states():
-    backbone, batch = tiny_backbone(FAMILY), padded_batch()
+    backbone, batch = tiny_backbone(FAMILY), padded_batch(149)
     encoder = backbone.make_encoder()
     assert type(encoder) is T5EncoderBackbone
     real = batch["padding_mask"].astype(bool)
@@ -217,7 +190,7 @@ def test_the_encoder_has_the_same_states():
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 def test_encoders_in_files(tmp_path, version):
-    theirs, batch = their_model(version, transformers.T5EncoderModel), padded_batch((29, 7))
+    theirs, batch = their_model(version, transformers.T5EncoderModel), padded_batch(149, (29, 7))
     save(theirs, tmp_path, version)
     ids, mask = (torch.tensor(batch[name].astype("int64")) for name in ("token_ids", "padding_mask"))
     with torch.no_grad():

@@ -512,14 +512,14 @@ FAULTS = (
     Fault(
         "the default prompt is not put before pairs in training",
         "tasks/text_embedder.py",
-        "[*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, others)]",
-        "[*firsts, *others]",
+        "[*add_prompt(first_prompt, firsts), *add_prompt(other_prompt, other_texts)]",
+        "[*firsts, *other_texts]",
     ),
     Fault(
         "both sides of pairs have the prompt of first texts",
         "tasks/text_embedder.py",
-        "*add_prompt(other_prompt, others)",
-        "*add_prompt(first_prompt, others)",
+        "*add_prompt(other_prompt, other_texts)",
+        "*add_prompt(first_prompt, other_texts)",
     ),
     Fault(
         "hard negatives are no candidates for first texts",

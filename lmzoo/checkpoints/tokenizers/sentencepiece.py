@@ -220,6 +220,20 @@ class XlnetFormat(SentencePieceFormat):
         return Packing("", end, (end,), segments=True, last=str(tokenizer.start_token))
 
 
+def _check_normalizer(pipeline: JsonObject, file: Path, types: Sequence[str]) -> None:
+    """Check that the normalizer has only steps of these types, and steps that strip or squeeze white space.
+
+    Raises:
+        PresetError: If there is another step.
+    """
+    for step in _steps(pipeline):
+        pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
+        is_supported = step.get("type") in (*types, "Strip", None)
+        # White space is squeezed in any case.
+        if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
+            raise PresetError(f"{file}: the `normalizer` must be {' or '.join(types)}, got {step!r:.200}.")
+
+
 class XlmRobertaFormat(_ModelFormat):
     """The format of `XlmRobertaTokenizer`: a model file with three special tokens and without ALBERT's clean-up."""
 
@@ -283,12 +297,7 @@ class DebertaV3Format(_ModelFormat):
         return not any(step.get("pattern") == {"String": QUOTES[0]} for step in _steps(pipeline)[:1])
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        for step in _steps(pipeline):
-            pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
-            is_supported = step.get("type") in ("NFC", "Precompiled", "Strip", None)
-            # White space is squeezed in any case.
-            if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
-                raise PresetError(f"{file}: the `normalizer` must be Precompiled or NFC, got {step!r:.200}.")
+        _check_normalizer(pipeline, file, ("Precompiled", "NFC"))
         self._check_splitting(pipeline, file)
         return {}
 
@@ -311,12 +320,7 @@ class T5Format(_ModelFormat):
     settings: ClassVar = {"extra_ids": ("num_sentinels", 100)}
 
     def settings_of_pipeline(self, pipeline: JsonObject, file: Path) -> Arguments:
-        for step in _steps(pipeline):
-            pattern = step.get("pattern") if step.get("content") in (" ", SPACE) else None
-            is_supported = step.get("type") in ("Precompiled", "Strip", None)
-            # White space is squeezed in any case.
-            if not (is_supported or (step.get("type") == "Replace" and pattern in _SQUEEZED)):
-                raise PresetError(f"{file}: the `normalizer` must be Precompiled, got {step!r:.200}.")
+        _check_normalizer(pipeline, file, ("Precompiled",))
         self._check_splitting(pipeline, file)
         tokens = [piece for piece, _ in pipeline["model"]["vocab"]]
         return {"num_sentinels": sum(_SENTINEL.fullmatch(token) is not None for token in tokens)}

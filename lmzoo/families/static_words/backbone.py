@@ -97,7 +97,7 @@ class StaticBackbone(Backbone):
         inputs = {"token_ids": keras.Input((None,), dtype="int32", name="token_ids")}
         mask = inputs["token_ids"] > 0  # (B, T)
         words = layers["word_embedding"](inputs["token_ids"])  # (B, T, H)
-        words = words * ops.cast(mask, words.dtype)[:, :, None]
+        words = words * ops.expand_dims(ops.cast(mask, words.dtype), 2)
         sequence = layers["dropout_layer"](words)  # (B, T, H)
         outputs = {
             "sequence_output": sequence,

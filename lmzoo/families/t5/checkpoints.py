@@ -86,7 +86,7 @@ def _stack(module: str, block: str, bias: str, norm: str, reads_source: bool = F
     """
     stored_block = f"{module}.block.{block[-3:]}"
     feed_forward = f"layer.{2 if reads_source else 1}"
-    layers = {f"attention/{ours}": f"layer.0.SelfAttention.{theirs}" for ours, theirs in _ATTENTION.items()}
+    layers = {f"attention/{layer}": f"layer.0.SelfAttention.{module}" for layer, module in _ATTENTION.items()}
     layers |= {
         "attention_layer_norm": "layer.0.layer_norm",
         "gate_dense": f"{feed_forward}.DenseReluDense.wi_1",

@@ -56,8 +56,8 @@ class T5Tokenizer(ModelRulesTokenizer):
     ) -> None:
         require(is_integer(num_sentinels, 0), "num_sentinels", "an integer of at least 0", num_sentinels)
         self.num_sentinels = num_sentinels
-        others = [token for token in special.get("other_tokens", ()) if token not in self.sentinels]
-        special["other_tokens"] = (*others, *self.sentinels)
+        other_tokens = [token for token in special.get("other_tokens", ()) if token not in self.sentinels]
+        special["other_tokens"] = (*other_tokens, *self.sentinels)
         super().__init__(model, **special)
 
     @property
@@ -87,8 +87,10 @@ class T5Tokenizer(ModelRulesTokenizer):
 
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
-        others = [token for token in config.pop("other_tokens", ()) if token not in self.sentinels]
-        return {**config, **({"other_tokens": others} if others else {}), "num_sentinels": self.num_sentinels}
+        other_tokens = [token for token in config.pop("other_tokens", ()) if token not in self.sentinels]
+        if other_tokens:
+            config["other_tokens"] = other_tokens
+        return {**config, "num_sentinels": self.num_sentinels}
 
 
 def _serialize(sentinels: Sequence[str]) -> bytes:
