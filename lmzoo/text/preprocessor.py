@@ -72,7 +72,9 @@ class Preprocessor(AdvisesOnNames):
         "presets": "see `lmzoo.list_presets()`",
     }
 
-    def __init__(self, tokenizer: Tokenizer, packing: Packing | dict[str, Any], sequence_length: int = 512) -> None:
+    def __init__(
+        self, tokenizer: Tokenizer, packing: Packing | dict[str, Any] | None = None, sequence_length: int = 512
+    ) -> None:
         if not isinstance(tokenizer, Tokenizer):
             raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")
         self.tokenizer = tokenizer
