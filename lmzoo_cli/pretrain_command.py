@@ -106,7 +106,7 @@ def pretrain(
     license: Annotated[str | None, typer.Option(help="License of the preset, such as Apache-2.0.")] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing preset.")] = False,
     weights_dtype: Annotated[
-        str, typer.Option(help="Dtype of the weights in the preset's files: float16 or float32.")
+        str, typer.Option(help="Dtype of the weights in the preset's files: float32, float16 or int8.")
     ] = "float16",
     yes: Annotated[
         bool, typer.Option("--yes", "-y", help="Start training runs of more than an hour without asking.")

@@ -406,14 +406,20 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         """
         return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
-    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32") -> None:
         """Write the backbone as a preset, in KerasHub's file layout with a manifest of checksums.
 
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
+            weights_dtype: "float32", the weights as they are; "float16", half as many bytes; or "int8", a quarter: each
+                row of a matrix in 255 steps. Models loaded from the preset have the same dtype in each case, can be
+                trained, and are as fast. Of `int8`, evaluate what the rounding costs.
+
+        Raises:
+            ValueError: if `weights_dtype` is not one of these.
         """
-        save_preset(self, directory, overwrite)
+        save_preset(self, directory, overwrite, weights_dtype=weights_dtype)
 
     def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:
         """Export the model for other runtimes, with token features as inputs and all outputs by name.

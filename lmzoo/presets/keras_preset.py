@@ -19,13 +19,17 @@ from lmzoo.checkpoints.config_table import Arguments, JsonObject
 from lmzoo.checkpoints.engine import check_axes
 from lmzoo.checkpoints.formats.hdf5 import (
     BYTES_OF_METADATA,
+    SCALE,
     Hdf5File,
+    decoded,
     rewrite_in_half_precision,
+    rewrite_in_int8,
     write_hdf5,
 )
 from lmzoo.checkpoints.formats.sharded import check_is_weights
 from lmzoo.checkpoints.formats.tensor_file import damage_named
 from lmzoo.checkpoints.tokenizers.vocabulary_files import add_file_to_errors
+from lmzoo.common.arguments import require
 from lmzoo.errors import MissingTokenizerError, PresetError
 from lmzoo.files.atomic import atomic_directory, check_room
 from lmzoo.files.manifest import write_manifest
@@ -50,6 +54,14 @@ from lmzoo.version import __version__
 
 T = TypeVar("T")
 _Part = TypeVar("_Part", Preprocessor, Tokenizer)
+
+# Functions that rewrite the file of weights, by the dtype in which a preset stores them.
+_REWRITES: dict[str, Callable[[Path], None] | None] = {
+    "float32": None,
+    "float16": rewrite_in_half_precision,
+    "int8": rewrite_in_int8,
+}
+WEIGHTS_DTYPES = tuple(_REWRITES)
 
 
 class KerasPreset:
@@ -91,7 +103,11 @@ class KerasPreset:
         items: dict[str, Any] = {}
         with damage_named(f"{path} cannot be read"), h5py.File(path, "r") as file:
             file.visititems(items.__setitem__)
-            return {name: item.shape for name, item in items.items() if isinstance(item, h5py.Dataset)}
+            return {
+                name: item.shape
+                for name, item in items.items()
+                if isinstance(item, h5py.Dataset) and not name.endswith(SCALE)
+            }
 
     def build(self, overrides: Mapping[str, Any], load_weights: bool = True) -> keras.Model:
         """Build the backbone with random weights.
@@ -131,7 +147,8 @@ class KerasPreset:
         backbone = _get_backbone(model)
         self._check_weight_count(backbone)
         try:
-            backbone.load_weights(path)
+            with decoded(path) as weights_file:
+                backbone.load_weights(weights_file)
         except (OSError, RuntimeError, ValueError) as error:
             reason = " ".join(str(error).split())
             raise PresetError(f"{path} cannot be read; fetch or save the preset again: {reason:.1000}") from error
@@ -271,7 +288,7 @@ def save_preset(
     overwrite: bool = True,
     preprocessor: Preprocessor | None = None,
     add_files: Callable[[Path], None] | None = None,
-    half_precision: bool = False,
+    weights_dtype: str = "float32",
     **metadata: object,
 ) -> None:
     """Write a backbone or a task as a preset.
@@ -282,14 +299,16 @@ def save_preset(
         overwrite: Whether to replace an existing preset.
         preprocessor: Preprocessor to write, or None.
         add_files: Function that writes additional files into the directory it is given, before the manifest is written.
-        half_precision: Whether to store weights as float16, except for tensors with values beyond its range. Loading
-            converts them to the model's dtype.
+        weights_dtype: How to store weights, which loading converts to the model's dtype: "float32", as they are;
+            "float16", except for tensors with values beyond its range; or "int8", matrices of the backbone in 255 steps
+            with a float32 scale for each row, and the other weights as float16.
         **metadata: Additional entries of `metadata.json`, such as `languages` and `license`.
 
     Raises:
         FileExistsError: If the directory may not be replaced.
-        ValueError: If a class is not registered with Keras.
+        ValueError: If a class is not registered with Keras, or `weights_dtype` is unknown.
     """
+    require(weights_dtype in WEIGHTS_DTYPES, "weights_dtype", f"one of {', '.join(WEIGHTS_DTYPES)}", weights_dtype)
     if preprocessor is not None:
         check_is_registered(preprocessor)
     check_is_registered(_get_backbone(model))
@@ -303,8 +322,8 @@ def save_preset(
         backbone.save_weights(target / MODEL_WEIGHTS_FILE)
         model_metadata = {"family": family_of(backbone).name, "parameter_count": backbone.count_params()}
         write_json(target, METADATA_FILE, {**model_metadata, **versions(), **metadata})
-        if half_precision:
-            rewrite_in_half_precision(target / MODEL_WEIGHTS_FILE)
+        if rewrite := _REWRITES[weights_dtype]:
+            rewrite(target / MODEL_WEIGHTS_FILE)
         if model is not backbone:
             config = {k: v for k, v in model.get_config().items() if k not in ("backbone", "preprocessor")}
             registered_name = keras.saving.get_registered_name(type(model))
@@ -316,7 +335,7 @@ def save_preset(
             warn_of_not_finite(f"The {type(model).__name__} that is saved", first_not_finite(weights.values()))
             arrays = (keras.ops.convert_to_numpy(keras.ops.cast(weight, "float32")) for weight in weights.values())
             write_hdf5(target / TASK_WEIGHTS_FILE, zip(weights, arrays, strict=True))
-            if half_precision:
+            if rewrite:
                 rewrite_in_half_precision(target / TASK_WEIGHTS_FILE)
         if preprocessor is not None:
             write_text_part(preprocessor, target)

@@ -17,7 +17,7 @@ from lmzoo.files.manifest import listed_files
 from lmzoo.files.urls import absolute, exists
 from lmzoo.parallel.processes import check_same, first_process_first, process_index, several_processes
 from lmzoo.presets import resolve
-from lmzoo.presets.keras_preset import save_preset
+from lmzoo.presets.keras_preset import WEIGHTS_DTYPES, save_preset
 from lmzoo.pretraining.card import write_card
 from lmzoo.pretraining.encoders import train_encoder
 from lmzoo.pretraining.estimate import training_seconds
@@ -30,7 +30,6 @@ from lmzoo.tasks import Task
 
 # Training functions by kind of pre-training head, like `lmzoo.pretraining.recipe.METHODS`.
 _TRAINERS = {"bidirectional_lm": train_language_model, "causal_lm": train_encoder, "pretraining": train_encoder}
-WEIGHTS_DTYPES = ("float16", "float32")
 
 
 def pretrain(
@@ -78,8 +77,8 @@ def pretrain(
         split: bool, whether to split lines into sentences, as for `lmzoo.data.corpora.read_documents`.
         confirm: function that is called before a new run with the estimated training time on this machine in seconds;
             it may raise an error to cancel the run. It is not called if there are several processes.
-        weights_dtype: str, dtype of the weights in the preset's files, "float16" or "float32". Models are loaded in
-            float32 in either case.
+        weights_dtype: str, dtype of the weights in the preset's files, "float16", "float32" or "int8". Models are
+            loaded in float32 in each case.
         states: folder, or fsspec URL such as s3:// or gs://, for the states of the training; by default in `work`. If
             the rest of `work` is lost, the run recreates it and continues.
 
@@ -140,8 +139,7 @@ def pretrain(
         confirm(training_seconds(recipe))
     keras.utils.set_random_seed(recipe.seed)
     model, facts = _TRAINERS[recipe.family_record.pretrained_head](run, train, held_out)
-    half_precision = weights_dtype == "float16"
-    _write_preset(model, run, output, overwrite, facts, metadata or {}, half_precision)
+    _write_preset(model, run, output, overwrite, facts, metadata or {}, weights_dtype)
     say(f"written to {output}")
     text_scores = {
         f"{name}_{text}": value for text, scores in facts["of_texts"].items() for name, value in scores.items()
@@ -156,7 +154,7 @@ def _write_preset(
     overwrite: bool,
     facts: Facts,
     metadata: Mapping[str, Any],
-    half_precision: bool,
+    weights_dtype: str,
 ) -> None:
     """Save the model as a preset for fine-tuning, with dropout, fine-tuning recipes and a model card."""
     changes: dict[str, Any] = {"remat": False} if "remat" in model.backbone.get_config() else {}
@@ -175,4 +173,4 @@ def _write_preset(
 
     with first_process_first():
         if process_index() == 0:
-            save_preset(task, output, overwrite, task.preprocessor, add_card, half_precision, **metadata)
+            save_preset(task, output, overwrite, task.preprocessor, add_card, weights_dtype, **metadata)

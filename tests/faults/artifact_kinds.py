@@ -123,7 +123,11 @@ def save_preset(folder: Path, version: int) -> None:
 
 def save_preset_in_half_precision(folder: Path, version: int) -> None:
     made = model("classifier", version)
-    keras_preset.save_preset(made, folder / "preset", preprocessor=made.preprocessor, half_precision=True)
+    keras_preset.save_preset(made, folder / "preset", preprocessor=made.preprocessor, weights_dtype="float16")
+
+
+def save_preset_in_int8(folder: Path, version: int) -> None:
+    model("classifier", version).save_to_preset(folder / "preset", weights_dtype="int8")
 
 
 def save_preset_without_manifest(folder: Path, version: int) -> None:
@@ -466,6 +470,7 @@ KINDS: dict[str, ArtifactKind] = {
     "keras": ArtifactKind("model.keras", save_keras, lambda f: content_of(Task.load(f / "model.keras")), vouched=True),
     "preset": ArtifactKind("preset", save_preset, load_classifier, vouched=True),
     "preset in half precision": ArtifactKind("preset", save_preset_in_half_precision, load_classifier, vouched=True),
+    "preset in int8": ArtifactKind("preset", save_preset_in_int8, load_classifier, vouched=True),
     "preprocessor": ArtifactKind("preset", save_preprocessor, load_preprocessor, vouched=True),
     "preset without manifest": ArtifactKind("preset", save_preset_without_manifest, load_classifier),
     "hf": checkpoint_kind("hf", "bert"),

@@ -1,4 +1,4 @@
-"""Presets that store their weights as float16: half the bytes, read by Keras, and as good as before."""
+"""Presets that store their weights as float16 or int8: in fewer bytes, and as good as before."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import lmzoo
-from lmzoo.checkpoints.formats.hdf5 import in_half_precision
+from lmzoo.checkpoints.formats.hdf5 import SCALE, in_half_precision, in_int8
 from lmzoo.errors import PresetError
 from lmzoo.presets import verify_manifest
 from lmzoo.presets.keras_preset import save_preset
@@ -42,7 +42,7 @@ def test_the_files(tmp_path):
 
     large = task.backbone.weights[3]
     large.assign(keras.ops.ones_like(large.value) * 70_000.0)
-    whole, half = saved(task, tmp_path / "whole"), saved(task, tmp_path / "half", half_precision=True)
+    whole, half = saved(task, tmp_path / "whole"), saved(task, tmp_path / "half", weights_dtype="float16")
     kept = 0
     for name in FILES:
         before, after = datasets(whole / name), datasets(half / name)
@@ -66,6 +66,61 @@ def test_the_files(tmp_path):
         lmzoo.models.MaskedLM.from_preset(half)
 
 
+def test_int8(tmp_path):
+    """Each row of a matrix has 255 steps; the model is in float32, and Keras alone refuses the file."""
+    task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
+    randomize(task)
+    task.backbone.weights[3].assign(keras.ops.full_like(task.backbone.weights[3].value, np.nan))
+    with pytest.warns(UserWarning, match="NaN"):
+        task.save_to_preset(tmp_path / "small", weights_dtype="int8")
+    stored = {name: str(dtype) for name, (_, dtype) in datasets(tmp_path / "small" / FILES[0]).items() if dtype}
+    matrices = [name for name, dtype in stored.items() if dtype == "int8"]
+    assert len(matrices) == sum(len(weight.shape) > 1 for weight in task.backbone.weights)
+    assert all(stored[name + SCALE] == "float32" for name in matrices)
+    verify_manifest(tmp_path / "small")
+    again = lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
+    for weight, before in zip(again.backbone.weights, task.backbone.weights, strict=True):
+        assert weight.dtype == "float32"
+        expected = np.asarray(before)
+        if expected.ndim > 1:
+            largest = np.abs(expected).max(axis=-1, keepdims=True)
+            assert (np.abs(weight - expected) <= largest / 253).all()
+            np.testing.assert_allclose(np.abs(weight).max(axis=-1, keepdims=True), largest, rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(weight, expected.astype("float16"))
+    backbone = lmzoo.models.Backbone.from_preset(tmp_path / "small", load_weights=False)
+    with pytest.raises(ValueError, match="could not be loaded"):
+        backbone.load_weights(tmp_path / "small" / FILES[0])
+
+
+def test_scales_must_fit(tmp_path):
+    task = tiny_task(lmzoo.models.MaskedLM, families()["bert"])
+    task.save_to_preset(tmp_path / "small", weights_dtype="int8")
+    (tmp_path / "small/manifest.json").unlink()
+    with h5py.File(tmp_path / "small" / FILES[0], "r+") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        name = next(name for name in names if name.endswith(SCALE))
+        scale = file[name][()]
+        del file[name]
+        file[name] = scale[:-1]
+    with pytest.raises(
+        PresetError, match=rf"{FILES[0]} cannot be read.*{name.removesuffix(SCALE)} int8 .* does not fit"
+    ):
+        lmzoo.models.MaskedLM.from_preset(tmp_path / "small")
+    with pytest.raises(ValueError, match="`weights_dtype` must be one of float32, float16, int8"):
+        task.save_to_preset(tmp_path / "other", weights_dtype="int4")
+
+
+def test_rows_of_int8():
+    values = np.array([[0.0, 0.0, 0.0], [1.0, -2.0, 0.5]], "float32")
+    found = in_int8(values)
+    np.testing.assert_array_equal(found[""], np.array([[0, 0, 0], [64, -127, 32]], "int8"))
+    np.testing.assert_allclose(found[SCALE], [0, 2 / 127], rtol=1e-6)
+    assert list(in_int8(np.array([[np.inf, 1.0]], "float32"))) == [""]
+    assert in_int8(values[0])[""].dtype == "float16"
+
+
 def test_arrays():
     for values, dtype in (([1.0, -65_504.0], "float16"), ([1.0, 7e4], "float32"), ([np.nan], "float32")):
         found = in_half_precision(np.array(values, "float32"))
@@ -80,7 +135,7 @@ def test_arrays():
 def test_what_is_lost(tmp_path, preset):
     """Of a preset with learned weights: less than a thousandth in the loss, and half of the bytes."""
     whole = lmzoo.models.MaskedLM.from_preset(preset)
-    half = lmzoo.models.MaskedLM.from_preset(saved(whole, tmp_path / "half", half_precision=True))
+    half = lmzoo.models.MaskedLM.from_preset(saved(whole, tmp_path / "half", weights_dtype="float16"))
     before, after = (sum((folder / name).stat().st_size for name in FILES) for folder in (
         saved(whole, tmp_path / "whole"), tmp_path / "half"
     ))  # fmt: skip

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     import h5py
 
 
+SCALE = ".scale"  # ending of the name of an int8 matrix's scales
 BYTES_OF_METADATA = 4096  # upper bound per tensor; HDF5 writes some of it only when the file is closed
 
 
@@ -134,6 +137,19 @@ def in_half_precision(array: np.ndarray) -> np.ndarray:
     return half if np.isfinite(half).all() else array
 
 
+def in_int8(array: np.ndarray) -> dict[str, np.ndarray]:
+    """Return an array as int8 with one scale for each row, float32, by suffix of their names.
+
+    Each row is rounded to 255 steps between its largest absolute value and the negative of it. Vectors, integers and
+    arrays with values that are not finite have no scale: they are returned as by `in_half_precision`.
+    """
+    if array.ndim < 2 or array.dtype not in ("float32", "float64") or not np.isfinite(array).all():
+        return {"": in_half_precision(array)}
+    scale = np.abs(array).max(axis=-1, initial=0.0).astype("float32") / 127
+    steps = np.rint(array / np.where(scale == 0, 1, scale)[..., None])
+    return {"": steps.astype("int8"), SCALE: scale}
+
+
 def rewrite_in_half_precision(path: Path) -> None:
     """Convert the float arrays in an HDF5 file to float16, and keep its groups and attributes.
 
@@ -142,17 +158,78 @@ def rewrite_in_half_precision(path: Path) -> None:
     Raises:
         OSError: If the file cannot be written; it is then unchanged.
     """
+    _rewrite(path, path, lambda name, array, file: {"": in_half_precision(array)})
+
+
+def rewrite_in_int8(path: Path) -> None:
+    """Convert the float matrices in an HDF5 file to int8 with scales, and other float arrays to float16.
+
+    The scales of a matrix stand beside it, under its name and `SCALE`, so that Keras refuses to read the file before
+    it has been decoded (`decoded`).
+
+    Raises:
+        OSError: If the file cannot be written; it is then unchanged.
+    """
+    _rewrite(path, path, lambda name, array, file: in_int8(array))
+
+
+@contextlib.contextmanager
+def decoded(path: Path) -> Iterator[Path]:
+    """Yield the path of a copy of an HDF5 file in which matrices of int8 with scales are float32.
+
+    A file without scales is not copied: the path is its own.
+
+    Raises:
+        ValueError: If scales do not fit their matrix.
+    """
     import h5py
 
-    check_room(path.parent, path.stat().st_size)
-    with atomic_file(path) as temporary, h5py.File(path, "r") as file, h5py.File(temporary, "w") as target:
+    def decode(name: str, array: np.ndarray, file: h5py.File) -> dict[str, np.ndarray]:
+        if name.endswith(SCALE):
+            return {}
+        if name + SCALE not in file:
+            return {"": array}
+        scale = file[name + SCALE][()]
+        if array.dtype != "int8" or scale.shape != array.shape[:-1]:
+            raise ValueError(f"{name} {array.dtype} {array.shape} does not fit its scales {scale.shape}")
+        return {"": array.astype("float32") * scale[..., None].astype("float32")}
+
+    names: list[str] = []
+    with h5py.File(path, "r") as file:
+        file.visit(names.append)
+    if not any(name.endswith(SCALE) for name in names):
+        yield path
+        return
+    with tempfile.TemporaryDirectory(prefix="lmzoo-") as folder:
+        target = Path(folder, path.name)
+        _rewrite(path, target, decode)
+        yield target
+
+
+def _rewrite(
+    path: Path, target_path: Path, convert: Callable[[str, np.ndarray, h5py.File], dict[str, np.ndarray]]
+) -> None:
+    """Write an HDF5 file with converted arrays and the same groups and attributes.
+
+    Args:
+        path: File to read.
+        target_path: File to write, which may be `path`.
+        convert: Function of the name and value of an array, and the file. It returns arrays by the suffixes of their
+            names; the attributes go to the array without a suffix.
+    """
+    import h5py
+
+    check_room(target_path.parent, path.stat().st_size)
+    with atomic_file(target_path) as temporary, h5py.File(path, "r") as file, h5py.File(temporary, "w") as target:
 
         def copy(name: str, item: h5py.Group | h5py.Dataset) -> None:
-            if isinstance(item, h5py.Dataset):
-                new_item = target.create_dataset(name, data=in_half_precision(item[()]))
-            else:
-                new_item = target.require_group(name)
-            new_item.attrs.update(item.attrs)
+            if isinstance(item, h5py.Group):
+                target.require_group(name).attrs.update(item.attrs)
+                return
+            for suffix, array in convert(name, item[()], file).items():
+                dataset = target.create_dataset(name + suffix, data=array)
+                if not suffix:
+                    dataset.attrs.update(item.attrs)
 
         target.attrs.update(file.attrs)
         file.visititems(copy)
