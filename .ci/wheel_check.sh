@@ -15,16 +15,19 @@ echo "building the source distribution and, from it, the wheel"
 wheel=$(ls "$scratch"/dist/lmzoo-*.whl)
 ls -l "$wheel"
 
-# Every file of every shipped preset has to be in the wheel, under the package.
+# Every file of the newest version of every shipped preset has to be in the wheel, under the package.
 "$python" - "$wheel" <<'PY'
 import sys, zipfile
 from pathlib import Path
 
 inside = set(zipfile.ZipFile(sys.argv[1]).namelist())
-wanted = {f"lmzoo/presets/shipped/{path.relative_to('presets')}" for path in Path("presets").rglob("*") if path.is_file()}
+files = [path.relative_to("presets") for path in Path("presets").rglob("*") if path.is_file()]
+wanted = {f"lmzoo/presets/shipped/{path}" for path in files if "@" not in str(path)}
 assert any(name.endswith("manifest.json") for name in wanted), "no shipped preset in presets/"
 if missing := sorted(wanted - inside):
     sys.exit(f"not in the wheel: {missing}")
+if older := [name for name in inside if "shipped" in name and "@" in name]:
+    sys.exit(f"older versions are in the wheel: {older}")
 size = sum(entry.file_size for entry in zipfile.ZipFile(sys.argv[1]).infolist() if entry.filename in wanted)
 assert size <= 64_000_000, f"the presets have {size:,} bytes, more than 64 MB"
 assert "lmzoo/py.typed" in inside, "lmzoo/py.typed is not in the wheel"

@@ -254,8 +254,12 @@ def _make_info(name: str, metadata: PublishedPreset, shipped: bool, version: int
 def _describe_unknown(preset: str, path: Path) -> str:
     local_names = _drop_older_versions(_find_directories())
     names = [*local_names, *_published()]
-    if versions := sorted(name for name in _find_versions(preset) if "@" in name):
-        return f"There is no {preset}. Its versions on this machine are {', '.join(versions)}."
+    versions = {name: path for name, path in _find_versions(preset).items() if "@" in name}
+    if versions:
+        message = f"There is no {preset}. Its versions on this machine are {', '.join(sorted(versions))}."
+        if any(path.is_relative_to(_shipped_root()) for path in versions.values()):
+            message += " The package has the newest version only; older ones are in lmzoo's repository, in presets/."
+        return message
     prefix = preset.lower()
     similar = [name for name in names if prefix and name.startswith(prefix)][:3]
     similar = similar or difflib.get_close_matches(prefix, names)
