@@ -59,7 +59,7 @@ export TF_CPP_MIN_LOG_LEVEL ?= 2
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax wheel-check docs registry pictures minilm mpnet \
+.PHONY: help quickstart install test test-quick test-all check-family check-task mutants lint test-tf test-jax test-torch wheel-check docs registry pictures minilm mpnet \
 	bench clean test-lowest test-highest test-prereleases release-check check-workflows check-newcomer check-site
 
 help:  ## list the targets
@@ -143,6 +143,12 @@ test-tf: $(DEV_STAMP)  ## the tests on TensorFlow; PYTEST_ARGS="-k bert" for som
 test-jax: $(DEV_STAMP)  ## the tests of layers, models, training and conformance on JAX
 	@echo "== tests, JAX backend$(AND_SLOW)"
 	@$(JAX_CACHE) KERAS_BACKEND=jax $(PYTEST) --quiet -m '$(MARKS)' $(PYTEST_ARGS) $(JAX_TESTS) || [ $$? -eq 5 ]
+
+# torch warns of itself while it compiles a step, so here warnings are no errors.
+test-torch: $(DEV_STAMP)  ## the conformance of all families on Keras' torch backend, which is not first class; weekly
+	@echo "== conformance, torch backend"
+	@KERAS_BACKEND=torch $(PYTEST) --quiet -m 'not slow' -W default $(PYTEST_ARGS) \
+		tests/conformance/test_conformance.py::test_family
 
 wheel-check: $(DEV_STAMP)  ## build the wheel, install it into an empty folder, run the quickstart with it
 	@echo "== wheel"
