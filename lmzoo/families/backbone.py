@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, Self
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, refuse_arguments, require
+from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.input_checks import check_ids
 from lmzoo.families.keras_hub_names import KerasHubBackboneNames
@@ -406,13 +407,18 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         """
         return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
-    def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
+    def save_to_preset(self, directory: str | Path, overwrite: bool = True, **unknown: Any) -> None:
         """Write the backbone as a preset, in KerasHub's file layout with a manifest of checksums.
 
         Args:
             directory: directory to write. If writing fails, an existing directory is left unchanged.
             overwrite: whether an existing directory may be replaced.
+            **unknown: arguments of other libraries, which raise an error with advice.
+
+        Raises:
+            TypeError: If there is an unknown argument.
         """
+        refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         save_preset(self, directory, overwrite)
 
     def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:
