@@ -46,6 +46,16 @@ def package_tasks() -> list[type[Task]]:
     return sorted(classes, key=lambda task: task.__name__)
 
 
+_MISSING_MODEL = [
+    "",
+    "if not TYPE_CHECKING:  # type checkers would accept every name",
+    "",
+    "    def __getattr__(name: str) -> NoReturn:",
+    '        """Raise an AttributeError with the name of the class to use instead."""',
+    "        refuse_model_name(name, __all__)",
+]
+
+
 def models_module() -> str:
     """Return the source of `lmzoo/models.py`."""
     backbones = sorted(["Backbone", *(family.backbone.__name__ for family in package_families())])
@@ -55,6 +65,9 @@ def models_module() -> str:
         [
             '"""Public names of backbones, tasks, n-gram models and word vectors. `make registry` writes this file."""',
             "",
+            "from typing import TYPE_CHECKING, NoReturn",
+            "",
+            "from lmzoo.common.other_names import refuse_model_name",
             *_import("lmzoo.families", backbones),
             "from lmzoo.ngrams import NgramLM",
             "from lmzoo.static_vectors import StaticEmbedder",
@@ -63,6 +76,7 @@ def models_module() -> str:
             "__all__ = [",
             *(f'    "{name}",' for name in names),
             "]",
+            *_MISSING_MODEL,
             "",
         ]
     )

@@ -1,5 +1,8 @@
 """Public names of backbones, tasks, n-gram models and word vectors. `make registry` writes this file."""
 
+from typing import TYPE_CHECKING, NoReturn
+
+from lmzoo.common.other_names import refuse_model_name
 from lmzoo.families import (
     AlbertBackbone,
     Backbone,
@@ -75,3 +78,9 @@ __all__ = [
     "XlmRobertaBackbone",
     "XlnetBackbone",
 ]
+
+if not TYPE_CHECKING:  # type checkers would accept every name
+
+    def __getattr__(name: str) -> NoReturn:
+        """Raise an AttributeError with the name of the class to use instead."""
+        refuse_model_name(name, __all__)

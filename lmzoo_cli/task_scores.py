@@ -35,7 +35,7 @@ def score(kind: Kind, task: Task, x: Inputs, y: Labels, batch_size: int) -> Repo
     loss_labels = labels if task.needs_labels else None
     count = count_examples(x)
     with show_status(f"Compiling and evaluating on {count:,} examples"):
-        metrics = task.evaluate(x, loss_labels, batch_size, return_dict=True, verbose=int(Console().is_terminal))
+        metrics = task.measure(x, loss_labels, batch_size, verbose=int(Console().is_terminal))
     with show_status(f"Predicting {count:,} examples"), iterate_in_parts(x, batch_size) as parts:
         report = task.compare(parts, labels, batch_size=batch_size, **metrics)
     return replace(report, scores={**metrics, **report.scores})

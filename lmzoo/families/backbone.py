@@ -11,7 +11,8 @@ from typing import Any, ClassVar, Literal, Self
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, refuse_arguments, require
+from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor
 from lmzoo.families.input_checks import check_ids
 from lmzoo.families.keras_hub_names import KerasHubBackboneNames
@@ -406,7 +407,9 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
         """
         return load_backbone(preset, cls, load_weights=load_weights, family=family, **config_overrides)
 
-    def save_to_preset(self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32") -> None:
+    def save_to_preset(
+        self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32", **unknown: Any
+    ) -> None:
         """Write the backbone as a preset, in KerasHub's file layout with a manifest of checksums.
 
         Args:
@@ -415,10 +418,13 @@ class Backbone(ReportsNotFinite, KerasHubBackboneNames, LoraModel):
             weights_dtype: "float32", the weights as they are; "float16", half as many bytes; or "int8", a quarter: each
                 row of a matrix in 255 steps. Models loaded from the preset have the same dtype in each case, can be
                 trained, and are as fast. Of `int8`, evaluate what the rounding costs.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
+            TypeError: if there is an unknown argument.
             ValueError: if `weights_dtype` is not one of these.
         """
+        refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         save_preset(self, directory, overwrite, weights_dtype=weights_dtype)
 
     def export(self, filepath: str | Path, format: str | None = None, verbose: bool = True) -> None:

@@ -12,6 +12,9 @@ from lmzoo.common.other_names import AdvisesOnNames
 _MISSING = {
     "default_lora_layer_names": "`enable_lora` adapts the layers in `target_layer_names`",
     "export_to_transformers": '`lmzoo.save_checkpoint(backbone, directory, to="hf")` writes such a directory',
+    "cls_token_index": "`pooled_output` is computed from the first token, in families with a pooler",
+    "get_lora_target_names": "`enable_lora` adapts the layers in `target_layer_names`",
+    "start_token_index": "`pooled_output` is the vector of the first token",
     "attention_scores": "models of its family have no attention",
     "position_embedding": "models of its family have no table of positions",
     "token_embedding": "models of its family have no table of tokens",

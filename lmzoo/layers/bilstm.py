@@ -8,11 +8,12 @@ import keras
 import numpy as np
 from keras import ops
 
-from lmzoo.common.tensor_types import Shape, Tensor
+from lmzoo.common.tensor_types import Shape, Tensor, Tensors
 from lmzoo.layers.configured import ConfiguredLayer
 from lmzoo.layers.dropout import Dropout
 from lmzoo.layers.initializers import Orthogonal
 from lmzoo.layers.rows import width_of
+from lmzoo.layers.scan import scan
 
 _FNV_PRIME = 0x01000193
 _MAX_WORD_LENGTH = 1024  # characters, for graphs in which W is unknown
@@ -47,7 +48,11 @@ class HashedWordEmbedding(ConfiguredLayer):
             # Powers modulo 2^32, one for each column of a word; products wrap around as in C.
             powers = [pow(_FNV_PRIME, i, 1 << 32) for i in range(1, 1 + (ids.shape[2] or _MAX_WORD_LENGTH))]
             powers = ops.convert_to_tensor(np.array(powers, "uint32").view("int32"))[: ops.shape(ids)[2]]  # (W,)
-            ids = ops.sum((ids - _PAD_CHARACTER) * powers, axis=2) & 0x7FFFFFFF  # (B, T)
+            # A sum that wraps around also in ONNX Runtime, whose ops for sums of int32 saturate.
+            hashes = ops.cumsum((ids - _PAD_CHARACTER) * powers, axis=2)[:, :, -1]  # (B, T)
+            # The lowest 31 bits of a negative hash are 2^31 more. Runtimes have no ops for bits, and disagree about the
+            # sign of a remainder: `buckets` more makes it positive.
+            ids = hashes % self.buckets + self.buckets + ops.where(hashes < 0, 2**31 % self.buckets, 0)
         return ops.take(ops.cast(self.embeddings, self.compute_dtype), ids % self.buckets, axis=0)
 
     def compute_output_shape(self, ids_shape: Shape) -> Shape:
@@ -90,6 +95,7 @@ class BiLSTMEncoder(ConfiguredLayer):
             name="lstm",
         )
         self.lstm = keras.layers.Bidirectional(lstm, dtype=policy, name="lstm")
+        self.tensor_lists = True  # see `scan`; Keras' own loop needs them
 
     def build(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape | None = None) -> None:
         """Create the weights of the word embedding and of the LSTMs."""
@@ -102,9 +108,29 @@ class BiLSTMEncoder(ConfiguredLayer):
             return ops.zeros((*sequence.shape[:2], 2 * self.units), self.compute_dtype)
         x = ops.concatenate([sequence, self.word_embedding(ids)], axis=-1)  # (B, T, H + E)
         mask = ops.cast(padding_mask, "bool")
-        x = self.lstm(self.dropout(x, training=training), mask=mask, training=training)  # (B, T, 2U)
+        x = self.dropout(x, training=training)
+        run = self.lstm if self.tensor_lists else self._run_without_lists
+        x = run(x, mask=mask, training=training)  # (B, T, 2U)
         # The product also removes Keras' own mask, which the next layers do not support.
-        return self.dropout(x * ops.cast(mask, x.dtype)[:, :, None], training=training)
+        return self.dropout(x * ops.expand_dims(ops.cast(mask, x.dtype), 2), training=training)
+
+    def _run_without_lists(self, x: Tensor, mask: Tensor, training: bool) -> Tensor:
+        """Return the same as `lstm`, whose states do not change at padding, from a loop without lists of tensors."""
+        steps = ops.transpose(x, (1, 0, 2)), ops.expand_dims(ops.transpose(mask), 2)  # (T, B, H + E), (T, B, 1)
+        start = tuple(ops.zeros((ops.shape(x)[0], self.units), x.dtype) for _ in range(2))
+        outputs = []
+        for layer, reverse in ((self.lstm.forward_layer, False), (self.lstm.backward_layer, True)):
+
+            def step(state: Tensors, inputs: Tensors, cell: keras.layers.Layer = layer.cell) -> tuple[Tensors, Tensor]:
+                x, is_token = inputs
+                new_state = cell(x, state, training=training)[1]
+                state = tuple(
+                    ops.where(is_token, new, old) for new, old in zip(new_state, state, strict=True)
+                )  # (B, U)
+                return state, state[0]
+
+            outputs.append(scan(step, start, steps, reverse=reverse, tensor_lists=False)[1])  # (T, B, U)
+        return ops.transpose(ops.concatenate(outputs, axis=-1), (1, 0, 2))  # (B, T, 2U)
 
     def compute_output_shape(self, sequence_shape: Shape, ids_shape: Shape, padding_mask_shape: Shape) -> Shape:
         """Return the output shape (B, T, 2U), which JAX cannot infer while W is unknown."""

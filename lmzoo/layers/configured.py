@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import warnings
 from typing import Any, Self
 
 import keras
@@ -20,7 +21,13 @@ class ConfiguredLayer(keras.layers.Layer):
     """
 
     def get_config(self) -> dict[str, Any]:
-        """Return the constructor arguments, with layers and dataclasses serialized."""
+        """Return the constructor arguments, with layers and dataclasses serialized; warn of LoRA that is left out."""
+        if any(getattr(layer, "lora_enabled", False) and not is_quantized(layer) for layer in sublayers(self)):
+            warnings.warn(
+                "Keras copies layers without LoRA: a clone has no updates, and a saved model has them added to its "
+                "weights. `task.copy_with()` copies a task with its updates added.",
+                stacklevel=2,
+            )
         arguments = {name: _serialize(getattr(self, name)) for name in constructor_arguments(type(self))}
         quantized = [
             quantized_state(index, layer) for index, layer in enumerate(sublayers(self)) if is_quantized(layer)

@@ -11,9 +11,19 @@ import huggingface_hub
 from huggingface_hub import constants
 
 from lmzoo.errors import PresetError
-from lmzoo.files.manifest import read_manifest, verify_manifest
-from lmzoo.files.preset_files import MANIFEST_FILE, PRESET_ENTRIES, TASK_FILE, read_json, read_metadata
+from lmzoo.files.manifest import read_manifest, read_version, verify_manifest, write_manifest
+from lmzoo.files.preset_files import (
+    MANIFEST_FILE,
+    METADATA_FILE,
+    PRESET_ENTRIES,
+    TASK_FILE,
+    JsonFiles,
+    read_json,
+    read_metadata,
+)
 from lmzoo.presets.hubs import KAGGLE, while_reachable
+from lmzoo.presets.keras_preset import KerasPreset
+from lmzoo.registry.head_kinds import HasHead
 
 _CARD = "README.md"
 # Hugging Face's names for the licenses that presets have. It rejects cards with names that it does not know.
@@ -30,8 +40,9 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
     """Upload a preset to Hugging Face or Kaggle, so that `from_preset(uri)` can load it.
 
     The files are compared with the manifest first. Only the files in the manifest and the model card, README.md, are
-    uploaded. Without a card in the directory, a short one is created from the preset's metadata. Replaced files stay in
-    the hub's history.
+    uploaded. Without a card in the directory, a short one is created from the preset's metadata. A card that does not
+    begin with metadata for the hub gets them: library, tags, languages, license, and what models of the task do.
+    Replaced files stay in the hub's history.
 
     Args:
         uri: `hf://name/preset` or `kaggle://owner/model/framework/variation`.
@@ -67,8 +78,7 @@ def upload_preset(uri: str, preset: str | Path, private: bool = True) -> None:
                 link = Path(staging, file)
                 link.parent.mkdir(parents=True, exist_ok=True)
                 link.symlink_to(folder / file)
-        if not (folder / _CARD).is_file():
-            Path(staging, _CARD).write_text(_make_card(folder, uri), "utf-8")
+        _write_card(folder, Path(staging), uri)
         upload = _upload_hf if scheme == "hf" else _upload_kaggle
         server = constants.ENDPOINT if scheme == "hf" else KAGGLE
         try:
@@ -96,25 +106,41 @@ def _upload_kaggle(name: str, folder: str, private: bool) -> None:
     kagglehub.model_upload(name, folder)
 
 
-def _make_card(folder: Path, uri: str) -> str:
-    """Return a model card with the preset's metadata and the code to load it."""
-    metadata = read_metadata(folder)
-    family = metadata.get("family", "unknown")
-    license = metadata.get("license", "not stated")
-    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
-    card_data = huggingface_hub.ModelCardData(
+def _write_card(folder: Path, staging: Path, uri: str) -> None:
+    """Write the model card of a preset into `staging`: the preset's own or a short one, with metadata for hubs."""
+    file = folder / _CARD
+    card = file.read_text("utf-8") if file.is_file() else _describe(folder, uri)
+    if card.startswith("---"):
+        return  # it has metadata, and is linked
+    (staging / _CARD).unlink(missing_ok=True)
+    (staging / _CARD).write_text(f"---\n{_make_metadata(folder).to_yaml()}\n---\n\n{card}", "utf-8")
+    if _CARD in read_manifest(folder):
+        (staging / MANIFEST_FILE).unlink()
+        write_manifest(staging, read_version(folder))
+
+
+def _make_metadata(folder: Path) -> huggingface_hub.ModelCardData:
+    """Return the metadata of a model card, from the metadata and the task of a preset."""
+    metadata = read_metadata(folder) if (folder / METADATA_FILE).is_file() else {}  # a tokenizer alone has none
+    license = metadata.get("license", "").lower()
+    task_class = KerasPreset(JsonFiles(folder)).task_class or HasHead
+    return huggingface_hub.ModelCardData(
         language=metadata.get("languages") or None,
-        license=license.lower() if license.lower() in _LICENSES else None,
+        license=license if license in _LICENSES else None,
         library_name="keras",
-        tags=["lmzoo", family],
+        pipeline_tag=task_class.pipeline_tag,
+        tags=["lmzoo", metadata.get("family", "unknown")],
     )
-    return f"""---
-{card_data.to_yaml()}
----
 
-# {re.split("[/@]", uri)[-1]}
 
-{metadata.get("description", f"A {kind} of the family {family}.")} {metadata.get("parameter_count", 0):,} parameters.
+def _describe(folder: Path, uri: str) -> str:
+    """Return a short model card, with the code to load the preset."""
+    metadata = read_metadata(folder)
+    kind = read_json(folder, TASK_FILE).get("class_name", "Backbone") if (folder / TASK_FILE).is_file() else "Backbone"
+    description = metadata.get("description", f"A {kind} of the family {metadata.get('family', 'unknown')}.")
+    return f"""# {re.split("[/@]", uri)[-1]}
+
+{description} {metadata.get("parameter_count", 0):,} parameters.
 
 ```python
 import lmzoo
@@ -122,5 +148,5 @@ import lmzoo
 model = lmzoo.models.{kind}.from_preset("{uri}")
 ```
 
-License: {license}.
+License: {metadata.get("license", "not stated")}.
 """

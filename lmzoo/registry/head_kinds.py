@@ -21,6 +21,7 @@ class HasHead(keras.Model):
             loading a preset without one causes a warning.
         replaceable: bool, whether other tasks discard a stored head of this kind without a warning, since presets with
             such heads are usually loaded for their backbones.
+        pipeline_tag: str, Hugging Face's name for what such models do, for model cards.
         labels: names of the classes, or None.
         num_classes: int, number of classes; 0 for a task without classes.
         multi_label: bool, whether an example may have several classes.
@@ -32,6 +33,7 @@ class HasHead(keras.Model):
     reads_heads: ClassVar[tuple[str, ...]] = ()
     predicts_tokens: ClassVar[bool] = False
     replaceable: ClassVar[bool] = False
+    pipeline_tag: ClassVar[str] = "feature-extraction"
     labels: tuple[str, ...] | None = None
     num_classes: int = 0
     multi_label: bool = False

@@ -217,7 +217,7 @@ def _write_file(task: ServedModel, file: Path) -> None:
     outputs = task.output if len(inputs) == len(task.input) else task(_add_zero_inputs(task, inputs))
     model = keras.Model(inputs, {task.output_name: outputs})
     format = FILES[file.suffix]
-    with _set_export_options(task.backbone, format):
+    with _set_export_options(task, format):
         _export(model, file, format, f"This {type(task).__name__} on {task.family.name}")
 
 
@@ -295,14 +295,15 @@ def _unsupported_ops(file: Path) -> list[str]:
     import onnx
 
     model = onnx.load(file)
-    supported = {schema.name for schema in onnx.defs.get_all_schemas()}
+    versions = {opset.domain: opset.version for opset in model.opset_import}
     graphs = [model.graph]
-    used = set()
+    unsupported = set()
     while graphs:
         for node in graphs.pop().node:
-            used.add(node.op_type)
+            if not onnx.defs.has(node.op_type, versions[node.domain], node.domain):
+                unsupported.add(node.op_type)
             graphs += [a.g for a in node.attribute if a.HasField("g")]
-    return sorted(used - supported)
+    return sorted(unsupported)
 
 
 def strings(*names: str, axes: int = 1) -> list[tf.TensorSpec]:

@@ -24,13 +24,14 @@ from lmzoo.serving.served_model import Signatures
 from lmzoo.tasks.base.arguments import check_arguments, check_top_k
 from lmzoo.tasks.base.class_answers import ClassAnswer, rank_classes
 from lmzoo.tasks.base.examples import Batch, BatchOptions, Examples, FeatureArrays, Labels, Texts, TrainingData, Weights
-from lmzoo.tasks.base.reports import perplexity_report
+from lmzoo.tasks.base.reports import measure_by_token, perplexity_report
 from lmzoo.tasks.base.task import Task
 from lmzoo.tasks.choice_scores import check_choices, choice_model, encode_choices, join_examples, score_choices
 from lmzoo.tasks.generation import Sampler, cached_generator, check_sampling
 from lmzoo.tasks.inputs import TaskInputs, TextsInMemory, TokenFeatures, TokenIds, list_ids, list_texts
 from lmzoo.tasks.prompts import (
     INSTEAD_OF_KERAS_HUBS,
+    SCORE_INSTEAD_OF_KERAS_HUBS,
     check_prompt_ids,
     check_reads_text,
     check_room,
@@ -104,6 +105,7 @@ class CausalLM(Task):
 
     predicts = "logits of all next tokens (n, T, V)"
     head_kind = "causal_lm"
+    pipeline_tag = "text-generation"
     commands = (("causal-lm", "texts"),)
     serves = (
         "`text` (n,): the continuations; other signatures also take `seed` and `temperature`, see [Generate "
@@ -300,10 +302,15 @@ class CausalLM(Task):
 
     # === Scores ===
 
+    def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
+        return measure_by_token(self, x, batch_size, verbose)
+
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         return perplexity_report(measured["loss"])
 
-    def score(self, texts: Iterable[Text], batch_size: int = BATCH_SIZE) -> list[list[TokenScore]]:
+    def score(
+        self, texts: Iterable[Text] | None = None, batch_size: int = BATCH_SIZE, **unknown: Any
+    ) -> list[list[TokenScore]]:
         """Return the log-probability of each token in each text, given all tokens before it.
 
         The first token follows the family's start token. If the family has none, the first token has no score, and the
@@ -313,14 +320,18 @@ class CausalLM(Task):
         Args:
             texts: strings.
             batch_size: int, sequences per batch.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
             For each text, a list with `{"token": str, "start": int, "end": int, "log_probability": float}` for each
             token; `start` and `end` are its character offsets in the text.
 
         Raises:
-            TypeError: for an entry that is not a string; the message names its position.
+            TypeError: for an entry that is not a string (the message names its position); for an unknown argument.
         """
+        refuse_arguments("score", unknown, SCORE_INSTEAD_OF_KERAS_HUBS)
+        require(texts is not None, "texts", "a list of strings", texts)
+        assert texts is not None  # for mypy
         (cleaned,) = clean_columns({"texts": texts})
         tokenizer = self.text_preprocessor.tokenizer
         spans = tokenizer.tokenize_with_offsets(cleaned)
@@ -486,7 +497,7 @@ class CausalLM(Task):
 
     def generate(
         self,
-        prompts: Text | Iterable[Text] | TokenIds,
+        prompts: Text | Iterable[Text] | TokenIds | None = None,
         max_new_tokens: int | None = None,
         sampler: str | Sampler = "greedy",
         temperature: float = 1.0,
@@ -520,7 +531,8 @@ class CausalLM(Task):
             stream: whether to return an iterator over lists of text pieces, one for each prompt, as they are generated.
                 Beam search only yields its text at the end.
             batch_size: int, prompts per batch.
-            **unknown: arguments of other libraries, which raise an error with advice.
+            **unknown: `inputs`, KerasHub's name of `prompts`; other arguments of other libraries raise an error with
+                advice.
 
         Returns:
             The continuation of each prompt, as a list of strings, or with `stream` an iterator over lists of text
@@ -534,7 +546,10 @@ class CausalLM(Task):
                 if the family has no start token, an unknown sampler, numbers out of range, and strings if the model has
                 no preprocessor.
         """
+        if prompts is None:
+            prompts = unknown.pop("inputs", None)
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
+        require(prompts is not None, "prompts", "texts or token ids", prompts)
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1)
         require(is_valid, "max_new_tokens", "a positive integer", max_new_tokens)
         check_sampling(sampler, temperature, seed, batch_size)

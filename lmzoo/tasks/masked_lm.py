@@ -13,7 +13,7 @@ from lmzoo.families.backbone import Backbone
 from lmzoo.registry.family import Family
 from lmzoo.tasks.base.arguments import check_top_k
 from lmzoo.tasks.base.examples import Batch, Examples, FeatureArrays, Texts
-from lmzoo.tasks.base.reports import perplexity_report
+from lmzoo.tasks.base.reports import measure_by_token, perplexity_report
 from lmzoo.tasks.objectives.masked_tokens import MaskedTokensTask
 from lmzoo.text import EncodedTexts, Masking, Preprocessor
 from lmzoo.text.mask_tokens import find_masks, maskable
@@ -66,6 +66,7 @@ class MaskedLM(MaskedTokensTask):
 
     predicts = "logits of the masks (n, M, V)"
     head_kind = "masked_lm"
+    pipeline_tag = "fill-mask"
     reads_heads = ("pretraining", "span_boundaries")
     commands = (("masked-lm", "texts"),)
     serves = "`token`, `score` (n, masks, 5): the most probable tokens at each mask"
@@ -223,6 +224,9 @@ class MaskedLM(MaskedTokensTask):
                 )
             results.append(candidates)
         return results[0] if len(results) == 1 else [*results]
+
+    def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
+        return measure_by_token(self, x, batch_size, verbose)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         return perplexity_report(measured["loss"])

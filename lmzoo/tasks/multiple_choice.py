@@ -75,6 +75,7 @@ class MultipleChoice(TextVectorTask):
 
     predicts = "logits (n, choices)"
     head_kind = "multiple_choice"
+    pipeline_tag = "multiple-choice"
     commands = (("choice", "choices"),)
     takes = "`prompt` (n,), `choices` (n, C)"
     serves = (

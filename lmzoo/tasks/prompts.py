@@ -13,9 +13,18 @@ from lmzoo.text.validate_text import Text, clean_columns
 # Argument of KerasHub's `generate` -> advice on lmzoo's `generate`.
 INSTEAD_OF_KERAS_HUBS = {
     "max_length": "Pass `max_new_tokens`: the number of new tokens, not counting the prompt.",
-    "inputs": "Pass the texts first, without a name.",
     "stop_token_ids": "Pass `stop`: strings or token ids before which a text ends, or None to ignore the end token.",
     "strip_prompt": "The result is always the new text alone: add it to the prompt for the whole text.",
+}
+
+# Argument of KerasHub's `score` -> advice on lmzoo's `score`.
+_SCORE_TEXTS = "Pass the texts first: `score` tokenizes them."
+SCORE_INSTEAD_OF_KERAS_HUBS = {
+    "layer_intercept_fn": 'For vectors of all layers call the backbone: `backbone(features)["hidden_states"]`.',
+    "padding_mask": _SCORE_TEXTS,
+    "scoring_mode": "The result is always log-probabilities. For logits call the task: `task(features)`.",
+    "target_ids": "The targets are the tokens of the texts.",
+    "token_ids": _SCORE_TEXTS,
 }
 
 

@@ -104,6 +104,7 @@ class QuestionAnswerer(Task):
     splits_examples = True
     predicts = "logits of all windows (w, T, 2)"
     head_kind = "question_answering"
+    pipeline_tag = "question-answering"
     commands = (("qa", "questions"),)
     takes = "`question`, `context` (n,)"
     serves = (

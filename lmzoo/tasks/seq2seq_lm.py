@@ -90,6 +90,7 @@ class Seq2SeqLM(Task):
 
     predicts = "logits of all target tokens (n, T, V)"
     head_kind = "seq2seq_lm"
+    pipeline_tag = "translation"
     commands = (("translation", "translations"),)
     serves = "`text` (n,): the translations"
     learns_from = "pairs alone, `fit((sources, targets))`"
@@ -301,7 +302,7 @@ class Seq2SeqLM(Task):
 
     def generate(
         self,
-        texts: Text | Iterable[Text] | TokenIds,
+        texts: Text | Iterable[Text] | TokenIds | None = None,
         max_new_tokens: int | None = None,
         sampler: str | Sampler = "greedy",
         temperature: float = 1.0,
@@ -330,7 +331,8 @@ class Seq2SeqLM(Task):
             batch_size: int, texts per batch.
             stop: token ids that end a target, in addition to the tokenizer's end token; None to also ignore the end
                 token.
-            **unknown: arguments of other libraries, which raise an error with advice.
+            **unknown: `inputs`, KerasHub's name of `texts`; other arguments of other libraries raise an error with
+                advice.
 
         Returns:
             The target of each text, or a single string if `texts` is one string. For token ids, lists of the new ids
@@ -342,7 +344,10 @@ class Seq2SeqLM(Task):
             ValueError: see `translate`; also for token ids without `decoder_token_ids` if the model has no
                 preprocessor.
         """
+        if texts is None:
+            texts = unknown.pop("inputs", None)
         refuse_arguments("generate", unknown, INSTEAD_OF_KERAS_HUBS)
+        require(texts is not None, "texts", "texts or token ids", texts)
         max_target_length = self.backbone.config.max_sequence_length - 1
         is_valid = max_new_tokens is None or is_integer(max_new_tokens, 1, max_target_length)
         require(is_valid, "max_new_tokens", f"an integer from 1 to {max_target_length}", max_new_tokens)

@@ -75,6 +75,7 @@ class TextClassifier(TextVectorTask):
 
     predicts = "logits (n, C)"
     head_kind = "classification"
+    pipeline_tag = "text-classification"
     commands = (("classifier", "classes"), ("multi-label", "sets of classes"))
     serves = (
         "`label`, `score` (n,), `probabilities` (n, classes); with `multi_label` all labels (n, classes), the"

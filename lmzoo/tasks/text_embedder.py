@@ -139,6 +139,7 @@ class TextEmbedder(Task):
 
     predicts = "vectors (n, H)"
     head_kind = "embedding"
+    pipeline_tag = "sentence-similarity"
     commands = (("embedder", "pairs"),)
     serves = "`embedding` (n, H)"
     instead_of: ClassVar[Mapping[str, str]] = {

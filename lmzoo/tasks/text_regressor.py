@@ -64,6 +64,7 @@ class TextRegressor(TextVectorTask):
 
     predicts = "numbers (n, 1)"
     head_kind = "regression"
+    pipeline_tag = "text-classification"
     commands = (("regressor", "numbers"),)
     serves = "`score` (n,)"
 

@@ -103,6 +103,7 @@ class TokenClassifier(Task):
     per_token = True
     predicts = "logits of all tokens (n, T, C)"
     head_kind = "token_classification"
+    pipeline_tag = "token-classification"
     commands = (("tagger", "words"),)
     serves = (
         'the spans of each text: `text`, `label`, `score`, `start`, `end`, each (n, spans), padded with `""`, 0 and -1'

@@ -5,14 +5,14 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
 import numpy as np
 
-from lmzoo.common.arguments import is_integer, require
+from lmzoo.common.arguments import is_integer, refuse_arguments, require
 from lmzoo.common.other_names import AdvisesOnNames
 from lmzoo.errors import ArgumentError
 from lmzoo.text.packing import LAST_SEGMENT, EncodedTexts, EncodedWords, Packing, truncate_pair
@@ -22,6 +22,19 @@ from lmzoo.text.tf_data import features_in_graph, is_symbolic
 from lmzoo.text.tokenizers.tokenizer import Token, Tokenizer
 from lmzoo.text.validate_text import clean_columns, holds_text, single_text, warn
 from lmzoo.text.word_splitting import place_words
+
+_MASKING = "`masking` of a task holds the rates: pass `masking=lmzoo.text.Masking(...)` to `MaskedLM`"
+# Settings of KerasHub's preprocessors -> advice, the end of a message.
+_SETTINGS = {
+    "add_end_token": "the packing of the family says which tokens end a text: see `packing`",
+    "add_start_token": "`CausalLM` takes it: `CausalLM.from_preset(preset, add_start_token=True)`",
+    "mask_selection_length": _MASKING,
+    "mask_selection_rate": _MASKING,
+    "mask_token_rate": _MASKING,
+    "masker": _MASKING,
+    "random_token_rate": _MASKING,
+    "truncate": "pairs are always truncated at the longer text, single texts at the end",
+}
 
 
 def check_is_preprocessor(value: object) -> None:
@@ -45,9 +58,10 @@ class Preprocessor(AdvisesOnNames):
         tokenizer: `lmzoo.text.Tokenizer`.
         packing: `lmzoo.text.Packing`, the family's special tokens and their places; or a dict of its fields.
         sequence_length: int, maximum number of tokens of a sequence, including special tokens. You can change it later.
+        **unknown: arguments of other libraries, which raise an error with advice.
 
     Raises:
-        TypeError: If `tokenizer` or `packing` has the wrong type.
+        TypeError: If `tokenizer` or `packing` has the wrong type; if there is an unknown argument.
         ValueError: If `sequence_length` is not a positive integer.
 
     Example:
@@ -63,6 +77,7 @@ class Preprocessor(AdvisesOnNames):
     """
 
     names_instead: ClassVar[Mapping[str, str]] = {
+        **_SETTINGS,
         "call": "call the preprocessor itself",
         "decoder_sequence_length": "`sequence_length` holds for sources and targets",
         "encoder_sequence_length": "`sequence_length` holds for sources and targets",
@@ -73,8 +88,13 @@ class Preprocessor(AdvisesOnNames):
     }
 
     def __init__(
-        self, tokenizer: Tokenizer, packing: Packing | dict[str, Any] | None = None, sequence_length: int = 512
+        self,
+        tokenizer: Tokenizer,
+        packing: Packing | dict[str, Any] | None = None,
+        sequence_length: int = 512,
+        **unknown: Any,
     ) -> None:
+        refuse_settings("Preprocessor", unknown)
         if not isinstance(tokenizer, Tokenizer):
             raise TypeError(f"`tokenizer` must be a tokenizer of `lmzoo.text`, got {tokenizer!r:.60}.")
         self.tokenizer = tokenizer
@@ -201,7 +221,7 @@ class Preprocessor(AdvisesOnNames):
             features["segment_ids"] = np.zeros_like(mask)
         return features
 
-    def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
+    def __call__(self, x: Any, y: Any = None, sample_weight: Any = None, **unknown: Any) -> Any:
         """Tokenize, pack and pad texts, alone or with labels and weights.
 
         Sequences are padded to the length of the longest. See also `encode` and `features`.
@@ -212,6 +232,7 @@ class Preprocessor(AdvisesOnNames):
                 or (n,), or a tuple of two.
             y: labels, anything except text. Lists of numbers become arrays, other types are returned unchanged.
             sample_weight: weights, treated like `y`.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Returns:
             The features (n, t), or (t,) for one text or pair; with labels a tuple `(features, y)` or
@@ -219,10 +240,14 @@ class Preprocessor(AdvisesOnNames):
             pair is padded to `sequence_length`.
 
         Raises:
-            TypeError: If an entry is not text, in which case the message names its position; or if `y` is text.
-            ValueError: If a tuple is not a pair, the texts of pairs differ in number, or `sequence_length` leaves no
-                room for text.
+            TypeError: If an entry is not text, in which case the message names its position; if `y` is text; for an
+                unknown argument.
+            ValueError: If there are weights without labels, a tuple is not a pair, the texts of pairs differ in number,
+                or `sequence_length` leaves no room for text.
         """
+        refuse_settings("preprocessor", unknown)
+        if y is None and sample_weight is not None:
+            raise ValueError("`sample_weight` needs labels: pass `y`.")
         if holds_text(y):
             raise TypeError(
                 f"`y` must be labels, got text: {y!r:.60}. Pass pairs of texts as a tuple: "
@@ -253,7 +278,9 @@ class Preprocessor(AdvisesOnNames):
         return self.features(encoded, np.arange(len(encoded)), length or longest)
 
     @classmethod
-    def from_preset(cls, preset: str | Path, sequence_length: int | None = None, family: str | None = None) -> Self:
+    def from_preset(
+        cls, preset: str | Path, sequence_length: int | None = None, family: str | None = None, **unknown: Any
+    ) -> Self:
         """Load the preprocessor of a preset or checkpoint.
 
         Called on `Preprocessor`, it loads any preprocessor; called on a subclass, it accepts only that class.
@@ -262,8 +289,10 @@ class Preprocessor(AdvisesOnNames):
             preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             sequence_length: int, maximum number of tokens of a sequence, instead of the preset's.
             family: str, name of the model family, such as "bert"; needed if a checkpoint does not state its family.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
+            TypeError: If there is an unknown argument.
             ValueError: If the preset is unknown, a file is altered or missing, or the preprocessor has another class.
 
         Example:
@@ -275,6 +304,7 @@ class Preprocessor(AdvisesOnNames):
         preprocessor("A quiet film.")["padding_mask"]  # [1, 1, 1, 1, 1, 1]
         ```
         """
+        refuse_settings("from_preset", unknown)
         return PRESET_STORAGE["load_preprocessor"](preset, cls, family, sequence_length)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
@@ -316,6 +346,12 @@ class Preprocessor(AdvisesOnNames):
         if not isinstance(tokenizer, Tokenizer):
             tokenizer = keras.saving.deserialize_keras_object(tokenizer)
         return cls(**{**config, "tokenizer": tokenizer})
+
+
+def refuse_settings(call: str, names: Iterable[str]) -> None:
+    """Raise a TypeError for arguments that KerasHub's preprocessors take, with advice, and for other unknown ones."""
+    advice = {name: f"{text[0].upper()}{text[1:]}." for name, text in _SETTINGS.items()}
+    refuse_arguments(call, names, {**advice, "sequence_length": "Set `preprocessor.sequence_length`, a limit."})
 
 
 def _as_column(values: Any) -> Any:

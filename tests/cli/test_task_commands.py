@@ -231,7 +231,7 @@ def test_evaluate(folder, fitted, kind):
         x, _ = kind.reading.read(folder / case.name, _columns(case.options), False, None)
         task = keras.saving.load_model(model)
         task.compile()
-        loss = task.evaluate(x, batch_size=3, verbose=0, return_dict=True)["loss"]
+        loss = task.report([*x], batch_size=3, verbose=0).scores["loss"]
         assert written["scores"]["loss"] == float(f"{loss:.6g}")
         assert written["scores"]["perplexity"] == float(f"{math.exp(loss):.6g}")
 

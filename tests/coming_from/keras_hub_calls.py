@@ -276,6 +276,13 @@ CALLS = {
             slow=True,
         ),
         Call(
+            "classifier.save_to_preset(folder, max_shard_size=10)",
+            "classifier.save_to_preset(folder)",
+            "several files of weights in KerasHub, always one in lmzoo",
+            None,
+            slow=True,
+        ),
+        Call(
             "backbone.save_to_preset(folder)",
             'lmzoo.save_checkpoint(backbone, folder, to="keras_hub")',
             "a folder that KerasHub reads",

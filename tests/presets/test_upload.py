@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import re
+import shutil
 from pathlib import Path
 from unittest.mock import create_autospec
 
@@ -15,11 +16,13 @@ import pytest
 import lmzoo
 from lmzoo.errors import PresetError
 from lmzoo.families.bert import FAMILY
+from lmzoo.files.manifest import read_version, verify_manifest, write_manifest
 from lmzoo.models import TextClassifier
 from lmzoo.testing import tiny_task
 
 # What an earlier upload, of a preset with other files, has left.
 EARLIER = ["config.json", "old_model.txt", "assets/tokenizer/old.model", "tokenizer.json"]
+METADATA = {"library_name": "keras", "pipeline_tag": "text-classification", "tags": ["lmzoo", "bert"]}
 HANDLE = "kaggle://me/reviews/keras/tiny"
 
 
@@ -96,7 +99,7 @@ def test_hugging_face_gets_the_preset_and_a_card(saved, accepting, tmp_path):
     } | {"README.md"}
     assert TextClassifier.from_preset(tmp_path / "downloaded").labels == ("bad", "good")
     card = huggingface_hub.ModelCard(files["README.md"].decode())
-    assert card.data.to_dict() == {"library_name": "keras", "tags": ["lmzoo", "bert"]}
+    assert card.data.to_dict() == METADATA
     (snippet,) = re.findall(r"```python\n(.*?)```", card.text, re.DOTALL)
     assert 'lmzoo.models.TextClassifier.from_preset("hf://me/reviews")' in snippet
     names: dict[str, object] = {}
@@ -114,7 +117,30 @@ def test_public_repositories_and_own_cards(saved, accepting, tmp_path):
         (saved / "README.md").unlink()
     requests, files, _ = accepting
     assert not is_private(requests)
-    assert files["README.md"] == b"# My own card"
+    metadata = "library_name: keras\npipeline_tag: text-classification\ntags:\n- lmzoo\n- bert"
+    assert files["README.md"].decode() == f"---\n{metadata}\n---\n\n# My own card"
+
+
+@pytest.mark.parametrize("card", ["# Figures\n\n| accuracy | 0.9 |\n", "---\nlicense: mit\n---\n\n# Figures\n"])
+def test_cards_in_the_manifest(card, saved, accepting, tmp_path):
+    """As `lmzoo pretrain` writes them: they get metadata if they have none, and the preset can still be loaded."""
+    _, files, _ = accepting
+    shutil.copytree(saved, tmp_path / "own")
+    (tmp_path / "own/README.md").write_text(card)
+    write_manifest(tmp_path / "own", version=3)
+    manifest = (tmp_path / "own/manifest.json").read_bytes()
+    lmzoo.upload_preset("hf://me/reviews", tmp_path / "own")
+    assert files["README.md"].decode().endswith(card)
+    data = huggingface_hub.ModelCard(files["README.md"].decode()).data
+    assert data.to_dict() == ({"license": "mit"} if card.startswith("---") else METADATA)
+    for name, content in files.items():
+        target = tmp_path / "downloaded" / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(content)
+    assert verify_manifest(tmp_path / "downloaded")
+    assert read_version(tmp_path / "downloaded") == 3
+    assert (tmp_path / "own/README.md").read_text() == card
+    assert (tmp_path / "own/manifest.json").read_bytes() == manifest
 
 
 def test_kaggle_gets_the_same_files(saved, monkeypatch):

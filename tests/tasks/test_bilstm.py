@@ -56,12 +56,40 @@ def test_words_have_vectors_of_their_own_whatever_their_columns():
     np.testing.assert_array_equal(layer.word_embedding(ids[:, :, :9])[:, :1], vectors[:, :1])
 
 
+def test_hashes_are_those_of_saved_models():
+    """FNV's powers, 31 bits of the sum, modulo the number of vectors; sums that overflow are negative in between."""
+    rng = np.random.default_rng(0)
+    ids = rng.integers(0, 263, (3, 7, 13)).astype("int32")
+    layer = HashedWordEmbedding(101, 1)
+    layer.build(ids.shape)
+    layer.embeddings.assign(np.arange(101)[:, None])
+    powers = [pow(0x01000193, i, 1 << 32) for i in range(1, 14)]
+    hashes = [
+        sum((int(c) - 261) * power for c, power in zip(word, powers, strict=True)) for word in ids.reshape(-1, 13)
+    ]
+    assert any(h & 0x80000000 for h in hashes)
+    expected = [(h & 0x7FFFFFFF) % 101 for h in hashes]
+    np.testing.assert_array_equal(np.ravel(keras.ops.convert_to_numpy(layer(ids))), expected)
+
+
 def test_words_may_be_longer_than_those_of_the_published_models():
     layer, ids = HashedWordEmbedding(101, 3), np.full((1, 2, 67), 261, "int32")  # 261 is padding
     ids[:, 1, :60] = 97
     vectors = keras.ops.convert_to_numpy(layer(ids))
     np.testing.assert_array_equal(vectors[:, :1], layer(ids[:, :1, :50]))
     assert np.abs(vectors[0, 1] - keras.ops.convert_to_numpy(layer(ids[:, 1:, :50]))[0, 0]).max() > 0.01
+
+
+def test_the_loop_without_lists_equals_the_lstms_of_keras():
+    layer = BiLSTMEncoder(5, embedding_dim=3, buckets=11)
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(3, 7, 2)).astype("float32")
+    ids = rng.integers(0, 11, (3, 7)).astype("int32")
+    mask = np.array([[1] * 7, [1] * 4 + [0] * 3, [0, 1, 1, 0, 1, 0, 0]], "int32")
+    expected = keras.ops.convert_to_numpy(layer(x, ids, mask))
+    layer.tensor_lists = False
+    np.testing.assert_allclose(layer(x, ids, mask), expected, atol=1e-6)
+    assert np.abs(expected[1, 3] - keras.ops.convert_to_numpy(layer(x, ids, np.ones_like(mask)))[1, 3]).max() > 0.01
 
 
 def test_words_are_encoded_once_where_xla_does_not_compile():

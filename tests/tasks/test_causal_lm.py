@@ -82,6 +82,22 @@ def test_the_loss_is_that_of_what_counts(model):
     assert model.report(TEXTS, verbose=0).scores["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-4)
 
 
+def test_the_perplexity_of_a_report_does_not_depend_on_the_batch_size():
+    model = CausalLM(tiny_backbone(FAMILY), preprocessor_of(7))
+    texts = [*TEXTS, "the film was good . " * 3, "a", "never"]
+    examples = model.encode_examples(texts)
+    count = len(examples.encoded.lengths)
+    assert count > 5
+    assert len({*examples.encoded.lengths.tolist()}) > 1  # batches are padded
+    reports = [model.report(texts, batch_size=size, verbose=0).scores for size in (1, 2, 5, count)]
+    measured = model.evaluate(texts, batch_size=count, verbose=0, return_dict=True)
+    for report in reports:
+        assert report["perplexity"] == pytest.approx(np.exp(measured["loss"]), rel=1e-5)
+        assert report == pytest.approx({**measured, "perplexity": report["perplexity"]}, rel=1e-5)
+    one_by_one = model.evaluate(texts, batch_size=1, verbose=0, return_dict=True)
+    assert abs(one_by_one["loss"] - measured["loss"]) > 1e-3
+
+
 def test_the_weight_of_a_sequence_counts_for_its_tokens(model):
     ids = np.arange(4 * 4).reshape(4, 4) % 7 + 3  # as many sequences as positions
     features, y = {"token_ids": ids.astype("int32"), "padding_mask": np.ones((4, 4), "int32")}, np.roll(ids, -1, 1)

@@ -72,6 +72,25 @@ def test_a_clone_of_a_task_is_compiled_as_the_task(task):
     assert clone.loss.get_config() == task.loss.get_config()
 
 
+def test_copies_without_lora_say_so(tmp_path):
+    backbone = tiny_backbone(families()["bert"])
+    backbone.enable_lora(2)
+    for weight in backbone.trainable_weights:
+        weight.assign(np.random.default_rng(0).normal(scale=0.1, size=weight.shape))
+    with pytest.warns(UserWarning, match="a clone has no updates, and a saved model has them added") as caught:
+        clone = keras.models.clone_model(backbone)
+    assert len({str(warning.message) for warning in caught}) == 1
+    assert not any("lora" in weight.path for weight in clone.weights)
+    model = keras.Model(backbone.input, keras.layers.Dense(3)(backbone.output["pooled_output"]))
+    with pytest.warns(UserWarning, match="a clone has no updates"):
+        model.save(tmp_path / "model.keras")
+    features = tiny_preprocessor(families()["bert"])(tiny_texts())
+    inputs = {name: features[name] for name in model.input}
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    assert len(loaded.weights) == len(model.weights) - 4 * backbone.num_layers
+    np.testing.assert_allclose(loaded.predict_on_batch(inputs), model.predict_on_batch(inputs), atol=1e-6)
+
+
 @pytest.mark.tf_only
 @pytest.mark.filterwarnings("ignore:Layer .* does not have a `quantize` method:UserWarning")
 @pytest.mark.parametrize("rank", [None, 2])

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 import pytest
 
+from lmzoo import models
 from lmzoo.families.gpt import FAMILY as GPT
 from lmzoo.families.gpt2 import FAMILY as GPT2
 from lmzoo.families.marian import FAMILY as MARIAN
@@ -62,6 +63,37 @@ def test_arguments_of_generate(model, arguments, advice):
     for generate in (model.generate, tiny_task(Seq2SeqLM, MARIAN).generate):
         with pytest.raises(TypeError, match=rf"^`generate` takes no argument `{name}`\. ?{advice}"):
             generate(PROMPTS, **arguments)
+
+
+def test_prompts_by_keras_hubs_name(model, eager):
+    assert model.generate(inputs=PROMPTS, max_new_tokens=3) == model.generate(PROMPTS, max_new_tokens=3)
+    task = tiny_task(Seq2SeqLM, MARIAN)
+    assert task.generate(inputs="the film", max_new_tokens=3) == task.generate("the film", max_new_tokens=3)
+    for generate, name in ((model.generate, "prompts"), (task.generate, "texts")):
+        with pytest.raises(ValueError, match=rf"^`{name}` must be texts or token ids, got None\."):
+            generate(max_new_tokens=3)
+        with pytest.raises(TypeError, match=r"^`generate` takes no argument `inputs`\."):
+            generate("a", inputs="the film")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "advice"),
+    [
+        ({"token_ids": [[3]]}, "Pass the texts first: `score` tokenizes them"),
+        ({"padding_mask": [[1]]}, "Pass the texts first"),
+        ({"scoring_mode": "logits"}, r"The result is always log-probabilities\. For logits call the task"),
+        ({"layer_intercept_fn": print}, "For vectors of all layers call the backbone"),
+        ({"target_ids": [[3]]}, "The targets are the tokens of the texts"),
+        ({"modus": "loss"}, "$"),
+    ],
+)
+def test_arguments_of_score(model, arguments, advice):
+    (name,) = arguments
+    for texts in ((), (PROMPTS,)):
+        with pytest.raises(TypeError, match=rf"^`score` takes no argument `{name}`\. ?{advice}"):
+            model.score(*texts, **arguments)
+    with pytest.raises(ValueError, match=r"^`texts` must be a list of strings, got None\."):
+        model.score()
 
 
 def ids_of(model, prompts):
@@ -236,6 +268,8 @@ def test_families_without_a_start_token():
         ("sampler", "`generate` takes it as an argument"),
         ("make_generate_function", "`generate` compiles the loop itself"),
         ("preprocess_samples", r"call `preprocessor\(texts, labels\)`"),
+        ("call_with_cache", "`generate` makes the cache itself"),
+        ("backbone_cls", r"`type\(task.backbone\)`"),
         ("save_task_weights", "`save_to_preset` and `from_preset` write and read a task"),
         ("export_to_transformers", '`lmzoo.save_checkpoint\\(task, directory, to="hf"\\)`'),
     ],
@@ -253,8 +287,60 @@ def test_names_of_text_parts(model):
         _ = tokenizer.set_vocabulary
     with pytest.raises(AttributeError, match=r"'generate_preprocess': `generate` of a task takes and returns text"):
         _ = model.preprocessor.generate_preprocess
+    with pytest.raises(AttributeError, match=r"'mask_selection_rate': `masking` of a task holds the rates"):
+        _ = model.preprocessor.mask_selection_rate
+    with pytest.raises(AttributeError, match=r"'cls_token_index': `pooled_output` is computed from the first token"):
+        _ = model.backbone.cls_token_index
     with pytest.raises(TypeError, match=r"`packing` must be .*, got None\. Pass the packing of the model's family"):
         type(model.preprocessor)(tokenizer, sequence_length=8)
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("BertTextClassifier", "Use `TextClassifier`, which is one class for all families"),
+        ("GPT2CausalLM", "Use `CausalLM`, which"),
+        ("GPT2Backbone", "Use `Gpt2Backbone`\\."),
+        ("BertTokenizer", "Use `lmzoo.text.Tokenizer`, whose `from_preset` loads"),
+        ("TextClassifierPreprocessor", "Use `lmzoo.text.Preprocessor`, whose"),
+        ("BartBackbone", "Did you mean 'BertBackbone'"),
+    ],
+)
+def test_names_of_classes(name, advice):
+    with pytest.raises(AttributeError, match=f"^`lmzoo.models` has no class '{name}'\\. {advice}"):
+        getattr(models, name)
+
+
+def test_arguments_of_text_parts(model, tmp_path):
+    preprocessor = model.preprocessor
+    cls = type(preprocessor)
+    preprocessor.save_to_preset(tmp_path)
+    for name, advice in (
+        ("sequence_length", "Set `preprocessor.sequence_length`, a limit"),
+        ("truncate", "Pairs are always truncated at the longer text"),
+        ("add_start_token", "`CausalLM` takes it"),
+        ("mask_selection_rate", "`masking` of a task holds the rates"),
+        ("pad", "$"),
+    ):
+        with pytest.raises(TypeError, match=rf"^`preprocessor` takes no argument `{name}`\. ?{advice}"):
+            preprocessor(PROMPTS, **{name: 7})
+        if name != "sequence_length":
+            with pytest.raises(TypeError, match=rf"^`Preprocessor` takes no argument `{name}`\. ?{advice}"):
+                cls(preprocessor.tokenizer, preprocessor.packing, **{name: 7})
+            with pytest.raises(TypeError, match=rf"^`from_preset` takes no argument `{name}`\. ?{advice}"):
+                cls.from_preset(tmp_path, **{name: 7})
+    with pytest.raises(TypeError, match=r"^`from_preset` takes no argument `lowercase`\. The preset determines"):
+        type(preprocessor.tokenizer).from_preset(tmp_path, lowercase=True)
+    with pytest.raises(ValueError, match=r"^`sample_weight` needs labels: pass `y`\."):
+        preprocessor(PROMPTS, sample_weight=[1.0, 2.0])
+
+
+def test_arguments_of_save_to_preset(model, tmp_path):
+    for part in (model, model.backbone):
+        for arguments, advice in (({"max_shard_size": 10}, "The weights of a preset are one file"), ({"size": 3}, "$")):
+            with pytest.raises(TypeError, match=rf"^`save_to_preset` takes no argument `{min(arguments)}`\. ?{advice}"):
+                part.save_to_preset(tmp_path / "preset", **arguments)
+    assert not (tmp_path / "preset").exists()
 
 
 def test_names_of_presets(model):

@@ -10,7 +10,7 @@ from lmzoo.models import BertBackbone, MaskedLM
 from lmzoo.registry.family import families
 from lmzoo.tasks.base.examples import Examples
 from lmzoo.testing import tiny_task
-from lmzoo.text import TextWarning
+from lmzoo.text import Masking, TextWarning
 
 
 @pytest.fixture(scope="module")
@@ -186,6 +186,17 @@ def test_fill_gives_one_notice(task):
         found = task.fill([b"good \xff [MASK]"], top_k=1)
     assert len(notices) == 1
     assert found[0][0]["text"].startswith("good � ")
+
+
+def test_the_perplexity_of_a_report_does_not_depend_on_the_batch_size(eager):
+    """With masks that depend on the texts alone."""
+    task = tiny_task(MaskedLM, families()["bert"], masking=Masking(dynamic=False))
+    texts = ["good film", "the plot was never dull . " * 4, "a very bad film " * 7, "the end", *["a film"] * 3]
+    reports = [task.report(texts, batch_size=size, verbose=0).scores for size in (1, 2, 5, 7)]
+    one_by_one, whole = (task.evaluate(texts, batch_size=size, verbose=0, return_dict=True) for size in (1, 7))
+    for report in reports:
+        assert report["perplexity"] == pytest.approx(np.exp(whole["loss"]), rel=1e-5)
+    assert abs(one_by_one["loss"] - whole["loss"]) > 1e-3
 
 
 def test_pseudo_perplexity_is_that_of_a_loop(tiny, task):

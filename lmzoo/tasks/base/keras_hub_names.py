@@ -13,6 +13,7 @@ from lmzoo.common.other_names import AdvisesOnNames
 
 _COMPILE = {"sampler": "Pass `sampler` to `generate`."}
 _GENERATE = "`generate` compiles the loop itself, and takes the sampler as an argument"
+_CACHE = "`generate` makes the cache itself; `backbone.call_with_cache` returns hidden states with it"
 _WEIGHTS = "`save_to_preset` and `from_preset` write and read a task with its head"
 
 
@@ -20,6 +21,9 @@ class KerasHubTaskNames(AdvisesOnNames):
     """Mixin that says what to use instead of KerasHub's methods of tasks."""
 
     names_instead: ClassVar[Mapping[str, str]] = {
+        "backbone_cls": "`type(task.backbone)` is the class of the backbone",
+        "build_cache": _CACHE,
+        "call_with_cache": _CACHE,
         "encode_text": "`embed` of a task for embeddings returns the vectors of texts",
         "export_to_transformers": '`lmzoo.save_checkpoint(task, directory, to="hf")` writes such a directory',
         "generate_function": _GENERATE,
@@ -28,6 +32,7 @@ class KerasHubTaskNames(AdvisesOnNames):
         "load_task_weights": _WEIGHTS,
         "make_generate_function": _GENERATE,
         "preprocess_samples": "call `preprocessor(texts, labels)`",
+        "preprocessor_cls": "`type(task.preprocessor)` is the class of the preprocessor",
         "sampler": "`generate` takes it as an argument",
         "save_task_weights": _WEIGHTS,
     }

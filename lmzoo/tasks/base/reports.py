@@ -6,15 +6,45 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lmzoo.common.progress import progress_bar
 from lmzoo.evaluation.errors import LENGTH, add_errors, add_learning_curve, add_slices, check_columns, learning_curve
 from lmzoo.evaluation.reports import Report
-from lmzoo.tasks.base.examples import Texts
-from lmzoo.tasks.inputs import list_rows
+from lmzoo.tasks.base.examples import BatchOptions, Texts
+from lmzoo.tasks.base.prediction import expected_retracing
+from lmzoo.tasks.inputs import list_rows, read_inputs
 from lmzoo.text import Encoded
 
 
+def measure_by_token(task: Any, x: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
+    """Return the loss and metrics of a language model on texts, with the loss averaged over all tokens.
+
+    `evaluate` averages the losses of batches, weighted by their sequences, so its result depends on the batch size.
+
+    Args:
+        task: a task whose batches hold a weight for each token.
+        x: texts, in memory or streamed.
+        batch_size: int, sequences per batch.
+        verbose: whether to show a progress bar.
+    """
+    batches = task.batches(read_inputs(x), BatchOptions(batch_size, "sorted", verbose=verbose != 0))[0]
+    tracker = next(metric for metric in task.metrics if metric.name == "loss")
+    task.reset_metrics()
+    metrics: dict[str, float] = {}
+    total = tokens = 0.0
+    bar = progress_bar("Evaluating", batches.num_batches, "batches", shown=verbose != 0)
+    with expected_retracing(), bar as advance:
+        for features, targets, weights in batches.batches():
+            tracker.reset_state()  # the other metrics go on
+            metrics = task.test_on_batch(features, targets, weights, return_dict=True)
+            count = float(weights.sum())
+            total += float(metrics["loss"]) * count
+            tokens += count
+            advance(1)
+    return {**metrics, "loss": total / tokens if tokens else math.nan}
+
+
 def perplexity_report(loss: float) -> Report:
-    """Return a report with the perplexity, the exponential of `loss`, the cross-entropy averaged over batches."""
+    """Return a report with the perplexity, the exponential of `loss`, the mean cross-entropy of tokens."""
     return Report({"perplexity": math.exp(loss)})
 
 

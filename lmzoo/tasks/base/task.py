@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeAlias
 import keras
 import numpy as np
 
+from lmzoo.common.arguments import refuse_arguments
+from lmzoo.common.other_names import SAVE_TO_PRESET
 from lmzoo.common.tensor_types import Features, Tensor, Tensors
 from lmzoo.common.tensorflow_kernels import warn_if_onednn_is_off
 from lmzoo.evaluation.reports import Report
@@ -712,7 +714,8 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
 
         Returns:
             A report with two dicts: `scores`, which holds the loss and metrics of `evaluate` and further scores, such
-            as macro F1 or span F1; and `tables`, such as precision and recall by class, and the confusion matrix.
+            as macro F1 or span F1; and `tables`, such as precision and recall by class, and the confusion matrix. A
+            loss that belongs to a perplexity is the mean over all tokens, whatever the batch size.
 
         Raises:
             TypeError: if `x` is not texts in memory.
@@ -732,9 +735,13 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         if not isinstance(read_inputs(x), TextsInMemory):
             raise TypeError(f"A report needs texts in memory, got {type(x).__name__}: `evaluate` takes other data.")
         check_additions(x, errors, columns, history)
-        metrics = self.evaluate(x, y if self.needs_labels else None, batch_size, return_dict=True, verbose=verbose)
+        metrics = self.measure(x, y if self.needs_labels else None, batch_size, verbose)
         report = self.compare([x], y, batch_size=batch_size, **metrics)
         return with_errors(replace(report, scores={**metrics, **report.scores}), x, errors, columns, history)
+
+    def measure(self, x: Any, y: Any, batch_size: int, verbose: bool | int | str = "auto") -> dict[str, float]:
+        """Return the loss and metrics of a report; by default, the results of `evaluate`."""
+        return self.evaluate(x, y, batch_size, return_dict=True, verbose=verbose)
 
     def compare(self, parts: Iterable[Texts], y: Any, batch_size: int, **measured: float) -> Report:
         """Return a report that compares the task's answers with the labels; by default it is empty.
@@ -743,7 +750,7 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             parts: consecutive parts of the examples.
             y: labels of all examples.
             batch_size: int, examples per batch.
-            **measured: the loss and metrics of `evaluate`.
+            **measured: the loss and metrics that `measure` returned.
         """
         return Report()
 
@@ -1062,7 +1069,9 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
         resized.merge_weights()  # each table has drawn its own new rows
         return resized
 
-    def save_to_preset(self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32") -> None:
+    def save_to_preset(
+        self, directory: str | Path, overwrite: bool = True, weights_dtype: str = "float32", **unknown: Any
+    ) -> None:
         """Write the backbone, head, labels and vocabulary as a preset.
 
         Args:
@@ -1071,10 +1080,13 @@ class Task(HasHead, KnownArguments, KerasHubTaskNames, NamedInputsModel, Reports
             weights_dtype: "float32", the weights as they are; "float16", half as many bytes; or "int8", a quarter: each
                 row of a matrix in 255 steps. Models loaded from the preset have the same dtype in each case, can be
                 trained, and are as fast. Of `int8`, evaluate what the rounding costs.
+            **unknown: arguments of other libraries, which raise an error with advice.
 
         Raises:
+            TypeError: if there is an unknown argument.
             ValueError: if `weights_dtype` is not one of these.
         """
+        refuse_arguments("save_to_preset", unknown, SAVE_TO_PRESET)
         self._warn_of_merged_lora()
         save_preset(self, directory, overwrite, self.preprocessor, weights_dtype=weights_dtype)
 

@@ -6,10 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from lmzoo.common.arguments import refuse_arguments
 from lmzoo.common.other_names import AdvisesOnNames
 from lmzoo.text.preset_storage import PRESET_STORAGE
 from lmzoo.text.tf_data import ids_in_graph, is_symbolic
 from lmzoo.text.validate_text import single_text
+
+_SETTINGS = "The preset determines the settings of its tokenizer; pass others to the constructor of its class."
 
 
 class KerasHubTokenizerNames(AdvisesOnNames):
@@ -90,7 +93,7 @@ class KerasHubTokenizerNames(AdvisesOnNames):
         return None if token is None else self.token_to_id(token)
 
     @classmethod
-    def from_preset(cls, preset: str | Path, family: str | None = None) -> Self:
+    def from_preset(cls, preset: str | Path, family: str | None = None, **unknown: Any) -> Self:
         """Load the tokenizer of a preset or checkpoint.
 
         Called on `Tokenizer`, it loads any tokenizer; called on a subclass, it accepts only that class.
@@ -98,8 +101,10 @@ class KerasHubTokenizerNames(AdvisesOnNames):
         Args:
             preset: str, a name from `lmzoo.list_presets()`, a local directory, `hf://org/name` or `kaggle://...`.
             family: str, name of the model family, such as "bert"; needed if a checkpoint does not state its family.
+            **unknown: arguments of other libraries, which raise an error.
 
         Raises:
+            TypeError: If there is an unknown argument.
             ValueError: If the preset is unknown, a file is altered or missing, or the tokenizer has another class.
 
         Example:
@@ -111,6 +116,7 @@ class KerasHubTokenizerNames(AdvisesOnNames):
         tokenizer.detokenize(tokenizer("A quiet film."))  # "a quiet film ."
         ```
         """
+        refuse_arguments("from_preset", unknown, dict.fromkeys(unknown, _SETTINGS))
         return PRESET_STORAGE["load_tokenizer"](preset, cls, family)
 
     def save_to_preset(self, directory: str | Path, overwrite: bool = True) -> None:
