@@ -596,7 +596,7 @@ FAULTS = (
     Fault(
         "the preprocessor's length in KerasHub's presets of tasks is ignored",
         "checkpoints/keras_hub/checkpoint.py",
-        "preprocessor_length(directory) if head else None",
+        "preprocessor_length(directory, reader) if head else None",
         "None",
     ),
     Fault(
