@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 MODEL_FILE = "vocabulary.spm"
 _MODEL_FILES = (MODEL_FILE, "spiece.model")  # KerasHub's and Hugging Face's names
 SPACE = "▁"  # stands for a space in tokens
+_ANCHOR = "\ufff0"  # unassigned, and a grapheme cluster of its own whatever follows
 
 
 @keras.saving.register_keras_serializable(package="lmzoo")
@@ -73,9 +74,6 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     takes_added_tokens = True
     splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a separate token
     replaces_quotes: ClassVar[bool] = True  # whether PTB quotes become '"'
-    # Whether a character that the model's rules expand into several belongs to the token with the last of them, as in
-    # TensorFlow's ops, and to other tokens only if they begin with it.
-    last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
     def __init__(
@@ -134,7 +132,7 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
 
         self._require_vocabulary()
         charsmap = read_model(self._model).normalizer_spec.precompiled_charsmap
-        return normalizers.Sequence([*self._steps(), *([normalizers.Precompiled(charsmap)] if charsmap else [])])
+        return normalizers.Sequence([*self._steps(), *(_aligned_rules(charsmap) if charsmap else [])])
 
     def _normalizer_of_tokens(self) -> Normalizer:
         return self.normalizer
@@ -312,14 +310,14 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         visible_lengths = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
         begins = ends - np.fromiter(visible_lengths, "int64", len(ids))  # (t,)
         # The library also cleans text: character i of the split text comes from `origin[i]` and the following
-        # characters, up to the next different origin. Several characters may have the same origin.
+        # characters, up to the next different origin. Several characters may have the same origin, which then belongs
+        # to the token with the last of them, as in the library's own spans, and to a token that begins with it.
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
         last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character after it
         next_origin = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
         origin_end = origin[next_origin]  # (t,)
-        if self.last_part_counts:
-            is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
-            origin_end = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), origin_end)  # (t,)
+        is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
+        origin_end = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), origin_end)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
         has_extent = (begins < ends) | (not self.empty_spaces)
@@ -383,6 +381,20 @@ class ModelRulesTokenizer(SentencePieceTokenizer):
     def get_config(self) -> dict[str, Any]:
         config = super().get_config()
         return {name: value for name, value in config.items() if name not in ("lowercase", "keep_accents")}
+
+
+def _aligned_rules(charsmap: bytes) -> list[Normalizer]:
+    """Return normalizers that apply a model's rules, with the right offsets.
+
+    The library loses characters that are removed at the beginning of a text, and shifts all offsets by them, since it
+    assigns a removed character to the one before it. So here is one before it, which no rule changes.
+    """
+    from tokenizers import Regex, normalizers
+
+    rules = normalizers.Precompiled(charsmap)
+    if rules.normalize_str(_ANCHOR) != _ANCHOR:
+        return [rules]
+    return [normalizers.Prepend(_ANCHOR), rules, normalizers.Replace(Regex(rf"\A{_ANCHOR}"), "")]
 
 
 def model_proto() -> Any:
