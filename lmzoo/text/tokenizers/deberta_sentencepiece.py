@@ -41,6 +41,7 @@ class DebertaV3Tokenizer(ModelRulesTokenizer):
 
     pad_token, start_token, end_token, unk_token, mask_token = "[PAD]", "[CLS]", "[SEP]", "[UNK]", _MASK
     roles = ("pad_token", "start_token", "end_token", "unk_token", "mask_token")
+    last_part_counts = True
 
     def save_assets(self, directory: str | Path) -> None:
         """Write the model into `directory` as `vocabulary.spm`, in its published form if it has one."""

@@ -74,6 +74,9 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
     takes_added_tokens = True
     splits_commas: ClassVar[bool] = True  # whether a comma after a digit is a separate token
     replaces_quotes: ClassVar[bool] = True  # whether PTB quotes become '"'
+    # Whether a character that the model's rules expand into several belongs to the token with the last of them, as in
+    # TensorFlow's ops, and to other tokens only if they begin with it.
+    last_part_counts: ClassVar[bool] = False
     empty_spaces: ClassVar[bool] = True  # whether the span of a token that is only a space is empty
 
     def __init__(
@@ -310,14 +313,14 @@ class SentencePieceTokenizer(ClsAndSepNames, Tokenizer):
         visible_lengths = map(len, map(str.lstrip, surfaces, itertools.repeat(SPACE)))
         begins = ends - np.fromiter(visible_lengths, "int64", len(ids))  # (t,)
         # The library also cleans text: character i of the split text comes from `origin[i]` and the following
-        # characters, up to the next different origin. Several characters may have the same origin, which then belongs
-        # to the token with the last of them, as in the library's own spans, and to a token that begins with it.
+        # characters, up to the next different origin. Several characters may have the same origin.
         origin = np.array(self._backend.normalize(aligned.text, with_offsets=True)[1])
         last = np.maximum(begins, ends - 1)  # (t,); for a lone space, the character after it
         next_origin = np.minimum(origin.searchsorted(origin[last], side="right"), len(origin) - 1)  # (t,)
         origin_end = origin[next_origin]  # (t,)
-        is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
-        origin_end = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), origin_end)  # (t,)
+        if self.last_part_counts:
+            is_shared = origin[np.minimum(last + 1, len(origin) - 1)] == origin[last]  # (t,)
+            origin_end = np.where(is_shared, np.maximum(origin[last], origin[begins] + 1), origin_end)  # (t,)
         spans = np.empty((len(ids), 2), "int64")
         spans[:, 0] = aligned.starts[origin[begins]]
         has_extent = (begins < ends) | (not self.empty_spaces)

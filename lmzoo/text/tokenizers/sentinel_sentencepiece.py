@@ -49,6 +49,7 @@ class T5Tokenizer(ModelRulesTokenizer):
     start_token = None
     mask_token = None
     roles: ClassVar[tuple[str, ...]] = ("pad_token", "end_token", "unk_token", "start_token", "mask_token")
+    last_part_counts = True
 
     def __init__(
         self, model: bytes | str | Path | None = None, num_sentinels: int = 100, **special: Unpack[SpecialTokens]

@@ -55,7 +55,7 @@ def library_spans(tokenizer: SentencePieceTokenizer, text: str) -> list[tuple[in
 
 
 @pytest.mark.parametrize("parts", [LETTERS, LETTERS + REMOVED], ids=["expanded", "removed"])
-@pytest.mark.parametrize("name", ["albert with accents", "deberta"])
+@pytest.mark.parametrize("name", ["deberta"])
 def test_offsets_are_those_of_the_library(
     name: str, parts: list[str], tokenizers: dict[str, SentencePieceTokenizer]
 ) -> None:
@@ -66,7 +66,7 @@ def test_offsets_are_those_of_the_library(
         assert row == library_spans(tokenizer, text), ascii(text)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "albert with accents"])
 def test_graphs_have_the_same_offsets(name: str, tokenizers: dict[str, SentencePieceTokenizer]) -> None:
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text")
